@@ -1,0 +1,96 @@
+"""CommitPlan: when floors are committed, and what a commit's answer means.
+
+One lane per partition: while a commit of a partition is outstanding no other is sent for it,
+and one that failed is never sent again as it was; the next is made from the state of its own
+time. A commit carries the epoch it was made in, and an answer from an older epoch is ignored.
+
+Commits never fail the worker. A refused one leaves the floor to be committed later; what that
+costs is redelivery after a crash, never loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ackfloor.core.assignment import Assignment
+from ackfloor.core.messages import Command, Commit
+from ackfloor.core.model import CommitPosition, Now
+
+
+class CommitPlan:
+    """Commits by time and by count, whichever comes first.
+
+    Args:
+        interval_s: seconds between commits.
+        count: settled records that bring a commit forward.
+    """
+
+    __slots__ = ("_count", "_interval_s", "_settled", "next_s")
+
+    def __init__(self, interval_s: float, count: int) -> None:
+        self._interval_s = interval_s
+        self._count = count
+        self._settled = 0
+        #: Monotonic seconds of the next commit.
+        self.next_s = 0.0
+
+    def hurry(self) -> None:
+        """A partition has no commit at all: commit at the next opportunity."""
+        self.next_s = 0.0
+
+    def settled(self, count: int) -> None:
+        """Records were settled."""
+        self._settled += count
+
+    def due(self, now: Now) -> bool:
+        """Whether `tick` will look at the floors."""
+        return now.mono_s >= self.next_s or self._settled >= self._count
+
+    def tick(
+        self, assignments: Iterable[Assignment], now: Now, commands: list[Command]
+    ) -> None:
+        """Command a commit of every floor that moved, if one is due."""
+        if not self.due(now):
+            return
+        self.next_s = now.mono_s + self._interval_s
+        self._settled = 0
+        positions: list[CommitPosition] = []
+        for assignment in assignments:
+            floor = assignment.floor(now.wall_ms)
+            if assignment.stopping or assignment.commit_outstanding:
+                continue
+            if floor != assignment.committed:
+                assignment.commit_outstanding = True
+                positions.append(self._position(assignment, floor))
+        if positions:
+            commands.append(Commit(tuple(positions)))
+
+    def final(self, assignments: Iterable[Assignment]) -> tuple[CommitPosition, ...]:
+        """The last commit of partitions that are about to leave."""
+        return tuple(
+            self._position(assignment, assignment.tracker.floor())
+            for assignment in assignments
+            if assignment.tracker.floor() != assignment.committed
+            or assignment.commit_outstanding
+        )
+
+    @staticmethod
+    def _position(assignment: Assignment, floor: int) -> CommitPosition:
+        return CommitPosition(
+            assignment.topic, assignment.partition, floor, "", assignment.epoch
+        )
+
+    def answered(
+        self,
+        assignments: Mapping[tuple[str, int], Assignment],
+        position: CommitPosition,
+        error: str | None,
+    ) -> bool:
+        """A commit came back; False where its epoch has ended."""
+        assignment = assignments.get((position.topic, position.partition))
+        if assignment is None or assignment.epoch != position.epoch:
+            return False
+        assignment.commit_outstanding = False
+        if error is None:
+            assignment.committed = position.position
+        return True

@@ -1,0 +1,232 @@
+"""Delivery: one attempt to handle one record; what a handler is given.
+
+Theory. A delivery belongs to one assignment (one epoch of one partition), one offset and one
+attempt: together these are its *token*. It ends once. `closed` is the token's state as the
+owner thread sees it: it is set when the outcome is applied, when the deadline passes, and when
+the assignment ends, and whatever comes later finds it set and is stale.
+
+Under automatic ack only the owner thread closes a delivery, so a plain flag is enough. Under
+manual ack an answer may come from any thread and must say at once whether it counted:
+`_claim`, a list of one element, is emptied by the first to come, because `list.pop` is atomic.
+The deadline claims through the same list, so an answer and a timeout can't both win.
+
+A lapse and `extend` race like this: the owner closes the delivery and *then* looks at the
+deadline once more; `extend` moves the deadline and *then* looks at `closed`. At least one of
+the two sees the other, so an extension that returned True is always honoured.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ackfloor.core.durations import parse_duration
+from ackfloor.core.envelope import Envelope, Reason
+from ackfloor.core.model import Failure, Headers, Origin, Record
+from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ackfloor.core.assignment import Assignment
+    from ackfloor.core.lanes import Run
+
+
+class Delivery:
+    """One attempt to handle one record.
+
+    Read it in a handler through a parameter annotated `Delivery`. Under `ack="manual"` it is
+    also how the record is answered, from any thread or task and without blocking: each answer
+    returns True when it was recorded and False when the delivery has ended already.
+    """
+
+    __slots__ = (
+        "_claim",
+        "assignment",
+        "closed",
+        "envelope",
+        "extended_until_s",
+        "finished_s",
+        "on_answer",
+        "outcome",
+        "received_s",
+        "record",
+        "record_offset",
+        "retrying",
+        "run",
+        "size",
+        "started_s",
+    )
+
+    run: Run
+    _claim: list[None]
+    on_answer: Callable[[], None] | None
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        record: Record,
+        offset: int,
+        size: int,
+        received_s: float,
+    ) -> None:
+        self.assignment = assignment
+        self.record = record
+        self.record_offset = offset
+        self.size = size
+        self.received_s = received_s
+        self.started_s = 0.0
+        self.finished_s = 0.0
+        self.extended_until_s = 0.0
+        self.closed = False
+        #: Counted among the handler's running redeliveries.
+        self.retrying = False
+        self.outcome: Outcome | None = None
+        self.envelope: Envelope | None = None
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
+
+    # What was delivered.
+
+    @property
+    def topic(self) -> str:
+        """The topic it was read from: the source topic, or a retry tier."""
+        return self.assignment.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition it was read from."""
+        return self.assignment.partition
+
+    @property
+    def offset(self) -> int:
+        """The record's own offset there."""
+        return self.record_offset
+
+    @property
+    def key(self) -> bytes | None:
+        """The raw key."""
+        return self.record.key()
+
+    @property
+    def value(self) -> bytes | None:
+        """The raw value; None is a tombstone."""
+        return self.record.value()
+
+    @property
+    def headers(self) -> Headers:
+        """The record's headers in order, repeated names included."""
+        return self.record.headers() or ()
+
+    @property
+    def timestamp(self) -> int:
+        """The record's timestamp in milliseconds since the epoch; -1 where it has none."""
+        return self.record.timestamp()[1]
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery of the record this is; 1 is the first."""
+        envelope = self.envelope
+        return 1 if envelope is None else envelope.attempt + 1
+
+    @property
+    def origin(self) -> Origin:
+        """Topic, partition and offset of the first delivery: the key for idempotent work."""
+        envelope = self.envelope
+        if envelope is None or envelope.origin_topic is None:
+            return Origin(self.topic, self.partition, self.offset)
+        return Origin(
+            envelope.origin_topic, envelope.origin_partition or 0, envelope.origin_offset or 0
+        )
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the consume timeout ends, in seconds of the monotonic clock; None for never."""
+        timeout_s = self.assignment.handler.rules.consume_timeout_s
+        if timeout_s is None or not self.started_s:
+            return None
+        due = self.started_s + timeout_s
+        return due if due > self.extended_until_s else self.extended_until_s
+
+    # How it ends, under manual ack.
+
+    def ack(self) -> bool:
+        """Settle the record as handled."""
+        return self._answer(ACKED)
+
+    def retry(self, after: timedelta | str | None = None, reason: str = "") -> bool:
+        """Park the record for another delivery, after the policy's delay or the given one."""
+        after_s = None if after is None else parse_duration(after, field="after")
+        return self._answer(Failed(Failure("Retry", reason), Reason.RETRY, after_s))
+
+    def dead_letter(self, reason: str) -> bool:
+        """Move the record to the dead-letter queue."""
+        return self._answer(Rejected(Failure("DeadLetter", reason)))
+
+    def discard(self, reason: str) -> bool:
+        """Settle the record although nothing was done with it."""
+        return self._answer(Discarded(reason))
+
+    def extend(self, by: timedelta | str) -> bool:
+        """Move the deadline to `by` from now, at most `max_extend` after the handler's start.
+
+        Never shortens a deadline. Allowed under automatic ack as well.
+        """
+        by_s = parse_duration(by, field="by")
+        rules = self.assignment.handler.rules
+        until_s = self.assignment.clock() + by_s
+        if rules.max_extend_s is not None:
+            until_s = min(until_s, self.started_s + rules.max_extend_s)
+        if until_s > self.extended_until_s:
+            self.extended_until_s = until_s
+        return not self.closed and self.outcome is None
+
+    # For the runtime.
+
+    def lane(self, by_key: bool) -> tuple[str, int, bytes | int | None]:
+        """The lane it belongs to. A record without a key has no order to keep: its own lane."""
+        a = self.assignment
+        if not by_key:
+            return (a.topic, a.partition, None)
+        key = self.record.key()
+        return (a.topic, a.partition, self.record_offset if key is None else key)
+
+    def arm(self, on_answer: Callable[[], None] | None) -> None:
+        """Make the delivery answerable (manual ack); `on_answer` frees the worker's slot."""
+        self._claim = [None]
+        self.on_answer = on_answer
+
+    def claim(self) -> bool:
+        """Take the right to end this delivery under manual ack; False where it is taken."""
+        try:
+            self._claim.pop()
+        except IndexError:
+            return False
+        return True
+
+    def unclaim(self) -> None:
+        """Give the right back: the deadline was moved while it was being taken."""
+        self._claim.append(None)
+
+    def _answer(self, outcome: Outcome) -> bool:
+        if not self.assignment.handler.rules.manual:
+            raise RuntimeError(
+                f"handler {self.assignment.handler.rules.name!r} has ack='auto': its answer is "
+                "its return or its exception; register it with ack='manual' to answer by hand"
+            )
+        if not self.claim():
+            self.assignment.stats.late_answers.append(None)
+            return False
+        self.outcome = outcome
+        self.assignment.inbox.append(self)
+        if self.on_answer is not None:
+            self.on_answer()
+        return True
+
+    def reopen(self) -> None:
+        """Make a held delivery deliverable again, as if it had not been started."""
+        self.outcome = None
+        self.started_s = 0.0
+        self.finished_s = 0.0
+        self.extended_until_s = 0.0

@@ -1,0 +1,213 @@
+"""Endings: how deliveries end, and that each ends once.
+
+`closed` is set here and nowhere else while an assignment lasts: by the first outcome that is
+applied, or by the deadline. What finds it set is late: counted, and without effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ackfloor.core.assignment import AckStats
+from ackfloor.core.deadlines import Deadlines
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import (
+    Abandon,
+    DeliveryFailed,
+    DeliveryTimedOut,
+    Dispatch,
+    HandlerHeld,
+    Hold,
+    LateAnswers,
+    RecordDiscarded,
+    RecordsAcked,
+    RedeliveriesStarted,
+    Unhold,
+)
+from ackfloor.core.model import Failure, Now
+from ackfloor.core.outcomes import ACKED, Discarded, Failed, Rejected, judge
+from ackfloor.core.parcels import Parcels
+from ackfloor.core.state import WorkerState
+
+
+class Endings:
+    """From a handler's answer, or its deadline, to a settled or parked record."""
+
+    __slots__ = ("_parcels", "_state", "deadlines")
+
+    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+        self._state = state
+        self._parcels = parcels
+        self.deadlines = Deadlines()
+
+    def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
+        """Deliveries came back with their outcomes."""
+        count = size = 0
+        for delivery in deliveries:
+            assignment = delivery.assignment
+            if delivery.closed:
+                assignment.stats.late += 1
+                continue
+            if not delivery.finished_s:
+                delivery.finished_s = now.mono_s
+            delivery.closed = True
+            if delivery.retrying:
+                self._redelivery_ended(delivery, now)
+            if delivery.outcome is not ACKED:
+                self._ended(delivery, now)
+                continue
+            assignment.tracker.settle(delivery.record_offset)
+            count += 1
+            size += delivery.size
+            assignment.stats.acked.append(delivery)
+        if count:
+            self._state.flow.sub(count, size)
+            self._state.commits.settled(count)
+        self._state.balance()
+
+    def _redelivery_ended(self, delivery: Delivery, now: Now) -> None:
+        assignment = delivery.assignment
+        delivery.retrying = False
+        assignment.handler.open_retries -= 1
+        due_ms = delivery.envelope.not_before_ms if delivery.envelope else None
+        if due_ms is not None:
+            started_ms = now.wall_ms - (now.mono_s - delivery.started_s) * 1000
+            assignment.stats.attempts.append(delivery.attempt)
+            assignment.stats.lateness_s.append((started_ms - due_ms) / 1000)
+
+    def _ended(self, delivery: Delivery, now: Now) -> None:
+        """A delivery ended in another way than handled."""
+        outcome = delivery.outcome
+        assignment = delivery.assignment
+        if isinstance(outcome, Discarded):
+            self._state.settle(delivery)
+            self._state.events.append(
+                RecordDiscarded(
+                    assignment.source_topic,
+                    assignment.partition,
+                    delivery.offset,
+                    assignment.handler.rules.name,
+                    outcome.reason,
+                )
+            )
+        elif isinstance(outcome, Failed | Rejected):
+            self._fail(delivery, outcome, now)
+        # Released: it stays open, for whoever owns the partition next.
+
+    def _fail(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+        assignment = delivery.assignment
+        rules = assignment.handler.rules
+        self._state.events.append(
+            DeliveryFailed(
+                assignment.source_topic,
+                assignment.partition,
+                delivery.offset,
+                rules.name,
+                delivery.attempt,
+                outcome.reason,
+                outcome.failure.error_type,
+                outcome.failure.message,
+                delivery.finished_s - delivery.started_s,
+            )
+        )
+        self._parcels.park(delivery, judge(outcome, rules.policy, delivery.attempt), now)
+
+    def expire(self, running: Iterable[Delivery], now: Now) -> None:
+        """End the running deliveries whose deadline has passed, soonest due first."""
+        timeouts = [
+            handler.rules.consume_timeout_s
+            for handler in self._state.handlers.values()
+            if handler.rules.consume_timeout_s is not None
+        ]
+        for delivery in self.deadlines.overdue(running, min(timeouts, default=None), now.mono_s):
+            self._expire(delivery, now)
+
+    def _expire(self, delivery: Delivery, now: Now) -> None:
+        assignment = delivery.assignment
+        handler = assignment.handler
+        if handler.rules.manual and not delivery.claim():
+            return
+        delivery.closed = True
+        due_s = delivery.deadline_s
+        if due_s is None or due_s > now.mono_s:
+            # Extended between the scan and the close: the extension counts.
+            delivery.closed = False
+            if handler.rules.manual:
+                delivery.unclaim()
+            self.deadlines.replan()
+            return
+        delivery.finished_s = now.mono_s
+        if delivery.retrying:
+            self._redelivery_ended(delivery, now)
+        self._state.events.append(
+            DeliveryTimedOut(
+                assignment.source_topic,
+                assignment.partition,
+                delivery.offset,
+                handler.rules.name,
+                delivery.attempt,
+                now.mono_s - due_s,
+            )
+        )
+        self._state.commands.append(Abandon(delivery))
+        if handler.rules.ordering != "unordered":
+            self._hand_out(handler.rules.name, handler.lanes.seize(delivery.run))
+        limit_s = due_s - delivery.started_s
+        failure = Failure("ConsumeTimeout", f"no answer within {limit_s:g} s of its start")
+        self._fail(delivery, Failed(failure, Reason.TIMEOUT), now)
+
+    def left(self, handler: str, run: Run) -> None:
+        """A worker found its run empty: hand it out again if it was filled meanwhile."""
+        self._hand_out(handler, self._state.handlers[handler].lanes.left(run))
+
+    def _hand_out(self, handler: str, run: Run | None) -> None:
+        if run is not None:
+            self._state.commands.append(Dispatch(handler, [run]))
+
+    def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
+        """A handler asked for a pause; its executor has put the record back already."""
+        state = self._state.handlers[handler]
+        state.held_until_s = max(state.held_until_s, now.mono_s + duration_s)
+        state.held_reason = reason
+        self._state.commands.append(Hold(handler))
+        self._state.events.append(HandlerHeld(handler, duration_s, reason))
+
+    def tick(self, now: Now) -> None:
+        """Lift the holds that have ended."""
+        for name, handler in self._state.handlers.items():
+            if handler.held_until_s and handler.held_until_s <= now.mono_s:
+                handler.held_until_s = 0.0
+                self._state.commands.append(Unhold(name))
+
+    def report(self, now: Now) -> None:
+        """Turn what was measured since the last call into events."""
+        for stats in self._state.stats.values():
+            late = len(stats.late_answers)
+            for _ in range(late):
+                stats.late_answers.popleft()
+            late += stats.late
+            stats.late = 0
+            if late:
+                self._state.events.append(LateAnswers(stats.topic, stats.handler, late))
+            if stats.lateness_s:
+                attempts, stats.attempts = stats.attempts, []
+                lateness_s, stats.lateness_s = stats.lateness_s, []
+                self._state.events.append(
+                    RedeliveriesStarted(stats.topic, stats.handler, attempts, lateness_s)
+                )
+            if stats.acked:
+                self._state.events.append(_acked(stats, now))
+
+
+def _acked(stats: AckStats, now: Now) -> RecordsAcked:
+    acked, stats.acked = stats.acked, []
+    wall_s = now.wall_ms / 1000 - now.mono_s
+    return RecordsAcked(
+        stats.topic,
+        stats.handler,
+        [d.finished_s - d.started_s for d in acked],
+        [d.started_s - d.received_s for d in acked],
+        [d.finished_s + wall_s - d.record.timestamp()[1] / 1000 for d in acked],
+    )

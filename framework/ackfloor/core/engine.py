@@ -1,0 +1,227 @@
+"""Engine: what happens to every record between being read and being committed.
+
+Facts go in (assigned, polled, answered, published, committed, the time); commands and events
+come out; the shell around it does what the commands say and reports back. The engine never
+blocks, never reads a clock and never touches Kafka.
+
+The life of a record: `polled` registers it as open and dispatches it (`intake`). Its delivery
+comes back through `answered`, or `expire` ends it at its deadline (`endings`). Handled: the
+record is settled. Failed: a parcel is published to a retry tier or the DLQ, and only its
+delivery report settles the record (`parcels`). Settling lets the floor move, and `tick`
+commits floors (`commits`).
+
+Invariants (numbers of the contract; tests/framework/core/test_engine_model.py holds them):
+
+1  the committed position never passes a record that is not settled;
+2  settled means handled, or confirmed in a retry or DLQ topic, or discarded by explicit word;
+3  the floor never goes back within one epoch;
+4  a delivery ends once; whatever comes after `closed` was set is counted and changes nothing;
+6  offsets that never arrive block nothing;
+7  open count and bytes match the open records, and are zero after a partition is dropped;
+8  in one lane at most one delivery runs, in offset order;
+10 whatever fails outside leaves the record open, is named as a fault, and is tried again.
+
+Only the owner thread may call it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ackfloor.core.assignment import Assignment, HandlerRules
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.endings import Endings
+from ackfloor.core.faults import Faults
+from ackfloor.core.flow import FlowControl, FlowLimits
+from ackfloor.core.intake import Intake
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import Command, CommitFailed, Event, PositionsCommitted
+from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.parcels import Parcels
+from ackfloor.core.parking import Parking
+from ackfloor.core.state import Route, WorkerState
+
+
+class Engine:
+    """The state of one worker and what may happen to it.
+
+    Args:
+        handlers: the rules of every handler of the app.
+        routes: subscribed topic -> what it is; shared with the caller, who may add to it.
+        parking: addresses and writes up parked records.
+        limits: how much is held at once.
+        inbox: where manual answers are posted (any thread appends; the owner drains).
+        clock: monotonic seconds, given to deliveries for `extend`.
+        commit_interval_s: seconds between commits.
+        commit_count: settled records that bring a commit forward.
+    """
+
+    def __init__(
+        self,
+        handlers: Iterable[HandlerRules],
+        routes: Mapping[str, Route],
+        parking: Parking,
+        *,
+        limits: FlowLimits,
+        inbox: deque[Delivery],
+        clock: Callable[[], float],
+        commit_interval_s: float = 1.0,
+        commit_count: int = 10_000,
+    ) -> None:
+        self._state = WorkerState(
+            handlers,
+            routes,
+            parking,
+            limits=limits,
+            inbox=inbox,
+            clock=clock,
+            commit_interval_s=commit_interval_s,
+            commit_count=commit_count,
+        )
+        self._parcels = Parcels(self._state)
+        self._intake = Intake(self._state, self._parcels)
+        self._endings = Endings(self._state, self._parcels)
+
+    # What comes out.
+
+    def take_commands(self) -> list[Command]:
+        """The commands since the last call, in order."""
+        commands, self._state.commands = self._state.commands, []
+        return commands
+
+    def take_events(self, now: Now) -> list[Event]:
+        """The events since the last call, in order."""
+        self._endings.report(now)
+        events, self._state.events = self._state.events, []
+        return events
+
+    @property
+    def state(self) -> WorkerState:
+        """For reading: snapshots and tests."""
+        return self._state
+
+    @property
+    def assignments(self) -> Mapping[tuple[str, int], Assignment]:
+        """The partitions this worker owns, by (topic, partition)."""
+        return self._state.assignments
+
+    @property
+    def flow(self) -> FlowControl:
+        """The levels of open records."""
+        return self._state.flow
+
+    @property
+    def faults(self) -> Faults:
+        """What keeps records open."""
+        return self._state.faults
+
+    # Partitions come and go.
+
+    def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
+        """Partitions came: each gets a new epoch and a new tracker."""
+        self._intake.assign(starts, now)
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start no further delivery of these partitions; what runs may still end."""
+        for key in partitions:
+            assignment = self._state.assignments.get((key.topic, key.partition))
+            if assignment is not None:
+                assignment.stopping = True
+                assignment.waiting.clear()
+
+    def final_positions(self, partitions: Iterable[TopicPartition]) -> tuple[CommitPosition, ...]:
+        """What to commit last for partitions that are about to leave."""
+        found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
+        return self._state.commits.final(a for a in found if a is not None)
+
+    def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+        """Partitions are gone: whatever still comes for them is stale."""
+        self._intake.drop(partitions, lost=lost)
+
+    # Records in, deliveries back.
+
+    def polled(self, records: Sequence[Record], now: Now) -> None:
+        """Records were read: register them as open and dispatch what is due."""
+        self._intake.polled(records, now)
+
+    def passed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """The consumer's own positions: they pass trailing records that never arrive."""
+        for key, position in positions.items():
+            assignment = self._state.assignments.get(key)
+            if assignment is not None:
+                assignment.tracker.passed(position)
+
+    def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
+        """Deliveries came back with their outcomes."""
+        self._endings.answered(deliveries, now)
+
+    def left(self, handler: str, run: Run) -> None:
+        """A worker found its run empty."""
+        self._endings.left(handler, run)
+
+    def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
+        """A handler asked for a pause; its executor has put the record back already."""
+        self._endings.hold(handler, duration_s, reason, now)
+
+    def expire(self, running: Iterable[Delivery], now: Now) -> None:
+        """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
+        self._endings.expire(running, now)
+
+    @property
+    def next_scan_s(self) -> float:
+        """Monotonic seconds at which `expire` must be called next."""
+        return self._endings.deadlines.next_scan_s
+
+    # Reports from Kafka.
+
+    def published(self, parcel: Parcel, now: Now) -> None:
+        """The broker confirmed a parcel: its record is settled."""
+        self._parcels.published(parcel, now)
+
+    def publish_failed(self, parcel: Parcel, error: str, *, too_large: bool, now: Now) -> None:
+        """A parcel was not written: its record stays open and is tried again."""
+        self._parcels.failed(parcel, error, too_large=too_large, now=now)
+
+    def committed(
+        self, results: Iterable[tuple[CommitPosition, str | None]], now: Now
+    ) -> None:
+        """A commit came back: for each position None, or why it was refused."""
+        state, confirmed = self._state, 0
+        for position, error in results:
+            if not state.commits.answered(state.assignments, position, error):
+                continue
+            subject = f"{position.topic}/{position.partition}"
+            if error is None:
+                confirmed += 1
+                state.faults.clear("commit", subject)
+            else:
+                state.faults.put("commit", subject, error, now.wall_ms)
+                state.events.append(CommitFailed(position.topic, position.partition, error))
+        if confirmed:
+            state.events.append(PositionsCommitted(confirmed))
+
+    # Time.
+
+    def commit_due(self, now: Now) -> bool:
+        """Whether the next `tick` commits: the moment to tell `passed` positions first."""
+        return self._state.commits.due(now)
+
+    def tick(self, now: Now) -> None:
+        """Do what is due: release tiers, publish again, lift holds, commit floors."""
+        self._intake.tick(now)
+        self._parcels.tick(now)
+        self._endings.tick(now)
+        self._state.commits.tick(self._state.assignments.values(), now, self._state.commands)
+
+    def next_wakeup_s(self, now: Now) -> float:
+        """Monotonic seconds at which `tick` or `expire` has something to do."""
+        holds = [h.held_until_s for h in self._state.handlers.values() if h.held_until_s]
+        return min(
+            self._state.commits.next_s,
+            self.next_scan_s,
+            self._intake.next_s(now),
+            self._parcels.next_s(),
+            *holds,
+        )

@@ -1,0 +1,116 @@
+"""Flow limits: when fetching stops and when it goes on.
+
+Theory. Each limit has two watermarks, because a pause throws the prefetch away: fetching stops
+at the limit and goes on at half of it, so that one cycle always delivers at least a prefetch.
+Three levels are watched: open records and open bytes of the whole worker, and per partition
+the offset span between its floor and its position (a retry tier: its open records, so that
+waiting records stay bounded in memory).
+
+Invariant: a partition is paused exactly while one of its gates is shut, and every gate opens
+again once its level has fallen to the low mark; levels reach zero when work drains, so a
+paused partition always resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ackfloor.core.messages import Command, Pause, Resume
+from ackfloor.core.model import TopicPartition
+
+if TYPE_CHECKING:
+    from ackfloor.core.assignment import Assignment
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """How much a worker holds at once.
+
+    Attributes:
+        max_open: open records of the worker.
+        max_open_bytes: bytes of their values.
+        partition_span: offsets between a partition's floor and its position.
+        tier_buffer: open records of one retry-tier partition, waiting ones included.
+    """
+
+    max_open: int = 50_000
+    max_open_bytes: int = 256 * MIB
+    partition_span: int = 100_000
+    tier_buffer: int = 500
+
+
+class Gate:
+    """One limit with hysteresis: shut at the limit, open again at half of it."""
+
+    __slots__ = ("limit", "shut")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.shut = False
+
+    def update(self, level: int) -> bool:
+        """Note the level and return whether the gate is shut."""
+        if self.shut:
+            self.shut = level > self.limit // 2
+        else:
+            self.shut = level >= self.limit
+        return self.shut
+
+
+class FlowControl:
+    """The levels of one worker and the gates they drive.
+
+    Attributes:
+        open_count: open records of the worker.
+        open_bytes: bytes of their values.
+    """
+
+    __slots__ = ("_bytes_gate", "_count_gate", "limits", "open_bytes", "open_count")
+
+    def __init__(self, limits: FlowLimits) -> None:
+        self.limits = limits
+        self.open_count = 0
+        self.open_bytes = 0
+        self._count_gate = Gate(limits.max_open)
+        self._bytes_gate = Gate(limits.max_open_bytes)
+
+    def partition_gate(self, tier: bool) -> Gate:
+        """The gate of a newly assigned partition."""
+        return Gate(self.limits.tier_buffer if tier else self.limits.partition_span)
+
+    def add(self, count: int, size: int) -> None:
+        """Records were opened."""
+        self.open_count += count
+        self.open_bytes += size
+
+    def sub(self, count: int, size: int) -> None:
+        """Records are no longer open here."""
+        self.open_count -= count
+        self.open_bytes -= size
+
+    def balance(self, assignments: Iterable[Assignment], commands: list[Command]) -> None:
+        """Command what must be paused or resumed at the present levels."""
+        full = self._count_gate.update(self.open_count)
+        full |= self._bytes_gate.update(self.open_bytes)
+        pause: list[TopicPartition] = []
+        resume: list[tuple[TopicPartition, int]] = []
+        for a in assignments:
+            tracker = a.tracker
+            level = tracker.span() if a.tier_s is None else len(tracker.open)
+            shut = a.span_gate.update(level) or full
+            if shut == a.paused:
+                continue
+            a.paused = shut
+            partition = TopicPartition(a.topic, a.partition)
+            if shut:
+                pause.append(partition)
+            else:
+                resume.append((partition, tracker.position))
+        if pause:
+            commands.append(Pause(tuple(pause)))
+        if resume:
+            commands.append(Resume(tuple(resume)))

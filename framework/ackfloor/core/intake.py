@@ -1,0 +1,206 @@
+"""Intake: partitions come and go, records are registered and dispatched.
+
+A record of a source topic is dispatched as soon as it is read. A record of a retry tier waits
+in memory until its `not_before`; the tier partition's flow limit bounds how many wait, and
+because a tier partition is in due order, looking at its head is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from ackfloor.core.assignment import Assignment, HandlerState
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import read_envelope
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import (
+    Dispatch,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    RecordsLost,
+    RecordsReceived,
+)
+from ackfloor.core.model import Now, Record, StartPosition, TopicPartition
+from ackfloor.core.parcels import Parcels
+from ackfloor.core.state import WorkerState
+
+
+class Intake:
+    """From assignment and poll to the ready queues."""
+
+    __slots__ = ("_parcels", "_state")
+
+    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+        self._state = state
+        self._parcels = parcels
+
+    def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
+        """Partitions came: each gets a new epoch and a new tracker."""
+        state = self._state
+        for start in starts:
+            route = state.routes[start.topic]
+            state.epoch += 1
+            assignment = Assignment(
+                start.topic,
+                start.partition,
+                state.epoch,
+                start.position,
+                handler=state.handlers[route.handler],
+                source_topic=route.source_topic,
+                tier_s=route.tier_s,
+                span_gate=state.flow.partition_gate(route.tier_s is not None),
+                stats=state.stats_of(route.source_topic, route.handler),
+                inbox=state.inbox,
+                clock=state.clock,
+                now_ms=now.wall_ms,
+            )
+            if start.committed:
+                assignment.committed = start.position
+            else:
+                state.commits.hurry()
+            if start.lost:
+                state.events.append(RecordsLost(start.topic, start.partition, start.lost))
+            state.assignments[start.topic, start.partition] = assignment
+        state.events.append(
+            PartitionsAssigned(tuple(TopicPartition(s.topic, s.partition) for s in starts))
+        )
+
+    def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+        """Partitions are gone: whatever still comes for them is stale."""
+        left: list[TopicPartition] = []
+        open_count = 0
+        for key in partitions:
+            assignment = self._state.assignments.pop((key.topic, key.partition), None)
+            if assignment is None:
+                continue
+            left.append(key)
+            open_count += len(assignment.tracker.open)
+            self._close(assignment)
+        self._parcels.forget_closed()
+        self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
+
+    def _close(self, assignment: Assignment) -> None:
+        assignment.stopping = assignment.closed = True
+        open_ = assignment.tracker.open.values()
+        self._state.flow.sub(len(open_), sum(delivery.size for delivery in open_))
+        handler = assignment.handler
+        for delivery in open_:
+            if handler.rules.manual and delivery.started_s:
+                delivery.claim()
+            delivery.closed = True
+            if delivery.retrying:
+                delivery.retrying = False
+                handler.open_retries -= 1
+        assignment.waiting.clear()
+        handler.lanes.drop(assignment.topic, assignment.partition)
+
+    def polled(self, records: Sequence[Record], now: Now) -> None:
+        """Records were read: register them as open and dispatch what is due."""
+        received_s = now.mono_s
+        topic, partition = "", -1
+        assignment: Assignment | None = None
+        batch: list[Delivery] = []
+        assignments = self._state.assignments
+        for record in records:
+            record_partition = record.partition()
+            record_topic = record.topic()
+            if record_partition != partition or record_topic != topic:
+                if batch and assignment is not None:
+                    self._admit(assignment, batch, now)
+                topic, partition, batch = record_topic, record_partition, []
+                assignment = assignments.get((topic, partition))
+            if assignment is not None:
+                batch.append(
+                    Delivery(assignment, record, record.offset(), len(record), received_s)
+                )
+        if batch and assignment is not None:
+            self._admit(assignment, batch, now)
+        self._state.balance()
+
+    def _admit(self, assignment: Assignment, read: Sequence[Delivery], now: Now) -> None:
+        if assignment.stopping:
+            return
+        batch = assignment.tracker.register([d.record_offset for d in read], read)
+        if not batch:
+            return
+        size = sum([d.size for d in batch])
+        self._state.flow.add(len(batch), size)
+        self._state.events.append(
+            RecordsReceived(
+                assignment.source_topic,
+                assignment.partition,
+                assignment.handler.rules.name,
+                len(batch),
+                size,
+                assignment.tier_s is not None,
+            )
+        )
+        if assignment.tier_s is None:
+            self._dispatch(assignment.handler, batch)
+            return
+        for delivery in batch:
+            delivery.envelope = read_envelope(delivery.record.headers())
+            assignment.waiting.append((delivery.envelope.not_before_ms or 0, delivery))
+        self._release(assignment, now)
+
+    def _dispatch(self, handler: HandlerState, batch: Sequence[Delivery]) -> None:
+        rules = handler.rules
+        if rules.ordering == "unordered":
+            self._state.commands.append(Dispatch(rules.name, batch))
+            return
+        runs: list[Run] = []
+        by_key = rules.ordering == "key"
+        for delivery in batch:
+            run = handler.lanes.admit(delivery.lane(by_key), delivery)
+            if run is not None:
+                runs.append(run)
+        if runs:
+            self._state.commands.append(Dispatch(rules.name, runs))
+
+    def tick(self, now: Now) -> None:
+        """Dispatch the waiting records that have become due."""
+        for assignment in self._state.assignments.values():
+            if assignment.waiting:
+                self._release(assignment, now)
+
+    def _release(self, assignment: Assignment, now: Now) -> None:
+        waiting, handler = assignment.waiting, assignment.handler
+        room = handler.retry_room()
+        due: list[Delivery] = []
+        while waiting and waiting[0][0] <= now.wall_ms:
+            delivery = waiting[0][1]
+            if _has_further_to_wait(delivery, now):
+                waiting.popleft()
+                self._parcels.hop(delivery, now)
+                continue
+            if len(due) >= room:
+                break
+            waiting.popleft()
+            delivery.retrying = True
+            due.append(delivery)
+        if due:
+            handler.open_retries += len(due)
+            self._dispatch(handler, due)
+
+    def next_s(self, now: Now) -> float:
+        """Monotonic seconds at which a waiting record becomes due, infinity where none does.
+
+        A head that is due but has no room is not counted: an answer makes the room.
+        """
+        soonest = inf
+        for assignment in self._state.assignments.values():
+            if not assignment.waiting:
+                continue
+            left_ms = assignment.waiting[0][0] - now.wall_ms
+            if left_ms > 0 or assignment.handler.retry_room() > 0:
+                soonest = min(soonest, now.mono_s + left_ms / 1000)
+        return soonest
+
+
+def _has_further_to_wait(delivery: Delivery, now: Now) -> bool:
+    envelope = delivery.envelope
+    if envelope is None or envelope.retry_at_ms is None:
+        return False
+    tiers = delivery.assignment.handler.rules.policy.tiers()
+    return bool(tiers) and envelope.retry_at_ms > now.wall_ms

@@ -1,0 +1,101 @@
+"""Lanes: what is handled one at a time, in offset order.
+
+Theory. A lane is named by (topic, partition, key) or by (topic, partition). While it has work
+it owns one `Run`, a deque that is handed to one executor worker at a time. The worker takes
+records with `popleft()`: that call is atomic, so each record is taken by exactly one party,
+and a worker that is abandoned in the middle of a record loses the rest of its run the moment
+the engine empties it. The engine appends while the worker takes; no lock is needed because of
+one rule: *only the engine decides that a lane is idle*. A worker that finds its run empty
+posts the run back ("left"), and the engine, looking at it later, either hands the run out
+again (something was appended meanwhile) or forgets the lane. An idle lane costs nothing.
+
+Invariants:
+
+L1  a live run is with at most one worker, or in exactly one ready queue.
+L2  a lane's records are taken in the order in which they were admitted.
+L3  a run that was seized or dropped is detached: whatever its old worker posts is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ackfloor.core.delivery import Delivery
+
+
+class Run(deque["Delivery"]):
+    """The waiting records of one lane; `popleft()` is the claim."""
+
+    __slots__ = ("lane",)
+
+    lane: Hashable
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Lanes:
+    """The lanes of one handler that have work."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self) -> None:
+        self._live: dict[Hashable, Run] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def admit(self, lane: Hashable, delivery: Delivery) -> Run | None:
+        """Queue a delivery on its lane; return a run to dispatch if the lane was idle."""
+        run = self._live.get(lane)
+        if run is not None:
+            run.append(delivery)
+            delivery.run = run
+            return None
+        run = Run((delivery,))
+        run.lane = lane
+        delivery.run = run
+        self._live[lane] = run
+        return run
+
+    def left(self, run: Run) -> Run | None:
+        """A worker found its run empty; return the run if it must be dispatched again."""
+        if self._live.get(run.lane) is not run:
+            return None
+        if run:
+            return run
+        del self._live[run.lane]
+        return None
+
+    def seize(self, run: Run) -> Run | None:
+        """Take a lane away from a worker that is stuck; return a new run with the rest."""
+        lane = run.lane
+        if self._live.get(lane) is not run:
+            return None
+        rest = Run()
+        rest.lane = lane
+        while True:
+            try:
+                delivery = run.popleft()
+            except IndexError:
+                break
+            delivery.run = rest
+            rest.append(delivery)
+        if rest:
+            self._live[lane] = rest
+            return rest
+        del self._live[lane]
+        return None
+
+    def drop(self, topic: str, partition: int) -> None:
+        """Forget every lane of one partition that is no longer ours."""
+        gone = [
+            lane
+            for lane in self._live
+            if isinstance(lane, tuple) and lane[0] == topic and lane[1] == partition
+        ]
+        for lane in gone:
+            del self._live[lane]

@@ -1,0 +1,290 @@
+"""The catalogue: every command the engine gives, every event it tells.
+
+Commands are imperative and carry what the shell needs to act; events are past tense and are
+for observers (metrics, logs). The hot ones are batches: one object for many records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.lanes import Run
+from ackfloor.core.model import CommitPosition, TopicPartition
+from ackfloor.core.parcel import Parcel
+
+# --- commands -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Put work on a handler's ready queue: deliveries (unordered) or runs (lanes)."""
+
+    handler: str
+    items: Sequence[Delivery] | Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The delivery's time is up: cancel its handler, or give its slot to a new worker."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Start no further deliveries of a handler until `Unhold`."""
+
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unhold:
+    """Start deliveries of a held handler again."""
+
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write a parcel to its retry or dead-letter topic; its report settles the record."""
+
+    parcel: Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit these positions in one request."""
+
+    positions: tuple[CommitPosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Stop fetching these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Fetch these partitions again, each from its next unread position."""
+
+    positions: tuple[tuple[TopicPartition, int], ...]
+
+
+Command = Dispatch | Abandon | Hold | Unhold | Publish | Commit | Pause | Resume
+
+# --- events -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsReceived:
+    """Records were read and registered."""
+
+    topic: str
+    partition: int
+    handler: str
+    count: int
+    bytes: int
+    from_tier: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsAcked:
+    """Deliveries of one handler ended as handled, with what was measured of each (seconds).
+
+    Attributes:
+        durations_s: handler start to answer.
+        waits_s: poll to handler start.
+        latencies_s: record timestamp to answer.
+    """
+
+    topic: str
+    handler: str
+    durations_s: list[float]
+    waits_s: list[float]
+    latencies_s: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFailed:
+    """A delivery ended without being handled; what follows is told by its own event."""
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    attempt: int
+    reason: Reason
+    error_type: str
+    error_message: str
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTimedOut:
+    """A delivery outlived its consume timeout; noticed `late_by_s` after its deadline."""
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    attempt: int
+    late_by_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveriesStarted:
+    """Deliveries from retry tiers ended; how late each had started after its due time."""
+
+    topic: str
+    handler: str
+    attempts: list[int]
+    lateness_s: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParked:
+    """A record is durable in a retry tier and has left its partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    attempt: int
+    reason: Reason
+    tier: str
+    wait_s: float
+    since_failure_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeadLettered:
+    """A record is durable in the dead-letter topic and has left its partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    attempt: int
+    reason: Reason
+    error_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDiscarded:
+    """A record was dropped by an explicit word of the user."""
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHopped:
+    """A record with a long explicit wait moved on to its next tier."""
+
+    topic: str
+    handler: str
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class LateAnswers:
+    """Answers that came after their delivery had ended; they changed nothing."""
+
+    topic: str
+    handler: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishFailed:
+    """A park failed; the record stays open and is tried again in `retry_in_s`."""
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    target: str
+    error: str
+    retry_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsCommitted:
+    """A commit was confirmed."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFailed:
+    """A commit was refused or lost for one partition; it is sent again from current state."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAssigned:
+    """Partitions came to this worker."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRevoked:
+    """Partitions left this worker; `lost` where they were taken without warning.
+
+    `open_count` records were not settled and will come again, here or elsewhere.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    lost: bool
+    open_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """The log no longer holds what was to be read next (retention): never delivered here."""
+
+    topic: str
+    partition: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerHeld:
+    """A handler asked for a pause: a dependency of its is away."""
+
+    handler: str
+    duration_s: float
+    reason: str
+
+
+Event = (
+    RecordsReceived
+    | RecordsAcked
+    | DeliveryFailed
+    | DeliveryTimedOut
+    | RedeliveriesStarted
+    | RecordParked
+    | RecordDeadLettered
+    | RecordDiscarded
+    | RecordHopped
+    | LateAnswers
+    | PublishFailed
+    | PositionsCommitted
+    | CommitFailed
+    | PartitionsAssigned
+    | PartitionsRevoked
+    | RecordsLost
+    | HandlerHeld
+)

@@ -1,0 +1,95 @@
+"""The nouns every other core file uses.
+
+Two words are kept apart everywhere: an *offset* is a record's own place in its partition, a
+*position* is the next offset to read, which is what Kafka commits. A floor is a position.
+
+Time comes in as `Now`: monotonic seconds for everything that measures (deadlines, waits),
+wall-clock milliseconds for everything that is written to a record or read from one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+Headers = Sequence[tuple[str, "bytes | None"]]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Now(NamedTuple):
+    """One reading of both clocks."""
+
+    mono_s: float
+    wall_ms: int
+
+
+class Record(Protocol):
+    """What Kafka stores, read through methods.
+
+    The shape is that of `confluent_kafka.Message`, so that a polled batch reaches the engine
+    without one copy per record. `len(record)` is the size of its value in bytes.
+    """
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+
+
+class Origin(NamedTuple):
+    """Where a record was first delivered from, before any retry tier."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class StartPosition(NamedTuple):
+    """Where a newly assigned partition is read from, and what its last commit said.
+
+    `committed` is False where the group had no commit: the position is then committed at once,
+    or a `latest` group that was idle would skip what came meanwhile. `lost` counts records that
+    retention removed below the position before they were read.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    committed: bool = True
+    metadata: str = ""
+    lost: int = 0
+
+
+class CommitPosition(NamedTuple):
+    """One partition's share of a commit: its floor, and the epoch that makes it valid.
+
+    A commit whose epoch is not the partition's current one is dropped, because Kafka itself
+    does not stop a former owner from overwriting the new owner's commit.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    metadata: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in a handler, as text: the exception itself never leaves its thread."""
+
+    error_type: str
+    message: str
+    stack: str = ""
+    fingerprint: str = ""

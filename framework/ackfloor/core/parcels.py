@@ -1,0 +1,137 @@
+"""Parcels: publishing what is parked, and settling it once that is confirmed.
+
+Nothing here gives up. A write that failed is planned again with a growing backoff, its record
+stays open, and the fault is named until the last refused parcel has been written.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.messages import (
+    Event,
+    Publish,
+    PublishFailed,
+    RecordDeadLettered,
+    RecordHopped,
+    RecordParked,
+)
+from ackfloor.core.model import Now
+from ackfloor.core.outcomes import Bury, Park, Verdict
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.state import WorkerState
+
+
+class Parcels:
+    """The parcels under way and the refused ones."""
+
+    __slots__ = ("_refused", "_state")
+
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+        self._refused: list[Parcel] = []
+
+    def park(self, delivery: Delivery, verdict: Verdict, now: Now) -> None:
+        """Write a failed record to a tier or to the dead-letter topic."""
+        self._publish(self._state.parking.parcel(delivery, verdict, now), now)
+
+    def hop(self, delivery: Delivery, now: Now) -> None:
+        """Move a tier record that has further to wait to its next tier."""
+        self._publish(self._state.parking.hop(delivery, now), now)
+
+    def _publish(self, parcel: Parcel, now: Now) -> None:
+        parcel.delivery.assignment.parking += 1
+        self._state.parking.address(parcel, now)
+        self._state.commands.append(Publish(parcel))
+
+    def published(self, parcel: Parcel, now: Now) -> None:
+        """The broker confirmed a parcel: its record is settled."""
+        delivery = parcel.delivery
+        delivery.assignment.parking -= 1
+        if delivery.assignment.closed:
+            return
+        delivery.closed = True
+        self._state.settle(delivery)
+        if parcel.refusals:
+            self._refresh_fault()
+        self._state.events.append(_moved(parcel, now))
+
+    def failed(self, parcel: Parcel, error: str, *, too_large: bool, now: Now) -> None:
+        """A parcel was not written: the record stays open and is tried again."""
+        assignment = parcel.delivery.assignment
+        assignment.parking -= 1
+        if assignment.closed:
+            return
+        if too_large and self._state.parking.lighten(parcel):
+            self._publish(parcel, now)
+            return
+        wait_s = self._state.parking.refused(parcel, now)
+        self._refused.append(parcel)
+        d = parcel.delivery
+        subject = f"{d.topic}/{d.partition}/{d.offset}"
+        self._state.faults.put("parking", subject, f"to {parcel.topic}: {error}", now.wall_ms)
+        self._state.events.append(
+            PublishFailed(
+                assignment.source_topic,
+                d.partition,
+                d.offset,
+                assignment.handler.rules.name,
+                parcel.topic,
+                error,
+                wait_s,
+            )
+        )
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: their refused parcels are the next owner's business."""
+        if self._refused:
+            self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
+            self._refresh_fault()
+
+    def tick(self, now: Now) -> None:
+        """Publish again what was refused and is due."""
+        if not self._refused:
+            return
+        due = [p for p in self._refused if p.retry_at_s <= now.mono_s]
+        if due:
+            self._refused = [p for p in self._refused if p.retry_at_s > now.mono_s]
+            for parcel in due:
+                self._publish(parcel, now)
+
+    def next_s(self) -> float:
+        """Monotonic seconds of the next attempt, infinity where none is planned."""
+        return min((parcel.retry_at_s for parcel in self._refused), default=inf)
+
+    def _refresh_fault(self) -> None:
+        if not self._refused:
+            self._state.faults.clear("parking")
+
+
+def _moved(parcel: Parcel, now: Now) -> Event:
+    delivery, verdict = parcel.delivery, parcel.verdict
+    assignment = delivery.assignment
+    name = assignment.handler.rules.name
+    if isinstance(verdict, Bury):
+        return RecordDeadLettered(
+            assignment.source_topic,
+            assignment.partition,
+            delivery.offset,
+            name,
+            delivery.attempt,
+            verdict.reason,
+            verdict.failure.error_type,
+        )
+    if isinstance(verdict, Park):
+        return RecordParked(
+            assignment.source_topic,
+            assignment.partition,
+            delivery.offset,
+            name,
+            delivery.attempt,
+            verdict.reason,
+            parcel.topic,
+            parcel.wait_s,
+            now.mono_s - parcel.failed_s,
+        )
+    return RecordHopped(assignment.source_topic, name, parcel.topic)

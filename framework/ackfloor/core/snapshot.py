@@ -1,0 +1,97 @@
+"""Snapshot: what the worker's state is right now, immutable, for gauges, health and people.
+
+Built on the owner thread about once a second and swapped in one assignment, so a reader on
+another thread needs no lock and a revoked partition vanishes by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """One assigned partition. Positions are next offsets; times are wall-clock ms.
+
+    Attributes:
+        floor: the lowest open offset, or the position.
+        committed: the last confirmed commit, None before the first.
+        position: the next offset to read.
+        highest_settled: the highest settled offset, -1 where none is.
+        oldest_open_ms: when the oldest open record was read, None where none is open.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    handler: str
+    source_topic: str
+    tier_s: float | None
+    floor: int
+    committed: int | None
+    position: int
+    highest_settled: int
+    high_watermark: int | None
+    open_count: int
+    open_bytes: int
+    gap_count: int
+    waiting: int
+    next_due_ms: int | None
+    parking: int
+    paused: bool
+    floor_advanced_ms: int
+    oldest_open_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDelivery:
+    """One of the longest-running deliveries of a handler."""
+
+    topic: str
+    partition: int
+    offset: int
+    attempt: int
+    running_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSnapshot:
+    """One handler: its slots and limits."""
+
+    name: str
+    ordering: str
+    concurrency: int
+    consume_timeout_s: float | None
+    running: int
+    queued: int
+    abandoned: int
+    held_for_s: float
+    held_reason: str
+    oldest: tuple[RunningDelivery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something outside that keeps records open: named by readiness until it ends."""
+
+    kind: str
+    subject: str
+    message: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole worker."""
+
+    group: str
+    state: str
+    taken_ms: int
+    last_turn_ms: int
+    open_count: int
+    open_bytes: int
+    max_open: int
+    max_open_bytes: int
+    partitions: tuple[PartitionSnapshot, ...]
+    handlers: tuple[HandlerSnapshot, ...]
+    faults: tuple[Fault, ...]

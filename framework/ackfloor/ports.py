@@ -1,0 +1,244 @@
+"""Ports: what the runtime needs from the outside world, and what it tells it.
+
+Each port has two implementations that pass the same contract suite (tests/contracts): the real
+one (`kafka/`, `runtime/`) and the in-memory one (`testing/`). Everything named "listener" is
+implemented by the runtime's loop and called *on the owner thread, from inside* the call that
+caused it: `Source.poll` calls the source listener, `Sink.poll` the sink listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import Event
+from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.snapshot import Snapshot
+
+
+class Clock(Protocol):
+    """Both clocks. The manual one of the test kit stands still until it is advanced."""
+
+    def now(self) -> Now:
+        """One reading of the monotonic and the wall clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Monotonic seconds; the clock of deadlines."""
+        ...
+
+
+class SourceListener(Protocol):
+    """What a source reports. No method may raise."""
+
+    def on_assigned(self, starts: Sequence[StartPosition]) -> None:
+        """Partitions were assigned; reading starts at the given positions."""
+        ...
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions are about to leave. May take up to the drain bound, and commits.
+
+        It runs on the owner thread inside `Source.poll`, so it may call `Source.commit` with
+        `wait=True` and `Sink.poll`, and must not wait for anything that waits for the source.
+        """
+        ...
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions were taken without warning: nothing may be committed for them."""
+        ...
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        """Records were read, in offset order within each partition."""
+        ...
+
+    def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
+        """A commit came back: for each position None, or the reason it was refused."""
+        ...
+
+
+class Source(Protocol):
+    """Reads records of a consumer group. Only the owner thread calls it."""
+
+    def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
+        """Join the group for these topics (all of which exist)."""
+        ...
+
+    def poll(self, timeout_s: float) -> int:
+        """Report what there is: rebalances, records, answers to commits.
+
+        Waits at most `timeout_s` seconds for the first record and not at all for more. Each
+        batch is reported before anything else can change the assignment. Returns the number of
+        records reported. Transient errors of the broker are logged and not raised.
+
+        Raises:
+            SourceFailed: the consumer can't go on (fatal error, or a listener raised).
+        """
+        ...
+
+    def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
+        """Commit positions (with their metadata) in one request.
+
+        With `wait=False` the answer comes through `on_committed` in a later `poll`; with
+        `wait=True` it has been reported when the call returns, within a bounded time.
+        """
+        ...
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Stop fetching partitions; those not assigned are ignored."""
+        ...
+
+    def resume(self, positions: Sequence[tuple[TopicPartition, int]]) -> None:
+        """Fetch partitions again, each from the given position; those not assigned ignored."""
+        ...
+
+    def positions(self) -> Mapping[tuple[str, int], int]:
+        """The consumer's own next positions, past trailing records that never arrive."""
+        ...
+
+    def high_watermarks(self) -> Mapping[tuple[str, int], int]:
+        """The last known log end of each assigned partition, without asking the broker."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group. The listener's `on_revoked` has run when it returns."""
+        ...
+
+
+class SinkListener(Protocol):
+    """What a sink reports about parcels. No method may raise."""
+
+    def on_published(self, parcel: Parcel) -> None:
+        """The broker confirmed the record with acks=all."""
+        ...
+
+    def on_publish_failed(self, parcel: Parcel, error: str, *, too_large: bool) -> None:
+        """The record was not written, or it is not known whether it was."""
+        ...
+
+
+class Sink(Protocol):
+    """Writes parcels (parked records) durably. Only the owner thread calls it."""
+
+    def open(self, listener: SinkListener) -> None:
+        """Make ready to write."""
+        ...
+
+    def publish(self, parcel: Parcel) -> None:
+        """Start writing a parcel: topic, partition, headers from it; key and value from its
+        delivery's record. Exactly one report follows, in a later `poll` or in this call."""
+        ...
+
+    def poll(self) -> None:
+        """Report what has been confirmed or has failed, without waiting."""
+        ...
+
+    def pending(self) -> int:
+        """Parcels whose report is outstanding."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s` for outstanding reports (delivering them), then stop."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs the deliveries of one handler, at most `concurrency` at once.
+
+    It takes items from a ready queue, stamps `started_s` before and `outcome` and `finished_s`
+    after, and appends the delivery to the inbox it was made with. Except for the start-up and
+    the end, every method may be called from the owner thread at any time and never blocks.
+    """
+
+    def start(self) -> None:
+        """Start the workers."""
+        ...
+
+    def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
+        """Queue deliveries (unordered) or runs (lanes)."""
+        ...
+
+    def running(self) -> Iterable[Delivery]:
+        """The deliveries whose handlers have started and not been answered."""
+        ...
+
+    def queued(self) -> int:
+        """Items that no worker has taken yet."""
+        ...
+
+    def abandon(self, delivery: Delivery) -> None:
+        """The delivery's time is up: cancel its handler if that is possible, and in any case
+        give its slot to a fresh worker, after the cancel grace at the latest."""
+        ...
+
+    def abandoned(self) -> int:
+        """Abandoned handlers that are still running."""
+        ...
+
+    def hold(self) -> None:
+        """Start no further delivery until `unhold`."""
+        ...
+
+    def unhold(self) -> None:
+        """Start deliveries again."""
+        ...
+
+    def stop(self, timeout_s: float) -> int:
+        """Cancel what runs (it comes back as released), stop the workers, and return how many
+        handlers are still running after `timeout_s` seconds."""
+        ...
+
+
+class Observer(Protocol):
+    """Is told everything that happened. Must be quick and do no I/O; it can't hurt the loop:
+    what it raises is logged once for its kind and counted."""
+
+    def observe(self, events: Sequence[Event]) -> None:
+        """Events of the last turn, in order; called on the owner thread."""
+        ...
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """A fresh snapshot, about once a second; called on the owner thread."""
+        ...
+
+
+class WorkerMonitor(Observer, Protocol):
+    """An observer inside a worker process whose findings can be sent to the supervisor."""
+
+    def report(self) -> bytes:
+        """Everything the supervisor's side needs to answer for this worker, serialised."""
+        ...
+
+
+class RunMonitor(Protocol):
+    """The supervisor's side of monitoring: one address for all workers of a run."""
+
+    def start(self, listen: str) -> str:
+        """Serve on `host:port` (port 0: any free one) and return the address served."""
+        ...
+
+    def update(self, worker: int, report: bytes) -> None:
+        """Take a worker's newest report."""
+        ...
+
+    def worker_gone(self, worker: int) -> None:
+        """A worker process ended; a new one may take its number."""
+        ...
+
+    def stop(self) -> None:
+        """Stop serving."""
+        ...
+
+
+class MonitoringPlugin(Protocol):
+    """What the entry point group `ackfloor.monitoring` offers."""
+
+    def worker_monitor(self, worker: int, group: str) -> WorkerMonitor:
+        """Made once in each worker process."""
+        ...
+
+    def run_monitor(self, group: str, workers: int) -> RunMonitor:
+        """Made once in the supervisor."""
+        ...
