@@ -1,0 +1,3 @@
+"""Metrics, health and analytics of ackfloor workers; loaded by entry point, never by the core."""
+
+from __future__ import annotations
