@@ -1,0 +1,51 @@
+# `make` alone lists the targets. Everything runs from .venv, which the first target builds.
+
+PYTHON ?= python3
+export PYTEST_ARGS ?=
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit lint check bench pins clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## build .venv from the pinned requirements, when it is missing or they changed
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "setup: $(PYTHON) is $$($(PYTHON) --version 2>&1); ackfloor needs Python 3.11 or newer: make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setup: installing the pinned requirements (a few minutes on a first run: Spark is large)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## 20,000 orders through a real Kafka, one worker killed, everything reconciled
+	@$(BIN)/ackfloor demo
+
+test: setup ## every test, with coverage; PYTEST_ARGS="-k floor" for some of them
+	@.ci/tests
+
+test-unit: setup ## the tests that need no broker, no Spark and no second process
+	@$(BIN)/python -m pytest -n 2 -m "not kafka and not spark and not e2e" $(PYTEST_ARGS)
+
+lint: setup ## ruff: rules and format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+check: lint ## lint, types, import directions, README commands
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"
+
+bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
+	@$(BIN)/python benchmarks/run.py
+
+pins: setup ## resolve requirements/*.txt again, keeping the versions they have (needs uv)
+	@.ci/pins
+
+clean: ## remove .venv, caches and builds
+	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
