@@ -78,7 +78,7 @@ def _start_keeper(folder: Path, started: Path) -> None:
     log = folder / "keeper.log"
     with log.open("ab") as output:
         keeper = subprocess.Popen(
-            [sys.executable, __file__, str(folder)],
+            [sys.executable, "-P", __file__, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -116,8 +116,8 @@ def check_extra(config: Mapping[str, str]) -> None:
     for key, value in config.items():
         if key in _OURS:
             raise BrokerConfigRefused(f"config[{key!r}]={value!r} is set here: {_OURS[key]}")
-        if not isinstance(value, str) or "\n" in value or "\n" in key:
-            raise BrokerConfigRefused(f"config[{key!r}]={value!r}: one line of text is needed")
+        if "\n" in f"{key}{value}":
+            raise BrokerConfigRefused(f"config[{key!r}]={value!r}: one line is needed")
 
 
 def properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from ackfloor.errors import AckfloorError
 from ackfloor.testing import guard
 
 _CLOSE_TIMEOUT_S = 10.0
+_LOOK_EVERY_S = 0.02
 
 
 class GuardLost(AckfloorError):
@@ -134,28 +135,39 @@ class ProcessIdentity:
 
     def end(self, number: signal.Signals, wait_s: float) -> bool:
         """Send a signal and wait up to `wait_s`; True when the process is gone."""
-        if not self.alive:
-            return True
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            return True
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+        return self.gone_within(wait_s)
+
+    def gone_within(self, wait_s: float) -> bool:
+        """Wait up to `wait_s` for the process to end; whether it has."""
         give_up = time.monotonic() + wait_s
-        while self.alive and time.monotonic() < give_up:
-            time.sleep(0.02)
-        return not self.alive
+        while self.alive:
+            if time.monotonic() >= give_up:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
 
 
 def _started(pid: int) -> str | None:
-    if sys.platform == "linux":
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        except OSError:
-            return None
-        # The command's name is in brackets and may hold anything; the fields follow the last one.
-        state, *rest = stat.rpartition(")")[2].split()
-        return None if state in "ZX" else rest[18]
-    listed = subprocess.run(
-        ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.split(maxsplit=1)
-    return None if len(listed) < 2 or listed[0].startswith("Z") else listed[1].strip()
+    # Linux's own file system, seen by its presence; other systems have a `ps` that tells the time.
+    return _started_by_proc(pid) if Path("/proc/self/stat").exists() else _started_by_ps(pid)
+
+
+def _started_by_proc(pid: int) -> str | None:
+    """Clock ticks between the machine's boot and the start of the process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # The command's name is in brackets and may hold anything; the fields follow the last one.
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else rest[18]
+
+
+def _started_by_ps(pid: int) -> str | None:
+    command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    state, _, started = listed.strip().partition(" ")
+    return None if not started or state.startswith("Z") else started.strip()

@@ -70,11 +70,8 @@ def _identities(pids: list[int]) -> list[ProcessIdentity]:
     return [identity for identity in found if identity is not None]
 
 
-def _wait_gone(processes: list[ProcessIdentity], within_s: float) -> list[ProcessIdentity]:
-    give_up = time.monotonic() + within_s
-    while any(process.alive for process in processes) and time.monotonic() < give_up:
-        time.sleep(0.02)
-    return [process for process in processes if process.alive]
+def _alive_after(processes: list[ProcessIdentity], wait_s: float) -> list[ProcessIdentity]:
+    return [process for process in processes if not process.gone_within(wait_s)]
 
 
 @pytest.mark.parametrize("java", ["installed", "bundled"])
@@ -87,7 +84,7 @@ def test_records_go_through_and_nothing_stays(java: JavaChoice) -> None:
         processes = _identities([cluster.guard_pid, *cluster.pids.values()])
         data_dir = cluster.data_dir
         assert data_dir.is_dir()
-    assert _wait_gone(processes, within_s=0) == []
+    assert _alive_after(processes, wait_s=0) == []
     assert not data_dir.exists()
 
 
@@ -114,7 +111,7 @@ def test_killed_node_comes_back_with_its_data(three: KafkaCluster) -> None:
     _write(servers, "kept", [b"before"])
     killed = _identities([three.pids[2]])
     three.kill(2)
-    assert _wait_gone(killed, within_s=0) == []
+    assert _alive_after(killed, wait_s=0) == []
     assert sorted(three.pids) == [1, 3]
     _write(servers, "kept", [b"while it was away"])
     three.start_node(2)
@@ -205,7 +202,7 @@ def test_nothing_outlives_its_parent(how: str) -> None:
         if how != "returns":
             parent.send_signal(signal.SIGKILL)
         try:
-            assert _wait_gone(processes, within_s=10) == []
+            assert _alive_after(processes, wait_s=10) == []
         finally:
             if child:
                 os.kill(child, signal.SIGKILL)
@@ -219,7 +216,7 @@ def test_nodes_die_with_a_killed_guard() -> None:
     nodes = _identities(list(cluster.pids.values()))
     data_dir = cluster.data_dir
     os.kill(cluster.guard_pid, signal.SIGKILL)
-    assert _wait_gone(nodes, within_s=10) == []
+    assert _alive_after(nodes, wait_s=10) == []
     with pytest.raises(Exception, match="took the broker with it"):
         cluster.kill(1)
     cluster.stop()
