@@ -23,7 +23,7 @@ EXEMPT = {"tests/structure/test_no_addresses.py", ".ci/pins"}
 
 
 def tracked() -> list[str]:
-    """The repository's files as git lists them, or every file of an unpacked source."""
+    """The repository's files, new ones included, as git lists them."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
