@@ -46,9 +46,7 @@ class CommitPlan:
         """Whether `tick` will look at the floors."""
         return now.mono_s >= self.next_s or self._settled >= self._count
 
-    def tick(
-        self, assignments: Iterable[Assignment], now: Now, commands: list[Command]
-    ) -> None:
+    def tick(self, assignments: Iterable[Assignment], now: Now, commands: list[Command]) -> None:
         """Command a commit of every floor that moved, if one is due."""
         if not self.due(now):
             return
@@ -70,15 +68,12 @@ class CommitPlan:
         return tuple(
             self._position(assignment, assignment.tracker.floor())
             for assignment in assignments
-            if assignment.tracker.floor() != assignment.committed
-            or assignment.commit_outstanding
+            if assignment.tracker.floor() != assignment.committed or assignment.commit_outstanding
         )
 
     @staticmethod
     def _position(assignment: Assignment, floor: int) -> CommitPosition:
-        return CommitPosition(
-            assignment.topic, assignment.partition, floor, "", assignment.epoch
-        )
+        return CommitPosition(assignment.topic, assignment.partition, floor, "", assignment.epoch)
 
     def answered(
         self,

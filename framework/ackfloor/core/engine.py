@@ -184,9 +184,7 @@ class Engine:
         """A parcel was not written: its record stays open and is tried again."""
         self._parcels.failed(parcel, error, too_large=too_large, now=now)
 
-    def committed(
-        self, results: Iterable[tuple[CommitPosition, str | None]], now: Now
-    ) -> None:
+    def committed(self, results: Iterable[tuple[CommitPosition, str | None]], now: Now) -> None:
         """A commit came back: for each position None, or why it was refused."""
         state, confirmed = self._state, 0
         for position, error in results:

@@ -111,9 +111,7 @@ class Intake:
                 topic, partition, batch = record_topic, record_partition, []
                 assignment = assignments.get((topic, partition))
             if assignment is not None:
-                batch.append(
-                    Delivery(assignment, record, record.offset(), len(record), received_s)
-                )
+                batch.append(Delivery(assignment, record, record.offset(), len(record), received_s))
         if batch and assignment is not None:
             self._admit(assignment, batch, now)
         self._state.balance()

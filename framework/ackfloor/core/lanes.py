@@ -33,9 +33,6 @@ class Run(deque["Delivery"]):
 
     lane: Hashable
 
-    def __hash__(self) -> int:
-        return id(self)
-
 
 class Lanes:
     """The lanes of one handler that have work."""

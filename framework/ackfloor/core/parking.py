@@ -127,9 +127,7 @@ class Parking:
 
     def _wait(self, parcel: Parcel, topic: str, partition: int, wait_s: float, now: Now) -> None:
         parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
-        parcel.envelope = replace(
-            parcel.envelope, not_before_ms=now.wall_ms + round(wait_s * 1000)
-        )
+        parcel.envelope = replace(parcel.envelope, not_before_ms=now.wall_ms + round(wait_s * 1000))
 
     def _envelope(self, delivery: Delivery, verdict: Verdict, now: Now) -> Envelope:
         """First origin and last error only: headers never grow with attempts."""

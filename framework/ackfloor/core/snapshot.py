@@ -33,7 +33,6 @@ class PartitionSnapshot:
     highest_settled: int
     high_watermark: int | None
     open_count: int
-    open_bytes: int
     gap_count: int
     waiting: int
     next_due_ms: int | None
