@@ -8,13 +8,20 @@ caused it: `Source.poll` calls the source listener, `Sink.poll` the sink listene
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Event
-from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
+from ackfloor.core.model import (
+    CommitPosition,
+    Headers,
+    Now,
+    Record,
+    StartPosition,
+    TopicPartition,
+)
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.snapshot import Snapshot
 
@@ -28,6 +35,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Monotonic seconds; the clock of deadlines."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let other threads run for a moment; the manual clock moves by as much."""
         ...
 
 
@@ -141,6 +152,26 @@ class Sink(Protocol):
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` for outstanding reports (delivering them), then stop."""
+        ...
+
+
+class Publisher(Protocol):
+    """Writes records for `App.publish`; callable from any thread."""
+
+    def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        on_done: Callable[[BaseException | None], None],
+    ) -> None:
+        """Start writing one record; `on_done` is called once, from any thread, with None when
+        the broker has confirmed it and with the error otherwise."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s` seconds for outstanding confirmations, then stop."""
         ...
 
 

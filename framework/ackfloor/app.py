@@ -1,0 +1,149 @@
+"""App: what a user builds, registers handlers on, and names on the command line.
+
+An app holds declarations only. It connects to nothing until a worker attaches to it, so that
+importing the user's module is free of side effects and the same app runs on the test kit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from ackfloor.core.errors import SettingError
+from ackfloor.core.model import Headers
+from ackfloor.core.topics import check_group
+from ackfloor.handler import Middleware, Registry
+from ackfloor.ports import Observer, Publisher
+from ackfloor.signature import yielded_type
+
+Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | float | bool
+
+
+class App(Registry):
+    """A consumer group's handlers and what surrounds them.
+
+    Args:
+        group: the Kafka consumer group; part of every retry and dead-letter topic's name.
+        lifespan: an async context manager entered once in each worker process; what it yields
+            is passed to handler parameters annotated with its type.
+        middleware: called around every handler as `around(delivery, call_next)`, outermost
+            first; async for async handlers, plain for `def` handlers.
+        observers: are told every event and snapshot of a worker.
+        mode: "group" is the only one in this version.
+        options: settings of `[app]` by name (for example `start="latest"`,
+            `commit_interval="1s"`); operators override them by file, environment and flags.
+
+    Raises:
+        SettingError: a value is refused; the message names field, value and fix.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        lifespan: Callable[[App], AbstractAsyncContextManager[object]] | None = None,
+        middleware: Sequence[Middleware] = (),
+        observers: Sequence[Observer] = (),
+        mode: Literal["group"] = "group",
+        **options: object,
+    ) -> None:
+        super().__init__()
+        check_group(group)
+        if mode != "group":
+            raise SettingError(
+                "mode", mode, "only group mode exists in this version", 'write mode="group"'
+            )
+        self.group = group
+        self.middleware = tuple(middleware)
+        self.observers = tuple(observers)
+        self.options = options
+        self._lifespan = lifespan
+        self._publisher: Publisher | None = None
+
+    @property
+    def state_type(self) -> object:
+        """The type of what the lifespan yields, None where there is none."""
+        return None if self._lifespan is None else yielded_type(self._lifespan)
+
+    @property
+    def open_lifespan(self) -> Callable[[], AbstractAsyncContextManager[object]] | None:
+        """How a worker opens the lifespan; None where the app has none."""
+        lifespan = self._lifespan
+        return None if lifespan is None else lambda: lifespan(self)
+
+    async def publish(
+        self, topic: str, value: Value, *, key: bytes | str | None = None, headers: Headers = ()
+    ) -> None:
+        """Write a record and return once the broker has confirmed it (acks=all).
+
+        Args:
+            topic: where to.
+            value: bytes and str as they are, a pydantic model or anything JSON can hold as
+                JSON, None as a tombstone.
+            key: bytes, or text to be written in UTF-8.
+            headers: (name, value) pairs in order.
+
+        Raises:
+            PublishFailed: it was not written, or it is not known whether it was.
+            RuntimeError: no worker is running.
+        """
+        await asyncio.wrap_future(self._publish(topic, value, key, headers))
+
+    def publish_sync(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        timeout_s: float | None = None,
+    ) -> None:
+        """`publish` for `def` handlers and other threads; waits at most `timeout_s` seconds."""
+        self._publish(topic, value, key, headers).result(timeout_s)
+
+    def _publish(
+        self, topic: str, value: Value, key: bytes | str | None, headers: Headers
+    ) -> concurrent.futures.Future[None]:
+        publisher = self._publisher
+        if publisher is None:
+            raise RuntimeError(
+                "publish needs a running worker: call it from a handler or the lifespan"
+            )
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def on_done(error: BaseException | None) -> None:
+            if done.cancelled():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        # A caller that gives up waiting can't take the record back: it stays uncancellable.
+        done.set_running_or_notify_cancel()
+        raw_key = key.encode() if isinstance(key, str) else key
+        publisher.publish(topic, encode(value), raw_key, headers, on_done)
+        return done
+
+    def attach(self, publisher: Publisher) -> None:
+        """A worker starts: `publish` goes through its publisher."""
+        self._publisher = publisher
+
+    def detach(self) -> None:
+        """The worker has ended."""
+        self._publisher = None
+
+
+def encode(value: Value) -> bytes | None:
+    """A value as it is written to Kafka."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return to_json(value)

@@ -1,0 +1,339 @@
+"""AsyncExecutor: one `async def` handler on an event loop.
+
+`concurrency` long-lived coroutines (slots) take deliveries from a ready deque: no task, timer
+or future per record. All slot state is touched only on the event loop's thread; the owner
+thread talks to it through atomic deque operations and `call_soon_threadsafe`.
+
+Why a lost wake-up can't happen: a slot that finds the deque empty first puts itself on the idle
+list and then looks at the deque again; `dispatch` first fills the deque and then looks at the
+idle list. At least one of the two sees the other.
+
+Why a cancelled handler can't take its slot's next record with it: the cancellation is asked for
+on the loop's thread while `slot.current` is that very delivery, so the slot is suspended inside
+that handler, and that is where the CancelledError arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
+from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.runtime.inbox import Held as HeldPosted
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.invoke import Invocation, set_current
+
+#: Records handled without a suspension before a slot lets the event loop breathe.
+STREAK = 64
+#: Records a slot takes of one lane before it lets another lane have its turn.
+LANE_VISIT = 64
+
+
+class _Slot:
+    """One unit of concurrency."""
+
+    __slots__ = ("abandoned", "cancelled", "current", "streak", "task")
+
+    def __init__(self) -> None:
+        self.current: Delivery | None = None
+        #: The delivery whose handler was asked to stop.
+        self.cancelled: Delivery | None = None
+        self.abandoned = False
+        self.streak = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class AsyncExecutor:
+    """Runs one async handler; implements `ports.Executor`.
+
+    Args:
+        invocation: how the handler is called.
+        loop: a running event loop, in any thread.
+        inbox: where finished deliveries go.
+        clock: monotonic seconds.
+        concurrency: how many deliveries run at once.
+        lanes: whether items are runs (ordered) or deliveries.
+        cancel_grace_s: how long a cancelled handler may take to end before its slot is given
+            to a new one.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        loop: asyncio.AbstractEventLoop,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        *,
+        concurrency: int,
+        lanes: bool,
+        cancel_grace_s: float,
+    ) -> None:
+        self._invocation = invocation
+        self._loop = loop
+        self._inbox = inbox
+        self._clock = clock
+        self._concurrency = concurrency
+        self._lanes = lanes
+        self._cancel_grace_s = cancel_grace_s
+        self._ready: deque[Delivery | Run] = deque()
+        self._backlog: deque[Delivery | Run] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._slots: list[_Slot] = []
+        self._zombies: set[_Slot] = set()
+        self._held = False
+        self._stopping = False
+
+    # The owner thread's side.
+
+    def start(self) -> None:
+        """Start the slots and return when they are ready."""
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+
+    def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
+        """Queue deliveries (unordered) or runs (lanes)."""
+        (self._backlog if self._held else self._ready).extend(items)
+        if self._idle:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def running(self) -> Iterable[Delivery]:
+        """The deliveries whose handlers have started and not been answered."""
+        return [d for s in self._slots.copy() if (d := s.current) is not None and d.started_s]
+
+    def queued(self) -> int:
+        """Items that no slot has taken yet."""
+        return len(self._ready) + len(self._backlog)
+
+    def abandon(self, delivery: Delivery) -> None:
+        """Cancel the delivery's handler; after the grace its slot goes to a new one."""
+        self._loop.call_soon_threadsafe(self._cancel, delivery)
+
+    def abandoned(self) -> int:
+        """Handlers that swallowed their cancellation and are still running."""
+        return len(self._zombies)
+
+    def hold(self) -> None:
+        """Start no further delivery until `unhold`."""
+        self._held = True
+        _move(self._ready, self._backlog)
+
+    def unhold(self) -> None:
+        """Start deliveries again."""
+        self._held = False
+        _move(self._backlog, self._ready)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def stop(self, timeout_s: float) -> int:
+        """Cancel what runs and return how many handlers did not end in time."""
+        return asyncio.run_coroutine_threadsafe(self._stop(timeout_s), self._loop).result()
+
+    # The event loop's side.
+
+    async def _start(self) -> None:
+        for _ in range(self._concurrency):
+            self._add_slot()
+
+    def _add_slot(self) -> None:
+        slot = _Slot()
+        self._slots.append(slot)
+        slot.task = self._loop.create_task(
+            self._work_lanes(slot) if self._lanes else self._work(slot),
+            name=f"ackfloor:{self._invocation.handler}",
+        )
+
+    async def _work(self, slot: _Slot) -> None:
+        ready = self._ready
+        while not slot.abandoned:
+            try:
+                delivery = ready.popleft()
+            except IndexError:
+                if not await self._sleep():
+                    return
+                continue
+            if self._idle and ready:
+                self._wake_one()
+            assert isinstance(delivery, Delivery)
+            outcome = await self._handle(slot, delivery)
+            if isinstance(outcome, Held):
+                self._put_back(delivery, outcome)
+
+    async def _work_lanes(self, slot: _Slot) -> None:
+        ready = self._ready
+        name = self._invocation.handler
+        while not slot.abandoned:
+            try:
+                run = ready.popleft()
+            except IndexError:
+                if not await self._sleep():
+                    return
+                continue
+            if self._idle and ready:
+                self._wake_one()
+            assert isinstance(run, Run)
+            for _ in range(LANE_VISIT):
+                try:
+                    delivery = run.popleft()
+                except IndexError:
+                    self._inbox.left.append((name, run))
+                    break
+                outcome = await self._handle(slot, delivery)
+                if isinstance(outcome, Held):
+                    # First in its lane again, before anybody else can take from the lane.
+                    run.appendleft(delivery)
+                    self._put_back(run, outcome)
+                    break
+                if slot.abandoned:
+                    break
+            else:
+                ready.append(run)
+
+    async def _handle(self, slot: _Slot, delivery: Delivery) -> Outcome | None:
+        """Run one delivery to its outcome; None where there is nothing more to say of it."""
+        # `current` before the check: a revoke marks the assignment first and looks at the
+        # slots second, so either we see the mark or it sees us.
+        slot.current = delivery
+        if delivery.closed or delivery.assignment.stopping or self._stopping:
+            slot.current = None
+            return None
+        invocation = self._invocation
+        answered: asyncio.Future[None] | None = None
+        if invocation.manual:
+            answered = self._loop.create_future()
+            delivery.arm(self._answer_bell(answered))
+        set_current(delivery)
+        delivery.started_s = self._clock()
+        try:
+            await invocation.call(delivery)
+            outcome: Outcome | None = ACKED
+            if answered is not None:
+                await answered
+                outcome = None
+        except BaseException as exc:
+            outcome = self._caught(slot, delivery, exc)
+        if outcome is not None and not isinstance(outcome, Held):
+            delivery.outcome = outcome
+            delivery.finished_s = self._clock()
+            self._inbox.answered.append(delivery)
+        slot.current = None
+        if slot.cancelled is not None:
+            _uncancel(slot)
+        slot.streak += 1
+        if slot.streak >= STREAK:
+            slot.streak = 0
+            await asyncio.sleep(0)
+        return outcome
+
+    def _caught(self, slot: _Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
+        """The outcome of a delivery whose handler raised, None where it has ended already."""
+        if isinstance(exc, asyncio.CancelledError) and _uncancel(slot):
+            if delivery.closed:
+                return None
+            return RELEASED if self._claimed(delivery) else None
+        if isinstance(exc, SystemExit | KeyboardInterrupt):
+            self._inbox.fatal.append(exc)
+            return RELEASED if self._claimed(delivery) else None
+        if not self._claimed(delivery):
+            if not delivery.closed:
+                self._inbox.errors.append((self._invocation.handler, exc))
+            return None
+        outcome = self._invocation.outcome_of(exc)
+        if isinstance(outcome, Held) and self._invocation.manual:
+            delivery.unclaim()
+        return outcome
+
+    def _claimed(self, delivery: Delivery) -> bool:
+        return delivery.claim() if self._invocation.manual else True
+
+    def _answer_bell(self, answered: asyncio.Future[None]) -> Callable[[], None]:
+        def ring() -> None:
+            self._loop.call_soon_threadsafe(_finish, answered)
+
+        return ring
+
+    def _put_back(self, item: Delivery | Run, outcome: Held) -> None:
+        """A held delivery waits at the head of the backlog until the engine lifts the hold."""
+        self.hold()
+        delivery = item if isinstance(item, Delivery) else item[0]
+        delivery.reopen()
+        self._backlog.appendleft(item)
+        self._inbox.held.append(
+            HeldPosted(self._invocation.handler, outcome.duration_s, outcome.reason)
+        )
+
+    async def _sleep(self) -> bool:
+        """Wait for work; False when the executor is stopping."""
+        if self._stopping:
+            return False
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._idle.append(waiter)
+        if self._ready:
+            self._wake()
+        await waiter
+        return not self._stopping
+
+    def _wake(self) -> None:
+        for _ in range(min(len(self._ready), len(self._idle))):
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            _finish(self._idle.popleft())
+
+    def _cancel(self, delivery: Delivery) -> None:
+        for slot in self._slots:
+            if slot.current is delivery and slot.task is not None:
+                slot.cancelled = delivery
+                slot.task.cancel()
+                self._loop.call_later(self._cancel_grace_s, self._give_up, slot, delivery)
+                return
+
+    def _give_up(self, slot: _Slot, delivery: Delivery) -> None:
+        """The handler swallowed its cancellation: its slot goes to a new one."""
+        if slot.current is not delivery or slot.task is None or slot.abandoned:
+            return
+        slot.abandoned = True
+        self._slots.remove(slot)
+        self._zombies.add(slot)
+        slot.task.add_done_callback(lambda _: self._zombies.discard(slot))
+        if not self._stopping:
+            self._add_slot()
+
+    async def _stop(self, timeout_s: float) -> int:
+        self._stopping = True
+        while self._idle:
+            self._wake_one()
+        slots = [*self._slots, *self._zombies]
+        for slot in slots:
+            if slot.current is not None and slot.task is not None:
+                slot.task.cancel()
+        tasks = [slot.task for slot in slots if slot.task is not None]
+        if not tasks:
+            return 0
+        _, pending = await asyncio.wait(tasks, timeout=timeout_s)
+        return len(pending)
+
+
+def _uncancel(slot: _Slot) -> bool:
+    """Take back the cancellation of what the slot ran; False where there was none of ours."""
+    slot.cancelled = None
+    task = slot.task
+    if task is None or not task.cancelling():
+        return False
+    while task.cancelling():
+        task.uncancel()
+    return True
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _move(source: deque[Delivery | Run], target: deque[Delivery | Run]) -> None:
+    while True:
+        try:
+            target.append(source.popleft())
+        except IndexError:
+            return

@@ -1,0 +1,61 @@
+"""The event loop's thread: where async handlers, the lifespan and async publishes run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def fastest_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop loop where that extra is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class EventLoopThread:
+    """One event loop in a daemon thread of its own.
+
+    Attributes:
+        loop: the loop, running from `start` to `stop`.
+        beat_s: monotonic seconds of the last sign of life, for liveness.
+    """
+
+    BEAT_INTERVAL_S = 0.5
+
+    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop] = fastest_loop) -> None:
+        self.loop = factory()
+        self.beat_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="ackfloor:asyncio", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine on the loop from another thread and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout_s)
+
+    def stop(self) -> None:
+        """Stop the loop; a loop that is blocked by a handler is left to its daemon thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(1.0)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(self._beat)
+        self.loop.run_forever()
+
+    def _beat(self) -> None:
+        self.beat_s = time.monotonic()
+        self.loop.call_later(self.BEAT_INTERVAL_S, self._beat)

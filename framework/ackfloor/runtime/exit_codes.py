@@ -1,0 +1,19 @@
+"""Exit codes of every command and of the worker processes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a process says when it ends."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    START = 3
+    KAFKA_UNREACHABLE = 4
+    PARTIAL = 5
+    FORCED = 6
+    #: A worker that asks to be replaced at once (too many abandoned handlers).
+    WORN_OUT = 75

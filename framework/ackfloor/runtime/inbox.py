@@ -1,0 +1,38 @@
+"""Inbox: what executor workers post for the owner thread.
+
+Deques, because `append` and `popleft` are atomic: posting needs no lock and never blocks. The
+owner takes what is there once a turn; what is posted meanwhile waits for the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
+
+
+class Held(NamedTuple):
+    """A handler asked for a pause; the delivery is back in its executor's queue."""
+
+    handler: str
+    duration_s: float
+    reason: str
+
+
+class Inbox:
+    """Everything that comes back from handlers."""
+
+    __slots__ = ("answered", "errors", "fatal", "held", "left")
+
+    def __init__(self) -> None:
+        #: Deliveries with their outcome set.
+        self.answered: deque[Delivery] = deque()
+        #: (handler, run) of workers that found their run empty.
+        self.left: deque[tuple[str, Run]] = deque()
+        self.held: deque[Held] = deque()
+        #: Exceptions that ask the whole worker to stop (SystemExit, KeyboardInterrupt).
+        self.fatal: deque[BaseException] = deque()
+        #: (handler, exception) raised after the delivery had been answered.
+        self.errors: deque[tuple[str, BaseException]] = deque()

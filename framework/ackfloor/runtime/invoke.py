@@ -1,0 +1,158 @@
+"""Invocation: decode a record, call the user's function, turn what comes out into an outcome.
+
+The only place where exceptions of user code are caught. `bind` puts the call together once, at
+start, so that the path of a record is a closure with nothing left to decide; a handler without
+middleware, state or delivery parameter pays for none of them.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason, fingerprint
+from ackfloor.core.model import Failure, Record
+from ackfloor.core.outcomes import Discarded, Failed, Held, Outcome, Rejected
+from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
+from ackfloor.signature import Signature
+
+_current: ContextVar[Delivery] = ContextVar("ackfloor.current_delivery")
+
+#: How long a handler waits before it asks an unreachable decoder (a schema registry) again.
+DECODER_AWAY_S = 5.0
+
+_OWN_CODE = str(Path(__file__).resolve().parents[1])
+
+
+def current_delivery() -> Delivery | None:
+    """The delivery being handled here, in async and thread handlers; None outside of one."""
+    return _current.get(None)
+
+
+set_current = _current.set
+
+Call = Callable[[Delivery], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """How one handler is called and its exceptions are judged.
+
+    Attributes:
+        handler: its name.
+        call: called with a delivery; returns an awaitable where `is_async`.
+        is_async: whether it runs on the event loop.
+        manual: whether answers come through the delivery.
+        dead_letter_on: exception classes that go straight to the dead-letter queue.
+    """
+
+    handler: str
+    call: Call
+    is_async: bool
+    manual: bool = False
+    dead_letter_on: tuple[type[BaseException], ...] = ()
+
+    def outcome_of(self, exc: BaseException) -> Outcome:
+        """What an exception that left the handler means for the record."""
+        if isinstance(exc, Retry):
+            return Failed(_asked("Retry", exc.reason), Reason.RETRY, exc.after_s)
+        if isinstance(exc, DeadLetter):
+            return Rejected(_asked("DeadLetter", exc.reason))
+        if isinstance(exc, Discard):
+            return Discarded(exc.reason)
+        if isinstance(exc, Pause):
+            return Held(exc.duration_s, exc.reason or "the handler raised Pause")
+        if isinstance(exc, DecoderUnavailable):
+            return Held(DECODER_AWAY_S, f"decoder unavailable: {exc}")
+        if isinstance(exc, DecodeError):
+            failure = Failure(exc.error_type, str(exc), "", fingerprint(exc.error_type, ()))
+            return Rejected(failure, Reason.DECODE)
+        if isinstance(exc, self.dead_letter_on):
+            return Rejected(failure_of(exc))
+        return Failed(failure_of(exc))
+
+
+def _asked(name: str, reason: str) -> Failure:
+    return Failure(name, reason, "", fingerprint(name, ((reason[:80], ""),)))
+
+
+def failure_of(exc: BaseException) -> Failure:
+    """An exception as text, with the fingerprint that groups it with its like."""
+    kind = type(exc)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    frames = [
+        (Path(frame.filename).name, frame.name)
+        for frame in traceback.extract_tb(exc.__traceback__)
+        if not frame.filename.startswith(_OWN_CODE)
+    ]
+    stack = "".join(traceback.format_exception(exc))
+    return Failure(name, str(exc), stack, fingerprint(name, frames))
+
+
+Middleware = Callable[[Delivery, Callable[[], Any]], Any]
+
+
+def bind(
+    function: Callable[..., Any],
+    signature: Signature,
+    decode: Callable[[Record], object],
+    *,
+    state: object = None,
+    middleware: Sequence[Middleware] = (),
+) -> Call:
+    """Put one handler's call together.
+
+    Args:
+        function: the user's function.
+        signature: which of its parameters takes what.
+        decode: record -> value; raises `DecodeError`.
+        state: what the lifespan yielded, for parameters annotated with its type.
+        middleware: outermost first; each is called as `around(delivery, call_next)`.
+    """
+    call = _call(function, signature, decode, state)
+    for around in reversed(middleware):
+        call = _wrapped(around, call)
+    return call
+
+
+def _call(
+    function: Callable[..., Any],
+    signature: Signature,
+    decode: Callable[[Record], object],
+    state: object,
+) -> Call:
+    value_param, delivery_param = signature.value_param, signature.delivery_param
+    fixed = {name: state for name, _ in signature.state_params}
+    if fixed:
+
+        def with_state(delivery: Delivery) -> Any:
+            arguments: dict[str, Any] = dict(fixed)
+            if value_param is not None:
+                arguments[value_param] = decode(delivery.record)
+            if delivery_param is not None:
+                arguments[delivery_param] = delivery
+            return function(**arguments)
+
+        return with_state
+    if value_param is None:
+        if delivery_param is None:
+            return lambda _delivery: function()
+        return function
+    if delivery_param is None:
+        return lambda delivery: function(decode(delivery.record))
+
+    def with_both(delivery: Delivery) -> Any:
+        return function(**{value_param: decode(delivery.record), delivery_param: delivery})
+
+    return with_both
+
+
+def _wrapped(around: Middleware, inner: Call) -> Call:
+    return lambda delivery: around(delivery, lambda: inner(delivery))

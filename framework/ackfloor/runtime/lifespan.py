@@ -1,0 +1,66 @@
+"""The user's lifespan: one async context manager around everything a worker does.
+
+It is entered and left in one task, because context managers built on task groups insist on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from ackfloor.runtime.event_loop import EventLoopThread
+
+
+class Lifespan:
+    """Holds a lifespan open on the event loop's thread.
+
+    Attributes:
+        state: what it yielded; None without one.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[], AbstractAsyncContextManager[object]] | None,
+        thread: EventLoopThread,
+    ) -> None:
+        self.state: object = None
+        self._open = open_
+        self._thread = thread
+        self._leave: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def enter(self) -> object:
+        """Enter it and return what it yields; what it raises is raised here."""
+        if self._open is not None:
+            self._thread.run(self._enter())
+        return self.state
+
+    def exit(self, timeout_s: float) -> None:
+        """Leave it; what it raises on the way out is raised here."""
+        if self._task is not None:
+            self._thread.run(self._exit(), timeout_s)
+
+    async def _enter(self) -> None:
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leave = asyncio.Event()
+        self._task = asyncio.create_task(self._hold(entered, self._leave), name="ackfloor:lifespan")
+        await entered
+
+    async def _hold(self, entered: asyncio.Future[None], leave: asyncio.Event) -> None:
+        assert self._open is not None
+        try:
+            async with self._open() as state:
+                self.state = state
+                entered.set_result(None)
+                await leave.wait()
+        except BaseException as exc:
+            if entered.done():
+                raise
+            entered.set_exception(exc)
+
+    async def _exit(self) -> None:
+        assert self._leave is not None
+        assert self._task is not None
+        self._leave.set()
+        await self._task

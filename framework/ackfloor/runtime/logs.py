@@ -1,0 +1,70 @@
+"""Logging: set-up for worker processes, and the filter that names the delivery.
+
+Nothing here logs payloads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+from ackfloor.runtime.invoke import current_delivery
+
+
+class DeliveryFilter(logging.Filter):
+    """Adds `delivery` to each log record: `topic/partition/offset#attempt`, or "-" outside.
+
+    Add it to a handler of your own logging set-up and use `%(delivery)s` in its format.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Never drops a record."""
+        delivery = current_delivery()
+        record.delivery = (
+            "-"
+            if delivery is None
+            else f"{delivery.topic}/{delivery.partition}/{delivery.offset}#{delivery.attempt}"
+        )
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON; the traceback, if any, is one string field."""
+        entry: dict[str, object] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+        }
+        if getattr(record, "delivery", "-") != "-":
+            entry["delivery"] = record.delivery
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+def set_up_logging(level: str, style: str, name: str) -> None:
+    """Log to standard error.
+
+    Args:
+        level: a level name of `logging`, any case.
+        style: "text" for people or "json" for machines.
+        name: what the process is called in text lines, for example "worker-0".
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(DeliveryFilter())
+    if style == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        pattern = f"%(asctime)s %(levelname)-7s {name} %(name)s [%(delivery)s] %(message)s"
+        handler.setFormatter(logging.Formatter(pattern))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

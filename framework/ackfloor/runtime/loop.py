@@ -1,0 +1,343 @@
+"""Loop: the owner thread's turn, and the ordered end of a worker.
+
+One thread owns the consumer, the parking producer and the engine. A turn: poll the source (its
+reports go straight into the engine), take what executors posted, take delivery reports, let the
+engine see the time, do what it commands, tell observers. Rebalance callbacks arrive inside the
+poll, on this same thread, which is why no lock is needed and no thread ever waits for another
+that could wait for the consumer.
+
+A blocked poll can't be woken by a finished handler, so while deliveries are in flight it waits
+briefly, a little longer each time nothing came of it; a new record ends it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.engine import Engine
+from ackfloor.core.messages import (
+    Abandon,
+    Command,
+    Commit,
+    Dispatch,
+    Hold,
+    Pause,
+    Publish,
+    Resume,
+    Unhold,
+)
+from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.snapshot import Snapshot
+from ackfloor.ports import Clock, Executor, Sink, Source
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.observers import Observers
+from ackfloor.runtime.report import build_snapshot
+
+log = logging.getLogger("ackfloor.worker")
+
+SHORTEST_WAIT_S = 0.001
+LONGEST_BUSY_WAIT_S = 0.02
+LONGEST_IDLE_WAIT_S = 0.2
+SNAPSHOT_INTERVAL_S = 0.5
+
+
+class Loop:
+    """The owner thread of one worker; implements `SourceListener` and `SinkListener`.
+
+    Args:
+        engine: decides.
+        source: reads and commits.
+        sink: writes parked records.
+        executors: handler name -> what runs it.
+        inbox: what the executors post to.
+        clock: both clocks.
+        observers: are told everything.
+        drain_s: how long a revoke waits for running handlers, in seconds.
+        max_abandoned: abandoned handlers beyond which the worker must be replaced.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: Source,
+        sink: Sink,
+        executors: Mapping[str, Executor],
+        inbox: Inbox,
+        clock: Clock,
+        observers: Observers,
+        *,
+        group: str,
+        drain_s: float,
+        max_abandoned: int,
+    ) -> None:
+        self.engine = engine
+        self._source = source
+        self._sink = sink
+        self._executors = executors
+        self._inbox = inbox
+        self._clock = clock
+        self._observers = observers
+        self._group = group
+        self._drain_s = drain_s
+        self._max_abandoned = max_abandoned
+        self._wait_s = SHORTEST_WAIT_S
+        self._next_snapshot_s = 0.0
+        self._now: Now = clock.now()
+        #: What the worker is doing: starting, running, draining, stopped.
+        self.status = "starting"
+        self.latest: Snapshot | None = None
+
+    # One turn.
+
+    def open(self, topics: Sequence[str]) -> None:
+        """Start the executors, the sink and the source."""
+        for executor in self._executors.values():
+            executor.start()
+        self._sink.open(self)
+        self._source.subscribe(topics, self)
+        self.status = "running"
+
+    def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
+        """Do one step, waiting at most `max_wait_s` seconds for records.
+
+        Returns whether anything happened.
+        """
+        count = self._source.poll(min(max_wait_s, self._patience()))
+        moved = self.settle_down()
+        busy = count > 0 or moved
+        self._wait_s = SHORTEST_WAIT_S if busy else min(self._wait_s * 2, LONGEST_IDLE_WAIT_S)
+        return busy
+
+    def settle_down(self) -> bool:
+        """Everything of a turn but the poll; returns whether anything happened."""
+        moved = self._collect()
+        if self._sink.pending():
+            self._sink.poll()
+        now = self._now = self._clock.now()
+        engine = self.engine
+        if now.mono_s >= engine.next_scan_s:
+            engine.expire(self._running(), now)
+        if engine.commit_due(now):
+            engine.passed(self._source.positions())
+        engine.tick(now)
+        moved |= self._execute()
+        self._tell(now)
+        return moved
+
+    def _patience(self) -> float:
+        """Seconds the poll may wait before something here is due."""
+        if self._inbox.answered or self._inbox.left:
+            return 0.0
+        now = self._clock.now()
+        longest = LONGEST_BUSY_WAIT_S if self.engine.flow.open_count else LONGEST_IDLE_WAIT_S
+        wait_s = min(self._wait_s, longest, self.engine.next_wakeup_s(now) - now.mono_s)
+        return max(0.0, wait_s)
+
+    def _collect(self) -> bool:
+        """Take what the executors posted."""
+        inbox, engine = self._inbox, self.engine
+        moved = False
+        if inbox.answered:
+            answered = inbox.answered
+            batch = [answered.popleft() for _ in range(len(answered))]
+            engine.answered(batch, self._clock.now())
+            moved = True
+        while inbox.left:
+            engine.left(*inbox.left.popleft())
+            moved = True
+        while inbox.held:
+            held = inbox.held.popleft()
+            engine.hold(held.handler, held.duration_s, held.reason, self._clock.now())
+        while inbox.errors:
+            handler, exc = inbox.errors.popleft()
+            log.error(
+                "handler %s raised after its delivery had been answered", handler, exc_info=exc
+            )
+        return moved
+
+    def _execute(self) -> bool:
+        """Do what the engine commands, and what it commands in answer to that."""
+        moved = False
+        while commands := self.engine.take_commands():
+            moved = True
+            for command in commands:
+                self._do(command)
+        return moved
+
+    def _do(self, command: Command) -> None:
+        if isinstance(command, Dispatch):
+            self._executors[command.handler].dispatch(command.items)
+        elif isinstance(command, Publish):
+            self._sink.publish(command.parcel)
+        elif isinstance(command, Commit):
+            self._source.commit(command.positions, wait=False)
+        elif isinstance(command, Abandon):
+            self._abandon(command.delivery)
+        elif isinstance(command, Pause):
+            self._source.pause(command.partitions)
+        elif isinstance(command, Resume):
+            self._source.resume(command.positions)
+        elif isinstance(command, Hold):
+            self._executors[command.handler].hold()
+        elif isinstance(command, Unhold):
+            self._executors[command.handler].unhold()
+
+    def _abandon(self, delivery: Delivery) -> None:
+        handler = delivery.assignment.handler.rules.name
+        log.warning(
+            "%s/%d/%d attempt %d: handler %s gave no answer within its consume timeout; "
+            "the record is parked and the handler abandoned",
+            delivery.topic,
+            delivery.partition,
+            delivery.offset,
+            delivery.attempt,
+            handler,
+        )
+        self._executors[handler].abandon(delivery)
+
+    def _running(self) -> Iterator[Delivery]:
+        return chain.from_iterable(e.running() for e in self._executors.values())
+
+    def _tell(self, now: Now) -> None:
+        events = self.engine.take_events(now)
+        if events:
+            self._observers.observe(events)
+        if now.mono_s >= self._next_snapshot_s:
+            self._next_snapshot_s = now.mono_s + SNAPSHOT_INTERVAL_S
+            self._note_abandoned(now)
+            self.latest = build_snapshot(
+                self.engine.state,
+                self._executors,
+                self._source.high_watermarks(),
+                now,
+                group=self._group,
+                status=self.status,
+            )
+            self._observers.snapshot(self.latest)
+
+    # When the worker must go.
+
+    def worn_out(self) -> bool:
+        """Whether so many handlers were abandoned that the process should be replaced."""
+        return any(e.abandoned() > self._max_abandoned for e in self._executors.values())
+
+    def _note_abandoned(self, now: Now) -> None:
+        for name, executor in self._executors.items():
+            count = executor.abandoned()
+            if count:
+                self.engine.faults.put(
+                    "abandoned",
+                    name,
+                    f"{count} abandoned handlers of {name} still run; past "
+                    f"{self._max_abandoned} the worker is replaced",
+                    now.wall_ms,
+                )
+            else:
+                self.engine.faults.clear("abandoned", name)
+
+    # SourceListener: called inside `Source.poll`, on this thread.
+
+    def on_assigned(self, starts: Sequence[StartPosition]) -> None:
+        """Partitions came."""
+        self.engine.assign(starts, self._clock.now())
+        log.info("assigned %s", _names(starts))
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions leave: drain what runs, commit their floors, forget them."""
+        self.engine.stop(partitions)
+        self._await_quiet(partitions, self._drain_s)
+        final = self.engine.final_positions(partitions)
+        if final:
+            self._source.commit(final, wait=True)
+        self.engine.drop(partitions, lost=False)
+        log.info("revoked %s", _names(partitions))
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions were taken: commit nothing, forget them."""
+        self.engine.stop(partitions)
+        self.engine.drop(partitions, lost=True)
+        log.warning("lost %s", _names(partitions))
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        """Records were read."""
+        self.engine.polled(records, self._clock.now())
+        self._execute()
+
+    def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
+        """A commit came back."""
+        self.engine.committed(results, self._clock.now())
+
+    # SinkListener: called inside `Sink.poll` or `Sink.publish`, on this thread.
+
+    def on_published(self, parcel: Parcel) -> None:
+        """A parked record is durable."""
+        self.engine.published(parcel, self._clock.now())
+
+    def on_publish_failed(self, parcel: Parcel, error: str, *, too_large: bool) -> None:
+        """A parked record was not written."""
+        self.engine.publish_failed(parcel, error, too_large=too_large, now=self._clock.now())
+
+    # The end.
+
+    def _await_quiet(self, partitions: Sequence[TopicPartition], bound_s: float) -> bool:
+        """Let running handlers and outstanding parks of partitions end, up to a bound."""
+        keys = {(key.topic, key.partition) for key in partitions}
+        until_s = self._clock.monotonic() + bound_s
+
+        def busy() -> bool:
+            if any((d.topic, d.partition) in keys for d in self._running()):
+                return True
+            return any(a.parking for k, a in self.engine.assignments.items() if k in keys)
+
+        return self._await(lambda: not busy(), until_s)
+
+    def _await(self, quiet: Callable[[], bool], until_s: float) -> bool:
+        """Take answers and delivery reports, without polling, until quiet or out of time."""
+        while True:
+            self._collect()
+            self._sink.poll()
+            now = self._clock.now()
+            if now.mono_s >= self.engine.next_scan_s:
+                self.engine.expire(self._running(), now)
+            self._execute()
+            if quiet() and not self._inbox.answered:
+                return True
+            if now.mono_s >= until_s:
+                return False
+            self._clock.sleep(SHORTEST_WAIT_S)
+
+    def close(self, shutdown_s: float, forced: Callable[[], bool]) -> int:
+        """End in order; returns how many records were left open by force or for lack of time.
+
+        1. No further delivery starts. 2. Running handlers may end, until `shutdown_s` seconds
+        are over or `forced()`. 3. Async handlers are cancelled; their records are released.
+        4. Outstanding parks are confirmed. 5. Leaving the group commits the floors (through
+        `on_revoked`). 6. Observers see the last events.
+        """
+        self.status = "draining"
+        keys = [TopicPartition(*key) for key in self.engine.assignments]
+        self.engine.stop(keys)
+        until_s = self._clock.monotonic() + shutdown_s
+        self._await(lambda: forced() or not any(self._running()), until_s)
+        cut_short = sum(1 for _ in self._running())
+        left_s = 0.0 if forced() else max(0.0, until_s - self._clock.monotonic())
+        for executor in self._executors.values():
+            executor.stop(min(1.0, left_s) if cut_short else 1.0)
+        self._collect()
+        self._execute()
+        self._drain_s = 0.0
+        self._sink.close(max(1.0, left_s) if not forced() else 0.5)
+        self._execute()
+        self._source.close()
+        self.status = "stopped"
+        self._next_snapshot_s = 0.0
+        self._tell(self._clock.now())
+        return cut_short
+
+
+def _names(partitions: Sequence[TopicPartition] | Sequence[StartPosition]) -> str:
+    return ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"

@@ -1,0 +1,98 @@
+"""From the engine's state to an immutable snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ackfloor.core.assignment import Assignment, HandlerState
+from ackfloor.core.model import Now
+from ackfloor.core.snapshot import (
+    HandlerSnapshot,
+    PartitionSnapshot,
+    RunningDelivery,
+    Snapshot,
+)
+from ackfloor.core.state import WorkerState
+from ackfloor.ports import Executor
+
+#: How many of a handler's longest-running deliveries a snapshot names.
+OLDEST = 5
+
+
+def build_snapshot(
+    state: WorkerState,
+    executors: Mapping[str, Executor],
+    high_watermarks: Mapping[tuple[str, int], int],
+    now: Now,
+    *,
+    group: str,
+    status: str,
+) -> Snapshot:
+    """What the worker looks like right now; called on the owner thread."""
+    return Snapshot(
+        group=group,
+        state=status,
+        taken_ms=now.wall_ms,
+        last_turn_ms=now.wall_ms,
+        open_count=state.flow.open_count,
+        open_bytes=state.flow.open_bytes,
+        max_open=state.flow.limits.max_open,
+        max_open_bytes=state.flow.limits.max_open_bytes,
+        partitions=tuple(
+            _partition(assignment, high_watermarks.get(key), now)
+            for key, assignment in state.assignments.items()
+        ),
+        handlers=tuple(
+            _handler(handler, executors[name], now) for name, handler in state.handlers.items()
+        ),
+        faults=state.faults.all(),
+    )
+
+
+def _partition(a: Assignment, high_watermark: int | None, now: Now) -> PartitionSnapshot:
+    tracker = a.tracker
+    oldest = tracker.oldest()
+    return PartitionSnapshot(
+        topic=a.topic,
+        partition=a.partition,
+        epoch=a.epoch,
+        handler=a.handler.rules.name,
+        source_topic=a.source_topic,
+        tier_s=a.tier_s,
+        floor=a.floor(now.wall_ms),
+        committed=a.committed,
+        position=tracker.position,
+        highest_settled=tracker.highest_settled,
+        high_watermark=high_watermark,
+        open_count=len(tracker.open),
+        gap_count=tracker.gap_count(),
+        waiting=len(a.waiting),
+        next_due_ms=a.waiting[0][0] if a.waiting else None,
+        parking=a.parking,
+        paused=a.paused,
+        floor_advanced_ms=a.floor_advanced_ms,
+        oldest_open_ms=(
+            None if oldest is None else round(now.wall_ms - (now.mono_s - oldest.received_s) * 1000)
+        ),
+    )
+
+
+def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnapshot:
+    rules = handler.rules
+    running = list(executor.running())
+    running.sort(key=lambda delivery: delivery.started_s)
+    return HandlerSnapshot(
+        name=rules.name,
+        ordering=rules.ordering,
+        concurrency=rules.concurrency,
+        consume_timeout_s=rules.consume_timeout_s,
+        running=len(running),
+        queued=executor.queued(),
+        abandoned=executor.abandoned(),
+        held_for_s=max(0.0, handler.held_until_s - now.mono_s) if handler.held_until_s else 0.0,
+        held_reason=handler.held_reason if handler.held_until_s else "",
+        oldest=tuple(
+            RunningDelivery(d.topic, d.partition, d.offset, d.attempt, now.mono_s - d.started_s)
+            for d in running[:OLDEST]
+        ),
+    )

@@ -1,0 +1,246 @@
+"""Supervisor: N worker processes, restarted when they die, ended in order.
+
+The supervisor never touches Kafka and never imports the user's app. It starts workers, reads
+their channel, passes their reports to the one monitoring address, and restarts what died: with
+a growing backoff after a crash, at once after `WORN_OUT`, not at all after a worker ended by
+itself. Signals only set flags; the loop acts on them.
+
+First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
+`GRACE_S` seconds after its own bound is killed. SIGHUP and SIGUSR1 are passed on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from types import FrameType
+
+from ackfloor.ports import RunMonitor
+from ackfloor.runtime import channel
+from ackfloor.runtime.exit_codes import Exit
+
+log = logging.getLogger("ackfloor.supervisor")
+
+FIRST_BACKOFF_S = 0.5
+LAST_BACKOFF_S = 30.0
+#: A worker that ran this long starts its backoff afresh.
+STEADY_S = 60.0
+GRACE_S = 5.0
+POLL_S = 0.1
+#: Seconds a worker has to end after the second signal.
+FORCED_S = 2.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One worker's place: the process in it changes."""
+
+    number: int
+    process: subprocess.Popen[bytes] | None = None
+    connection: Connection | None = None
+    started_s: float = 0.0
+    crashes: int = 0
+    restart_at_s: float | None = 0.0
+    ran: bool = False
+    exits: list[int] = field(default_factory=list)
+
+
+class Supervisor:
+    """Keeps worker processes running until it is told to stop.
+
+    Args:
+        command: argv of a worker; `--number N --channel FD` is appended.
+        workers: how many.
+        monitor: takes the workers' reports, None for no monitoring.
+        shutdown_s: how long a worker may drain, in seconds.
+        on_status: called with (worker number, status dict) for each status frame.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workers: int,
+        monitor: RunMonitor | None,
+        *,
+        shutdown_s: float,
+        on_status: Callable[[int, dict[str, object]], None] | None = None,
+    ) -> None:
+        self._command = list(command)
+        self._workers = [_Worker(number) for number in range(workers)]
+        self._monitor = monitor
+        self._shutdown_s = shutdown_s
+        self._on_status = on_status
+        self._stops = 0
+        self._passed_on: list[int] = []
+        self._kill_at_s: float | None = None
+        self._exit = Exit.OK
+
+    def run(self) -> int:
+        """Run until stopped; returns the exit code of the whole run."""
+        with self._signals():
+            try:
+                while self._step():
+                    pass
+            finally:
+                self._kill_all()
+        return int(self._exit)
+
+    def request_stop(self) -> None:
+        """Drain; called a second time: stop now."""
+        self._stops += 1
+
+    def pids(self) -> dict[int, int]:
+        """Worker number -> process id of the workers that run."""
+        return {w.number: w.process.pid for w in self._workers if w.process is not None}
+
+    def _step(self) -> bool:
+        """One round; False when nothing is left to do."""
+        now_s = time.monotonic()
+        self._act_on_signals(now_s)
+        if not self._stops:
+            for worker in self._workers:
+                if worker.restart_at_s is not None and worker.restart_at_s <= now_s:
+                    self._spawn(worker)
+        self._read()
+        for worker in self._workers:
+            if worker.process is not None and worker.process.poll() is not None:
+                self._ended(worker, worker.process.returncode)
+        if self._kill_at_s is not None and now_s >= self._kill_at_s:
+            self._kill_all()
+        alive = any(worker.process is not None for worker in self._workers)
+        waiting = not self._stops and any(w.restart_at_s is not None for w in self._workers)
+        return alive or waiting
+
+    def _spawn(self, worker: _Worker) -> None:
+        worker.connection, theirs = channel.pair()
+        argv = [*self._command, "--number", str(worker.number), "--channel", str(theirs.fileno())]
+        with theirs:
+            # A session of its own: Ctrl-C in a terminal reaches the supervisor alone.
+            worker.process = subprocess.Popen(
+                argv, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        worker.started_s = time.monotonic()
+        worker.restart_at_s = None
+        log.info("worker %d started, pid %d", worker.number, worker.process.pid)
+
+    def _read(self) -> None:
+        """Take the frames that have arrived, waiting a moment for the first."""
+        open_ = {w.connection: w for w in self._workers if w.connection is not None}
+        if not open_:
+            time.sleep(POLL_S)
+            return
+        for ready in wait(list(open_), timeout=POLL_S):
+            assert isinstance(ready, Connection)
+            self._take(open_[ready], ready)
+
+    def _take(self, worker: _Worker, connection: Connection) -> None:
+        try:
+            kind, body = channel.receive(connection)
+        except (EOFError, OSError):
+            connection.close()
+            worker.connection = None
+            return
+        if kind is channel.Kind.REPORT:
+            if self._monitor is not None:
+                self._monitor.update(worker.number, body)
+            return
+        status = json.loads(body)
+        worker.ran = worker.ran or status.get("status") == "running"
+        if self._on_status is not None:
+            self._on_status(worker.number, status)
+
+    def _ended(self, worker: _Worker, code: int) -> None:
+        worker.process = None
+        if worker.connection is not None:
+            worker.connection.close()
+            worker.connection = None
+        if self._monitor is not None:
+            self._monitor.worker_gone(worker.number)
+        if self._stops:
+            self._note_exit(worker, code)
+            return
+        if code == Exit.START and not worker.ran:
+            log.error("worker %d could not start; stopping the run", worker.number)
+            self._exit = Exit.START
+            self.request_stop()
+            return
+        if code == Exit.OK:
+            log.info("worker %d ended by itself and is not restarted", worker.number)
+            return
+        worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
+
+    def _note_exit(self, worker: _Worker, code: int) -> None:
+        if code == Exit.FORCED or code < 0:
+            self._exit = Exit.FORCED
+        elif code not in (Exit.OK, Exit.WORN_OUT) and self._exit is Exit.OK:
+            self._exit = Exit.FAILURE
+        log.info("worker %d ended with code %d", worker.number, code)
+
+    def _backoff_s(self, worker: _Worker, code: int) -> float:
+        if code == Exit.WORN_OUT:
+            log.warning("worker %d asked to be replaced; restarting it now", worker.number)
+            return 0.0
+        if time.monotonic() - worker.started_s >= STEADY_S:
+            worker.crashes = 0
+        wait_s = float(min(FIRST_BACKOFF_S * 2.0 ** min(worker.crashes, 10), LAST_BACKOFF_S))
+        worker.crashes += 1
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        log.error("worker %d %s; restarting it in %.1f s", worker.number, how, wait_s)
+        return wait_s
+
+    def _act_on_signals(self, now_s: float) -> None:
+        while self._passed_on:
+            self._signal_all(self._passed_on.pop(0))
+        if self._stops and self._kill_at_s is None:
+            log.info("draining; a second signal stops now")
+            self._signal_all(signal.SIGTERM)
+            self._kill_at_s = now_s + self._shutdown_s + GRACE_S
+        elif self._stops > 1 and self._kill_at_s is not None:
+            soon_s = now_s + FORCED_S
+            if self._kill_at_s > soon_s:
+                self._signal_all(signal.SIGTERM)
+                self._kill_at_s = soon_s
+
+    def _signal_all(self, number: int) -> None:
+        for worker in self._workers:
+            if worker.process is not None and worker.process.poll() is None:
+                os.kill(worker.process.pid, number)
+
+    def _kill_all(self) -> None:
+        for worker in self._workers:
+            process = worker.process
+            if process is not None:
+                process.kill()
+                process.wait()
+                self._ended(worker, process.returncode)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turn signals into flags, and put the old handlers back afterwards."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.request_stop()
+
+        def pass_on(number: int, _frame: FrameType | None) -> None:
+            self._passed_on.append(number)
+
+        handlers = {
+            signal.SIGTERM: stop,
+            signal.SIGINT: stop,
+            signal.SIGHUP: pass_on,
+            signal.SIGUSR1: pass_on,
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,209 @@
+"""Worker: one worker put together from its parts, and its life from start to end.
+
+What is outside (source, sink, publisher, clock, event loop, topology) is passed in, so that the
+same worker runs on Kafka in a process of its own and on the in-memory broker in a test.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ackfloor.codec import make_decoder
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.engine import Engine
+from ackfloor.core.flow import FlowLimits
+from ackfloor.core.parking import Parking
+from ackfloor.core.state import Route
+from ackfloor.handler import HandlerSpec
+from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
+from ackfloor.runtime.async_executor import AsyncExecutor
+from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.invoke import Invocation, bind
+from ackfloor.runtime.lifespan import Lifespan
+from ackfloor.runtime.loop import Loop
+from ackfloor.runtime.observers import Observers
+from ackfloor.runtime.thread_executor import ThreadExecutor
+from ackfloor.signature import read_signature
+
+if TYPE_CHECKING:
+    from ackfloor.app import App
+
+log = logging.getLogger("ackfloor.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What is subscribed and where parked records go.
+
+    Attributes:
+        routes: subscribed topic (source or tier) -> whose it is.
+        partitions: topic -> partition count, of every source, tier and dead-letter topic.
+    """
+
+    routes: Mapping[str, Route]
+    partitions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """A worker's settings; durations in seconds."""
+
+    group: str
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    commit_interval_s: float = 1.0
+    commit_count: int = 10_000
+    drain_s: float = 10.0
+    shutdown_s: float = 30.0
+    cancel_grace_s: float = 5.0
+    max_abandoned: int = 256
+    release: str | None = None
+    spring_headers: bool = False
+    kafka_headers: bool = False
+
+
+@dataclass(slots=True)
+class Outside:
+    """The ports a worker runs on."""
+
+    source: Source
+    sink: Sink
+    publisher: Publisher
+    clock: Clock
+    events: EventLoopThread
+
+
+class Worker:
+    """One worker of an app.
+
+    Args:
+        app: the user's app.
+        handlers: its handlers, settings applied.
+        config: the worker's settings.
+        topology: what to subscribe and where to park.
+        outside: the ports.
+        observers: are told everything.
+        pick: chooses a partition among n; random unless a test says otherwise.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        handlers: Sequence[HandlerSpec],
+        config: WorkerConfig,
+        topology: Topology,
+        outside: Outside,
+        observers: Sequence[Observer] = (),
+        pick: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self._app = app
+        self._handlers = handlers
+        self._config = config
+        self._topology = topology
+        self._outside = outside
+        self.inbox = Inbox()
+        parking = Parking(
+            config.group,
+            pick,
+            topology.partitions,
+            release=config.release,
+            spring_headers=config.spring_headers,
+            kafka_headers=config.kafka_headers,
+        )
+        self.engine = Engine(
+            [_rules(spec) for spec in handlers],
+            topology.routes,
+            parking,
+            limits=config.limits,
+            inbox=self.inbox.answered,
+            clock=outside.clock.monotonic,
+            commit_interval_s=config.commit_interval_s,
+            commit_count=config.commit_count,
+        )
+        self.observers = Observers(observers)
+        self._lifespan = Lifespan(app.open_lifespan, outside.events)
+        self.loop: Loop | None = None
+
+    def start(self) -> Loop:
+        """Enter the lifespan, bind the handlers and join the group."""
+        self._outside.events.start()
+        self._app.attach(self._outside.publisher)
+        state = self._lifespan.enter()
+        executors = {spec.name: self._executor(spec, state) for spec in self._handlers}
+        self.loop = Loop(
+            self.engine,
+            self._outside.source,
+            self._outside.sink,
+            executors,
+            self.inbox,
+            self._outside.clock,
+            self.observers,
+            group=self._config.group,
+            drain_s=self._config.drain_s,
+            max_abandoned=self._config.max_abandoned,
+        )
+        self.loop.open(sorted(self._topology.routes))
+        return self.loop
+
+    def _executor(self, spec: HandlerSpec, state: object) -> Executor:
+        signature = read_signature(
+            spec.function, handler=spec.name, state_type=self._app.state_type
+        )
+        decode = make_decoder(signature.value_type, signature.accepts_null, spec.decoder)
+        invocation = Invocation(
+            spec.name,
+            bind(
+                spec.function,
+                signature,
+                decode,
+                state=state,
+                middleware=(*self._app.middleware, *spec.middleware),
+            ),
+            signature.is_async,
+            spec.ack == "manual",
+            spec.dead_letter_on,
+        )
+        lanes = spec.ordering != "unordered"
+        clock = self._outside.clock.monotonic
+        if signature.is_async:
+            return AsyncExecutor(
+                invocation,
+                self._outside.events.loop,
+                self.inbox,
+                clock,
+                concurrency=spec.concurrency,
+                lanes=lanes,
+                cancel_grace_s=self._config.cancel_grace_s,
+            )
+        return ThreadExecutor(
+            invocation, self.inbox, clock, concurrency=spec.concurrency, lanes=lanes
+        )
+
+    def close(self, forced: Callable[[], bool] = lambda: False) -> int:
+        """End in order; returns how many running handlers were cut short."""
+        cut_short = 0
+        try:
+            if self.loop is not None:
+                cut_short = self.loop.close(self._config.shutdown_s, forced)
+            self._lifespan.exit(5.0)
+        finally:
+            self._app.detach()
+            self._outside.publisher.close(5.0)
+            self._outside.events.stop()
+        return cut_short
+
+
+def _rules(spec: HandlerSpec) -> HandlerRules:
+    return HandlerRules(
+        name=spec.name,
+        ordering=spec.ordering,
+        concurrency=spec.concurrency,
+        consume_timeout_s=spec.consume_timeout_s,
+        policy=spec.retry,
+        manual=spec.ack == "manual",
+        max_extend_s=spec.max_extend_s,
+    )
