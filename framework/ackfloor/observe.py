@@ -1,0 +1,87 @@
+"""Observing a worker: the events, the snapshot, and the protocols of who is told.
+
+An observer is any object with two methods:
+
+    class Printer:
+        def observe(self, events: Sequence[Event]) -> None:
+            for event in events:
+                if isinstance(event, RecordDeadLettered):
+                    print(event.topic, event.partition, event.offset, event.reason.value)
+
+        def snapshot(self, snapshot: Snapshot) -> None:
+            print(snapshot.state, snapshot.open_count)
+
+Both run on the worker's owner thread, between two polls: be quick, do no I/O, and keep what
+must wait for a thread of your own. What an observer raises is logged once for its kind and never
+reaches the loop. Events come in order and the hot ones are batches (`RecordsAcked` carries lists
+that belong to all observers: read them, don't change them). Snapshots are immutable and may be
+kept and read by any thread.
+
+What `ackfloor run` sends to its one monitoring address comes from a `MonitoringPlugin`, found
+through the entry point group `ackfloor.monitoring`.
+"""
+
+from __future__ import annotations
+
+from ackfloor.core.envelope import Reason
+from ackfloor.core.messages import (
+    CommitFailed,
+    DeliveryFailed,
+    DeliveryTimedOut,
+    Event,
+    HandlerHeld,
+    LateAnswers,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    PositionsCommitted,
+    PublishFailed,
+    RecordDeadLettered,
+    RecordDiscarded,
+    RecordHopped,
+    RecordParked,
+    RecordsAcked,
+    RecordsLost,
+    RecordsReceived,
+    RedeliveriesStarted,
+)
+from ackfloor.core.model import TopicPartition
+from ackfloor.core.snapshot import (
+    Fault,
+    HandlerSnapshot,
+    PartitionSnapshot,
+    RunningDelivery,
+    Snapshot,
+)
+from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
+
+__all__ = [
+    "CommitFailed",
+    "DeliveryFailed",
+    "DeliveryTimedOut",
+    "Event",
+    "Fault",
+    "HandlerHeld",
+    "HandlerSnapshot",
+    "LateAnswers",
+    "MonitoringPlugin",
+    "Observer",
+    "PartitionSnapshot",
+    "PartitionsAssigned",
+    "PartitionsRevoked",
+    "PositionsCommitted",
+    "PublishFailed",
+    "Reason",
+    "RecordDeadLettered",
+    "RecordDiscarded",
+    "RecordHopped",
+    "RecordParked",
+    "RecordsAcked",
+    "RecordsLost",
+    "RecordsReceived",
+    "RedeliveriesStarted",
+    "RunMonitor",
+    "RunningDelivery",
+    "Snapshot",
+    "TopicPartition",
+    "WorkerMonitor",
+]

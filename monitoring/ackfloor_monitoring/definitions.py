@@ -1,0 +1,198 @@
+"""The table of metrics: those that events feed are here, `gauges` has those of the snapshot.
+
+`METRICS` is all of them, in the order of the exposition and of docs/reference/metrics.md.
+"""
+
+from __future__ import annotations
+
+from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
+from ackfloor_monitoring.spec import HANDLER, MetricSpec, counter, gauge, histogram
+
+FLOW, LATENCY, FAULTS, RUN = "Flow", "Latency", "Faults", "Run"
+
+#: A handler's own time; the consume timeouts in force are added as edges while running.
+HANDLER_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+WAIT_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
+)
+END_TO_END_SECONDS = (
+    *(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+    *(60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0),
+)
+#: How far from its promise something happened: 100 ms for timeouts, 250 ms for retries.
+LATENESS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0, 300.0)
+
+RECEIVED = counter(
+    FLOW,
+    "messages_received",
+    (*HANDLER, "via"),
+    "Records read and registered; `via` is `source` or `retry` (read from a retry tier).",
+)
+RECEIVED_BYTES = counter(
+    FLOW, "received_bytes", (*HANDLER, "via"), "Bytes of the values of the records received."
+)
+ACKED = counter(FLOW, "messages_acked", HANDLER, "Deliveries that ended as handled.")
+FAILED = counter(
+    FLOW,
+    "messages_failed",
+    (*HANDLER, "error"),
+    "Deliveries that ended without being handled, timeouts (`ConsumeTimeout`) included; `error` "
+    "is the exception's class, of which the first 50 keep their name and the rest are `other`.",
+)
+TIMED_OUT = counter(
+    FLOW, "messages_timed_out", HANDLER, "Deliveries that outlived their consume timeout."
+)
+PARKED = counter(
+    FLOW,
+    "messages_parked",
+    (*HANDLER, "reason"),
+    "Records that became durable in a retry tier, by the header `ackfloor.reason`.",
+)
+RETRIED = counter(
+    FLOW,
+    "messages_retried",
+    (*HANDLER, "attempt"),
+    "Redeliveries that ended, by attempt (2 is the first redelivery; beyond 10: `>10`).",
+)
+HOPPED = counter(
+    FLOW, "messages_hopped", HANDLER, "Records with a long wait that moved on to their next tier."
+)
+DEAD_LETTERED = counter(
+    FLOW,
+    "messages_dead_lettered",
+    (*HANDLER, "reason", "error"),
+    "Records that became durable in the dead-letter topic; `error` as for failed messages.",
+)
+DISCARDED = counter(
+    FLOW, "messages_discarded", HANDLER, "Records dropped by an explicit word of the user."
+)
+LATE_ANSWERS = counter(
+    FLOW,
+    "late_answers",
+    HANDLER,
+    "Answers that came after their delivery had ended, and changed nothing.",
+)
+
+DURATION = histogram(
+    LATENCY,
+    "handler_duration_seconds",
+    (*HANDLER, "outcome"),
+    "Start of the handler to its answer; `outcome` is `acked`, `failed` or `timed_out`. Every "
+    "consume timeout in force is a bucket edge.",
+    HANDLER_SECONDS,
+)
+QUEUE_WAIT = histogram(
+    LATENCY,
+    "queue_wait_seconds",
+    HANDLER,
+    "Read from Kafka to start of the handler, of what was handled; for a redelivery this "
+    "includes the wait in its tier that was left when it was read.",
+    WAIT_SECONDS,
+)
+END_TO_END = histogram(
+    LATENCY,
+    "end_to_end_latency_seconds",
+    HANDLER,
+    "Timestamp of the record to its answer, of what was handled; a record read from a retry "
+    "tier has the time of its parking as timestamp.",
+    END_TO_END_SECONDS,
+)
+RETRY_LATENESS = histogram(
+    LATENCY,
+    "retry_lateness_seconds",
+    HANDLER,
+    "Due time of a redelivery to the start of its handler.",
+    LATENESS_SECONDS,
+)
+TIMEOUT_LATENESS = histogram(
+    LATENCY,
+    "timeout_lateness_seconds",
+    HANDLER,
+    "Deadline of a delivery to the moment it was ended.",
+    LATENESS_SECONDS,
+)
+PARK_DELAY = histogram(
+    LATENCY,
+    "park_delay_seconds",
+    HANDLER,
+    "Failure of a delivery to the broker's confirmation that its record is in a retry tier.",
+    LATENESS_SECONDS,
+)
+
+COMMITS = counter(FAULTS, "commits", ("group",), "Positions whose commit was confirmed.")
+COMMIT_FAILURES = counter(
+    FAULTS,
+    "commit_failures",
+    ("group", "topic"),
+    "Commits of one partition that were refused or lost; each is sent again.",
+)
+PUBLISH_FAILURES = counter(
+    FAULTS,
+    "publish_failures",
+    (*HANDLER, "kind"),
+    "Writes to a retry tier (`kind` is `retry`) or the dead-letter topic (`dlq`) that failed; "
+    "the record stays open and is tried again.",
+)
+REBALANCES = counter(
+    FAULTS,
+    "rebalances",
+    ("group", "event"),
+    "Changes of this worker's assignment; `event` is `assigned`, `revoked` or `lost`.",
+)
+RELEASED = counter(
+    FAULTS,
+    "messages_released",
+    ("group",),
+    "Records that were open when their partition left the worker: they come again elsewhere.",
+)
+LOST = counter(
+    FAULTS,
+    "lost_to_retention",
+    ("group", "topic"),
+    "Offsets that retention removed before they were read: records never handled.",
+)
+HOLDS = counter(
+    FAULTS,
+    "handler_holds",
+    ("group", "handler"),
+    "Times a handler asked for a pause because a dependency of its is away.",
+)
+
+BUILD_INFO = gauge(
+    RUN, "build_info", ("group", "version", "python"), "Always 1; what the worker runs on."
+)
+STARTED = gauge(
+    RUN, "worker_start_timestamp_seconds", ("group",), "When the worker process started."
+)
+WORKERS_EXPECTED = gauge(
+    RUN, "workers_expected", ("group",), "Worker processes this run should have."
+)
+WORKERS_REPORTING = gauge(
+    RUN, "workers_reporting", ("group",), "Worker processes whose reports arrive."
+)
+WORKERS_ENDED = counter(
+    RUN, "workers_ended", ("group",), "Worker processes that ended, whatever the reason."
+)
+
+COUNTERS = (
+    *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, HOPPED),
+    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS),
+    *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST, HOLDS),
+)
+HISTOGRAMS = (DURATION, QUEUE_WAIT, END_TO_END, RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY)
+#: Of the run as a whole: these alone carry no `worker` label.
+RUN_WIDE = (WORKERS_EXPECTED, WORKERS_REPORTING, WORKERS_ENDED)
+
+METRICS: tuple[MetricSpec, ...] = (
+    *(spec for spec in COUNTERS if spec.group == FLOW),
+    *(entry.spec for entry in PARTITION_GAUGES),
+    *HISTOGRAMS,
+    *(entry.spec for entry in HANDLER_GAUGES),
+    *(entry.spec for entry in WORKER_GAUGES),
+    *(spec for spec in COUNTERS if spec.group == FAULTS),
+    *(BUILD_INFO, STARTED, *RUN_WIDE),
+)

@@ -1,0 +1,173 @@
+"""Gauges: what the newest snapshot says, each with the way it is read from it.
+
+Nothing here is kept between two reads, so the series of a revoked partition vanish with it. A
+reader that returns None leaves its series out: no commit yet, nothing open, end unknown. Times
+are exported as timestamps, because an age is right between two scrapes only as `time() - x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ackfloor.observe import HandlerSnapshot, PartitionSnapshot, Snapshot
+from ackfloor_monitoring.spec import PARTITION, MetricSpec, gauge
+
+T = TypeVar("T")
+
+PROGRESS, SATURATION = "Progress", "Saturation"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """A gauge and how it is read from a part of the snapshot."""
+
+    spec: MetricSpec
+    read: Callable[[T], float | None]
+
+
+def _partition(
+    name: str, text: str, read: Callable[[PartitionSnapshot], float | None]
+) -> Reading[PartitionSnapshot]:
+    return Reading(gauge(PROGRESS, name, PARTITION, text), read)
+
+
+def _handler(
+    name: str, text: str, read: Callable[[HandlerSnapshot], float | None]
+) -> Reading[HandlerSnapshot]:
+    return Reading(gauge(SATURATION, name, ("group", "handler"), text), read)
+
+
+def _worker(name: str, text: str, read: Callable[[Snapshot], float | None]) -> Reading[Snapshot]:
+    return Reading(gauge(SATURATION, name, ("group",), text), read)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _span(p: PartitionSnapshot) -> int:
+    """Offsets from the floor to the highest settled one, both included."""
+    return max(0, p.highest_settled + 1 - p.floor)
+
+
+def _lag(p: PartitionSnapshot) -> int | None:
+    if p.high_watermark is None:
+        return None
+    return max(0, p.high_watermark - p.position) + p.open_count
+
+
+PARTITION_GAUGES = (
+    _partition(
+        "floor_position",
+        "The floor: the lowest open offset, or the next offset to read where none is open.",
+        lambda p: p.floor,
+    ),
+    _partition(
+        "committed_position",
+        "The last position whose commit was confirmed; absent before the first.",
+        lambda p: p.committed,
+    ),
+    _partition("read_position", "The next offset to read.", lambda p: p.position),
+    _partition(
+        "highest_settled_offset",
+        "The highest settled offset; absent where none is.",
+        lambda p: None if p.highest_settled < 0 else p.highest_settled,
+    ),
+    _partition(
+        "high_watermark_position",
+        "The end of the log as the client last saw it; not refreshed while paused.",
+        lambda p: p.high_watermark,
+    ),
+    _partition(
+        "gap_messages",
+        "Settled records above the floor (the gap set): not handled again after a restart.",
+        lambda p: p.gap_count,
+    ),
+    _partition("unacked_messages", "Open records: read and not settled.", lambda p: p.open_count),
+    _partition(
+        "ack_span_offsets",
+        "Offsets from the floor to the highest settled one; 0 where nothing is out of order.",
+        _span,
+    ),
+    _partition(
+        "floor_last_advance_timestamp_seconds",
+        "When the floor last moved, or the partition was assigned.",
+        lambda p: p.floor_advanced_ms / 1000,
+    ),
+    _partition(
+        "oldest_unacked_timestamp_seconds",
+        "When the oldest open record was read; absent where none is open.",
+        lambda p: _seconds(p.oldest_open_ms),
+    ),
+    _partition(
+        "lag_messages",
+        "Records that are not settled: unread offsets up to the end of the log, and open records.",
+        _lag,
+    ),
+    _partition(
+        "retry_waiting_messages",
+        "Records of a retry tier that were read and are not due yet; absent for a source topic.",
+        lambda p: None if p.tier_s is None else p.waiting,
+    ),
+    _partition(
+        "retry_next_due_timestamp_seconds",
+        "When the first waiting record of a retry tier is due; absent where none waits.",
+        lambda p: _seconds(p.next_due_ms),
+    ),
+    _partition(
+        "parking_messages",
+        "Records on their way to a retry tier or the dead-letter topic, not confirmed yet.",
+        lambda p: p.parking,
+    ),
+    _partition("partition_epoch", "The epoch of the assignment.", lambda p: p.epoch),
+)
+
+HANDLER_GAUGES = (
+    _handler(
+        "inflight_messages", "Deliveries whose handler runs; their age counts.", lambda h: h.running
+    ),
+    _handler("inflight_limit", "The handler's concurrency.", lambda h: h.concurrency),
+    _handler("queued_messages", "Deliveries or lanes that wait for a slot.", lambda h: h.queued),
+    _handler(
+        "abandoned_handlers",
+        "Handlers still running although their delivery was ended by its timeout.",
+        lambda h: h.abandoned,
+    ),
+    _handler(
+        "handler_consume_timeout_seconds",
+        "The consume timeout in force; absent where there is none.",
+        lambda h: h.consume_timeout_s,
+    ),
+    _handler(
+        "handler_held",
+        "1 while the handler has asked for a pause.",
+        lambda h: float(h.held_for_s > 0),
+    ),
+)
+
+WORKER_GAUGES = (
+    _worker("buffer_messages", "Open records of the worker.", lambda s: s.open_count),
+    _worker("buffer_messages_limit", "Open records it may have.", lambda s: s.max_open),
+    _worker("buffer_bytes", "Bytes of its open records.", lambda s: s.open_bytes),
+    _worker("buffer_limit_bytes", "Bytes it may have open.", lambda s: s.max_open_bytes),
+    _worker(
+        "partitions_assigned", "Partitions it has, tiers included.", lambda s: len(s.partitions)
+    ),
+    _worker(
+        "partitions_paused",
+        "Partitions it doesn't fetch at the moment, because a limit is reached.",
+        lambda s: sum(p.paused for p in s.partitions),
+    ),
+    _worker(
+        "faults_in_force",
+        "Faults outside that keep records open; `/readyz` names them.",
+        lambda s: len(s.faults),
+    ),
+    _worker(
+        "loop_last_turn_timestamp_seconds",
+        "When the worker's loop last made a turn.",
+        lambda s: s.last_turn_ms / 1000,
+    ),
+)

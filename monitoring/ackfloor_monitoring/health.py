@@ -1,0 +1,127 @@
+"""Health: whether the run is alive and whether it is ready, and why not.
+
+Alive fails only for what a restart cures: a loop that makes no turns, a worker process that
+ended and isn't coming back. A record that is stuck, a handler that hangs or a broker that is
+away never fail it: parking cures the first two, and a restart would only deliver again.
+
+Ready fails for everything a person should know of: workers missing, starting, draining or
+without an assignment, faults that keep records open, handlers that asked for a pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ackfloor.observe import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRules:
+    """How long is too long, in seconds.
+
+    Attributes:
+        turn_limit_s: a loop's longest turn: above the 100 s a revocation may drain for.
+        restart_limit_s: from a worker's end to its successor's first report: above the
+            supervisor's longest backoff.
+    """
+
+    turn_limit_s: float = 120.0
+    restart_limit_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What is known of one worker number.
+
+    Attributes:
+        snapshot: its newest one, None before the first.
+        joined: the group has given it an assignment, maybe an empty one.
+        gone_since_ms: when its process ended, None while one runs.
+    """
+
+    snapshot: Snapshot | None = None
+    joined: bool = False
+    gone_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason; `fails_live` marks those that a restart cures."""
+
+    check: str
+    worker: int
+    message: str
+    since_ms: int | None = None
+    fails_live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The verdict. What isn't alive isn't ready."""
+
+    live: bool
+    ready: bool
+    reasons: tuple[Finding, ...]
+
+
+def judge(
+    workers: Mapping[int, WorkerFacts],
+    now_ms: int,
+    expected_workers: int,
+    rules: HealthRules = HealthRules(),
+) -> Health:
+    """The run's health at a moment."""
+    findings = tuple(
+        finding
+        for worker in range(expected_workers)
+        for finding in _findings(worker, workers.get(worker), now_ms, rules)
+    )
+    live = not any(finding.fails_live for finding in findings)
+    return Health(live, not findings, findings)
+
+
+def _findings(
+    worker: int, facts: WorkerFacts | None, now_ms: int, rules: HealthRules
+) -> Iterator[Finding]:
+    if facts is None:
+        yield Finding("workers", worker, "has not reported yet")
+    elif facts.gone_since_ms is not None:
+        gone_s = (now_ms - facts.gone_since_ms) / 1000
+        yield Finding(
+            "workers",
+            worker,
+            f"its process ended {gone_s:.0f} s ago and no new one has reported",
+            facts.gone_since_ms,
+            fails_live=gone_s > rules.restart_limit_s,
+        )
+    elif facts.snapshot is None:
+        yield Finding("state", worker, "is starting")
+    else:
+        yield from _of_snapshot(worker, facts.snapshot, facts.joined, now_ms, rules)
+
+
+def _of_snapshot(
+    worker: int, snapshot: Snapshot, joined: bool, now_ms: int, rules: HealthRules
+) -> Iterator[Finding]:
+    idle_s = (now_ms - snapshot.last_turn_ms) / 1000
+    if idle_s > rules.turn_limit_s:
+        yield Finding(
+            "loop",
+            worker,
+            f"its loop has made no turn for {idle_s:.0f} s (limit {rules.turn_limit_s:.0f} s)",
+            snapshot.last_turn_ms,
+            fails_live=True,
+        )
+    if snapshot.state != "running":
+        yield Finding("state", worker, f"is {snapshot.state}")
+    elif not joined and not snapshot.partitions:
+        yield Finding("assignment", worker, "has no assignment from the group")
+    for fault in snapshot.faults:
+        message = f"{fault.subject}: {fault.message}"
+        yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms)
+    for handler in snapshot.handlers:
+        if handler.held_for_s > 0:
+            why = handler.held_reason or "no reason given"
+            text = f"handler {handler.name} asked for a pause of {handler.held_for_s:.1f} s: {why}"
+            yield Finding("held", worker, text)

@@ -1,0 +1,127 @@
+"""Merge: the reports of all workers as one exposition, told apart by the label `worker`.
+
+Read at scrape time from the newest reports alone: a worker that died takes all its series with
+it, and the one that takes its number starts its counters at 0, which Prometheus reads as a
+reset. What a worker counted after its last report is lost with it: counters are for rates,
+the topics are the truth. For a moment around a rebalance two workers may both show a partition;
+alerts on partitions should therefore ignore `worker`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from ackfloor import __version__
+from ackfloor.observe import Snapshot
+from ackfloor_monitoring import definitions as d
+from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
+from ackfloor_monitoring.report import Report
+from ackfloor_monitoring.spec import Kind, MetricSpec
+
+_FAMILY: dict[Kind, Callable[..., Metric]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
+
+
+class RunCollector(Collector):
+    """All metrics of a run, made anew for each scrape.
+
+    Args:
+        reports: the newest report of each worker that runs.
+        ended: how many worker processes have ended.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        workers: int,
+        reports: Callable[[], Mapping[int, Report]],
+        ended: Callable[[], int],
+    ) -> None:
+        self._group = group
+        self._workers = workers
+        self._reports = reports
+        self._ended = ended
+
+    def describe(self) -> Iterable[Metric]:
+        """The families without samples: what the registry knows names by."""
+        return _families().values()
+
+    def collect(self) -> Iterable[Metric]:
+        """The families that have samples."""
+        reports = self._reports()
+        scrape = _Scrape(self._group)
+        for worker, report in sorted(reports.items()):
+            scrape.add_report(str(worker), report)
+        scrape.add(d.WORKERS_EXPECTED, (), self._workers)
+        scrape.add(d.WORKERS_REPORTING, (), len(reports))
+        scrape.add(d.WORKERS_ENDED, (), self._ended())
+        return [family for family in scrape.families.values() if family.samples]
+
+
+def _families() -> dict[str, Metric]:
+    return {spec.name: _family(spec) for spec in d.METRICS}
+
+
+def _family(spec: MetricSpec) -> Metric:
+    labels = spec.labels if spec in d.RUN_WIDE else (spec.labels[0], "worker", *spec.labels[1:])
+    return _FAMILY[spec.kind](spec.name, spec.help, labels=labels, unit=spec.unit)
+
+
+class _Scrape:
+    """The families of one scrape while they fill."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self.families = _families()
+
+    def add(self, spec: MetricSpec, labels: Sequence[str], value: float | None) -> None:
+        """One sample of a counter or gauge; `labels` without the group."""
+        if value is not None:
+            family = self.families[spec.name]
+            assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+            family.add_metric((self._group, *labels), value)
+
+    def add_report(self, worker: str, report: Report) -> None:
+        """Everything a worker told."""
+        for spec in d.COUNTERS:
+            for labels, count in report.counters.get(spec.name, ()):
+                self.add(spec, (worker, *labels), count)
+        for spec in d.HISTOGRAMS:
+            self._add_histogram(spec, worker, report)
+        self.add(d.BUILD_INFO, (worker, __version__, platform.python_version()), 1)
+        self.add(d.STARTED, (worker,), report.started_s)
+        if report.snapshot is not None:
+            self._add_snapshot(worker, report.snapshot)
+
+    def _add_histogram(self, spec: MetricSpec, worker: str, report: Report) -> None:
+        family = self.families[spec.name]
+        assert isinstance(family, HistogramMetricFamily)
+        bounds = [*map(floatToGoString, report.edges.get(spec.name, ())), "+Inf"]
+        for labels, counts, total in report.histograms.get(spec.name, ()):
+            buckets = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            family.add_metric((self._group, worker, *labels), buckets, total)
+
+    def _add_snapshot(self, worker: str, snapshot: Snapshot) -> None:
+        for partition in snapshot.partitions:
+            labels = (worker, partition.topic, str(partition.partition))
+            for of_partition in PARTITION_GAUGES:
+                self.add(of_partition.spec, labels, of_partition.read(partition))
+        for handler in snapshot.handlers:
+            for of_handler in HANDLER_GAUGES:
+                self.add(of_handler.spec, (worker, handler.name), of_handler.read(handler))
+        for of_worker in WORKER_GAUGES:
+            self.add(of_worker.spec, (worker,), of_worker.read(snapshot))

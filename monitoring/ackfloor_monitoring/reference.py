@@ -1,0 +1,70 @@
+"""Reference: docs/reference/metrics.md, written from the definitions.
+
+    python -m ackfloor_monitoring.reference > docs/reference/metrics.md
+
+A test compares the file with what this prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+
+from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
+from ackfloor_monitoring.spec import MetricSpec
+
+_HEAD = """\
+# Metrics
+
+<!-- Written by `python -m ackfloor_monitoring.reference`; change the definitions instead. -->
+
+`ackfloor run` serves the metrics of all its workers at `/metrics` of one address (`--listen`,
+by default `127.0.0.1:9600`), as Prometheus text or OpenMetrics, whichever is asked for.
+
+- Every metric also has the label `worker`, the worker's number from 0, but those of the run as a
+  whole: {run_wide}.
+- `topic` is the source topic on what is counted for a handler, redeliveries included. On the
+  gauges of a partition it is the partition's own topic: a source topic or a retry tier.
+- A *position* is the next offset, an *offset* is a record's own. So the floor, the commit and
+  the end of the log are `_position`, and what was settled last is an `_offset`.
+- Series of a revoked partition, and all series of a worker that ended, vanish at once. The
+  worker that takes its number counts from 0, which `rate()` and `increase()` understand.
+- Around a rebalance two workers may both show a partition for about a second: write alerts on
+  partitions as `max without (worker) (...)`.
+- Counters are for rates and alerts. What a worker counted in its last second before a crash is
+  not in them; the topics and the committed positions are the truth.
+- Every consume timeout in force is a bucket edge of `ackfloor_handler_duration_seconds`. Other
+  edges: `ackfloor_monitoring.plugin.PrometheusPlugin(buckets=...)`.
+- Never a label: key, offset, text of an error or a reason given by the user.
+
+Also at the address: `/livez` (fails only for what a restart cures), `/readyz` (says what isn't
+well) and `/state` (partitions, handlers and faults of every worker), all JSON. Live and ready
+are 200, the contrary 503.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    run_wide = ", ".join(f"`{spec.name}`" for spec in RUN_WIDE)
+    parts = [_HEAD.format(run_wide=run_wide)]
+    for group, specs in groupby(METRICS, key=lambda spec: spec.group):
+        parts.append(_table(group, list(specs)))
+    return "\n".join(parts)
+
+
+def _table(group: str, specs: list[MetricSpec]) -> str:
+    lines = [f"## {group}", "", "| metric | type | labels | what it says |", "|---|---|---|---|"]
+    for spec in specs:
+        labels = ", ".join(f"`{label}`" for label in spec.labels)
+        lines.append(f"| `{spec.name}` | {spec.kind} | {labels} | {_text(spec)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _text(spec: MetricSpec) -> str:
+    if not spec.buckets:
+        return spec.help
+    return f"{spec.help} Buckets: {' '.join(f'{edge:g}' for edge in spec.buckets)}."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

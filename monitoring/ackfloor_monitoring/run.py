@@ -1,0 +1,156 @@
+"""RunMetrics: the supervisor's side. Keeps the newest report of each worker and serves them.
+
+The supervisor's loop calls `update` and `worker_gone`; requests come on the server's threads.
+One lock around two small dictionaries is all they share: reports are immutable.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from threading import Lock
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+
+from ackfloor_monitoring.health import Health, HealthRules, WorkerFacts, judge
+from ackfloor_monitoring.merge import RunCollector
+from ackfloor_monitoring.report import Report, ReportRefused, as_tree
+from ackfloor_monitoring.server import PageServer, Request, Response
+
+log = logging.getLogger("ackfloor.monitoring")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class RunMetrics:
+    """One address for all workers of a run.
+
+    Args:
+        workers: how many there should be.
+        registry: where the metrics are collected from; a private one by default.
+        now_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        workers: int,
+        *,
+        rules: HealthRules | None = None,
+        registry: CollectorRegistry | None = None,
+        now_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        self._group = group
+        self._workers = workers
+        self._rules = rules or HealthRules()
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._reports: dict[int, Report] = {}
+        self._gone_since_ms: dict[int, int] = {}
+        self._ended = 0
+        self._refused: set[int] = set()
+        self._registry = registry or CollectorRegistry(auto_describe=False)
+        self._registry.register(RunCollector(group, workers, self.reports, lambda: self._ended))
+        pages = {
+            "/metrics": self._metrics,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/state": self._state,
+        }
+        self._server = PageServer(pages)
+
+    def start(self, listen: str) -> str:
+        """Serve on `host:port` and return the address served."""
+        return self._server.start(listen)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.stop()
+
+    def update(self, worker: int, report: bytes) -> None:
+        """Take a worker's newest report; one that can't be read is logged once and left out."""
+        try:
+            read = Report.from_bytes(report)
+        except ReportRefused as exc:
+            if worker not in self._refused:
+                self._refused.add(worker)
+                log.warning("worker %d sends reports that can't be read: %s", worker, exc)
+            return
+        with self._lock:
+            self._reports[worker] = read
+            self._gone_since_ms.pop(worker, None)
+
+    def worker_gone(self, worker: int) -> None:
+        """A worker process ended: its series end with it."""
+        with self._lock:
+            self._reports.pop(worker, None)
+            self._gone_since_ms.setdefault(worker, self._now_ms())
+            self._refused.discard(worker)
+            self._ended += 1
+
+    def reports(self) -> dict[int, Report]:
+        """The newest report of each worker that runs."""
+        with self._lock:
+            return dict(self._reports)
+
+    def health(self) -> Health:
+        """The run's health now."""
+        with self._lock:
+            facts = {
+                worker: WorkerFacts(gone_since_ms=since_ms)
+                for worker, since_ms in self._gone_since_ms.items()
+            }
+            for worker, report in self._reports.items():
+                facts[worker] = WorkerFacts(report.snapshot, report.joined)
+        return judge(facts, self._now_ms(), self._workers, self._rules)
+
+    # The pages.
+
+    def _metrics(self, request: Request) -> Response:
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except ValueError:
+            # An Accept header with a version that is none.
+            encode, content_type = choose_encoder("")
+        registry: Any = self._registry
+        if "name[]" in request.query:
+            registry = registry.restricted_registry(request.query["name[]"])
+        body = encode(registry)
+        if gzip_accepted(request.headers.get("accept-encoding", "")):
+            packed = gzip.compress(body, compresslevel=1)
+            return Response(200, content_type, packed, (("Content-Encoding", "gzip"),))
+        return Response(200, content_type, body)
+
+    def _livez(self, _request: Request) -> Response:
+        health = self.health()
+        reasons = [finding for finding in health.reasons if finding.fails_live]
+        tree = {"live": health.live, "reasons": [asdict(finding) for finding in reasons]}
+        return Response.of_json(tree, 200 if health.live else 503)
+
+    def _readyz(self, _request: Request) -> Response:
+        health = self.health()
+        tree = {"ready": health.ready, "reasons": [asdict(finding) for finding in health.reasons]}
+        return Response.of_json(tree, 200 if health.ready else 503)
+
+    def _state(self, _request: Request) -> Response:
+        health = self.health()
+        return Response.of_json(
+            {
+                "group": self._group,
+                "now_ms": self._now_ms(),
+                "live": health.live,
+                "ready": health.ready,
+                "workers_expected": self._workers,
+                "workers": {
+                    str(worker): None if report.snapshot is None else as_tree(report.snapshot)
+                    for worker, report in sorted(self.reports().items())
+                },
+            }
+        )

@@ -1,0 +1,181 @@
+"""Server: a small HTTP server on a thread of its own, for pages made on request.
+
+Read-only: GET and HEAD. One connection serves one request, so a stopped server leaves nothing
+behind. What a page raises is logged and answered with 500; it never ends the server.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import socketserver
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ackfloor import ConfigError
+
+log = logging.getLogger("ackfloor.monitoring")
+
+#: Seconds a client may take to send its request.
+REQUEST_TIMEOUT_S = 10.0
+FIX = "set --listen host:port, for example --listen 127.0.0.1:9601 (port 0 takes any free one)"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a page may look at; header names in lower case."""
+
+    headers: Mapping[str, str]
+    query: Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a page answers."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_json(cls, tree: object, status: int = 200, **headers: str) -> Response:
+        """A JSON answer."""
+        body = json.dumps(tree, indent=2).encode() + b"\n"
+        return cls(status, "application/json", body, tuple(headers.items()))
+
+
+Page = Callable[[Request], Response]
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 host stands in brackets.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    host, colon, port = listen.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    name = host[1:-1] if bracketed else host
+    if not colon or not name or (":" in name) != bracketed:
+        raise ConfigError("listen", listen, "expected host:port ([host]:port for IPv6)", FIX)
+    if not (port.isascii() and port.isdecimal() and int(port) <= 65535):
+        raise ConfigError("listen", listen, "the port must be a number from 0 to 65535", FIX)
+    return name, int(port)
+
+
+class _Server(ThreadingHTTPServer):
+    """Binds without asking the name service who it is."""
+
+    def __init__(self, family: int, address: Any, pages: Mapping[str, Page]) -> None:
+        self.address_family = family
+        self.pages = pages
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A client that went away is no news."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            log.error("serving %s failed", client_address, exc_info=error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: _Server
+    timeout = REQUEST_TIMEOUT_S
+    server_version = "ackfloor"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._answer(self._response())
+
+    def do_HEAD(self) -> None:
+        self._answer(self._response())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self._refuse
+        raise AttributeError(name)
+
+    def _refuse(self) -> None:
+        error = {"error": f"{self.command} is not allowed; use GET"}
+        self._answer(Response.of_json(error, 405, Allow="GET, HEAD"))
+
+    def _response(self) -> Response:
+        url = urlsplit(self.path)
+        page = self.server.pages.get(url.path)
+        if page is None:
+            return Response.of_json(
+                {"error": f"no page {url.path}", "pages": sorted(self.server.pages)}, 404
+            )
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        try:
+            return page(Request(headers, parse_qs(url.query)))
+        except Exception:
+            log.exception("page %s failed", url.path)
+            return Response.of_json({"error": f"page {url.path} failed; see the log"}, 500)
+
+    def _answer(self, response: Response) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in response.headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Scrapes are not logged."""
+
+
+class PageServer:
+    """Serves pages until it is stopped."""
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = pages
+        self._server: _Server | None = None
+        self._thread: Thread | None = None
+
+    def start(self, listen: str) -> str:
+        """Serve on `host:port`; returns the address with the port in use.
+
+        Raises:
+            ConfigError: the address can't be bound.
+        """
+        host, port = parse_listen(listen)
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._server = _Server(family, address, self._pages)
+        except OSError as exc:
+            why = f"can't listen there: {exc.strerror or exc}"
+            raise ConfigError("listen", listen, why, FIX) from exc
+        self._thread = Thread(
+            target=self._server.serve_forever, args=(0.1,), name="ackfloor-metrics", daemon=True
+        )
+        self._thread.start()
+        shown = f"[{host}]" if ":" in host else host
+        return f"{shown}:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        """Stop serving and give the port back; nothing happens when not serving."""
+        server, thread = self._server, self._thread
+        self._server = self._thread = None
+        if server is not None and thread is not None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
