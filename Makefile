@@ -14,8 +14,9 @@ help: ## list the targets
 setup: $(READY) ## build .venv from the pinned requirements, when it is missing or they changed
 
 $(READY): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "setup: $(PYTHON) is $$($(PYTHON) --version 2>&1); ackfloor needs Python 3.11 or newer: make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  found=$$($(PYTHON) -c 'import sys; print("Python %d.%d" % sys.version_info[:2])' 2>/dev/null || echo "not there"); \
+	  echo "setup: PYTHON=$(PYTHON) is $$found; ackfloor needs 3.11 or newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setup: installing the pinned requirements (a few minutes on a first run: Spark is large)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
