@@ -1,7 +1,196 @@
-"""The errors ackfloor raises itself. Each message names the field, its value and the fix."""
+"""The errors ackfloor raises itself, and the outcomes a handler may raise.
+
+    Exception
+    ├── AckfloorError              its text is fit to print as it is; `exit_code` is the process's
+    │   ├── ConfigError            (also a SettingError) a setting or a registration is refused: 3
+    │   ├── StartError             the app can't be imported or started: 3
+    │   ├── KafkaUnreachable       no broker answered within the connect timeout: 4
+    │   ├── MissingExtra           a package of an optional extra is not installed: 1
+    │   ├── SourceFailed           the consumer can't go on; the worker restarts: 1
+    │   ├── PublishFailed          `publish` was not confirmed by the broker: 1
+    │   ├── DecodeError            these bytes are no value of this type: dead-lettered
+    │   └── DecoderUnavailable     what a decoder depends on is away: the record stays open
+    ├── SettingError               (a ValueError) `field=value: why; fix`, raised by the core
+    └── Outcome                    raised by handlers to say how a delivery ends
+        ├── Retry                  park it for another delivery
+        ├── DeadLetter             no redelivery will help
+        ├── Discard                drop it
+        └── Pause                  a dependency is away: it stays open, no budget is spent
+
+`except AckfloorError` catches what the framework raises and never what a handler says by
+raising: an `Outcome` is not an error.
+"""
 
 from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+from ackfloor.core.durations import parse_duration
+from ackfloor.core.errors import SettingError
+
+__all__ = [
+    "AckfloorError",
+    "ConfigError",
+    "DeadLetter",
+    "DecodeError",
+    "DecoderUnavailable",
+    "Discard",
+    "KafkaUnreachable",
+    "MissingExtra",
+    "Outcome",
+    "Pause",
+    "PublishFailed",
+    "Retry",
+    "SettingError",
+    "SourceFailed",
+    "StartError",
+]
 
 
 class AckfloorError(Exception):
     """Base of every error that ackfloor raises on purpose; its text is fit to print as it is."""
+
+    #: What a process that ends with this error exits with.
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(SettingError, AckfloorError):
+    """A setting or a registration is refused: names field, value, fix and where it came from.
+
+    Attributes:
+        source: where the value was set, such as `environment ACKFLOOR_APP__GROUP`; empty where
+            the place is the call that raised.
+    """
+
+    exit_code = 3
+
+    def __init__(self, field: str, value: object, why: str, fix: str, *, source: str = "") -> None:
+        super().__init__(field, value, why, fix)
+        self.source = source
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} (from {self.source})" if self.source else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_config_error, (self.field, self.value, self.why, self.fix, self.source))
+
+    @classmethod
+    def of(cls, error: SettingError, *, field: str = "", source: str = "") -> ConfigError:
+        """A core rule's refusal, with the full name of the field and the place it was set."""
+        return cls(field or error.field, error.value, error.why, error.fix, source=source)
+
+
+def _config_error(field: str, value: object, why: str, fix: str, source: str) -> ConfigError:
+    return ConfigError(field, value, why, fix, source=source)
+
+
+class StartError(AckfloorError):
+    """The app can't be imported or started."""
+
+    exit_code = 3
+
+
+class KafkaUnreachable(AckfloorError):
+    """No broker answered within the connect timeout that was given."""
+
+    exit_code = 4
+
+
+class MissingExtra(AckfloorError):
+    """A package of an optional extra is not installed; the text is the line that installs it."""
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs an extra: pip install 'ackfloor[{extra}]'")
+        self.extra = extra
+        self.purpose = purpose
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.extra, self.purpose))
+
+
+class SourceFailed(AckfloorError):
+    """The consumer can't go on (a fatal error, or a listener raised)."""
+
+
+class PublishFailed(AckfloorError):
+    """A record was not confirmed by the broker: it may or may not have been written."""
+
+
+class DecodeError(AckfloorError):
+    """These bytes are no value of the handler's type, today and on every redelivery.
+
+    Raise it from a decoder of your own. Neither the text nor `error_type` should carry the
+    payload: both are written to headers and logs.
+
+    Attributes:
+        error_type: the class of the error underneath, by its name.
+    """
+
+    def __init__(self, message: str, *, error_type: str = "DecodeError") -> None:
+        super().__init__(message)
+        self.error_type = error_type
+
+
+class DecoderUnavailable(AckfloorError):
+    """What a decoder depends on (a schema registry) is away; the record stays open.
+
+    Raise it from a decoder of your own: the handler then pauses and asks again, and neither
+    the retry budget nor the record is touched. Any other error a decoder raises means that the
+    record can't be decoded.
+    """
+
+
+class Outcome(Exception):
+    """Raised by a handler to say how its delivery ends. Raise one of the four below."""
+
+
+class Retry(Outcome):
+    """Park the record for another delivery; spends one of its redeliveries.
+
+    Args:
+        after: how long to wait, as a timedelta or "1h30m"; None for the policy's own delay.
+        reason: why, for the record's headers.
+    """
+
+    def __init__(self, after: timedelta | str | None = None, reason: str = "") -> None:
+        super().__init__(after, reason)
+        self.after_s = None if after is None else parse_duration(after, field="after")
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class DeadLetter(Outcome):
+    """Move the record to the dead-letter queue: no redelivery will help."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Discard(Outcome):
+    """Settle the record although nothing was done with it: an explicit word, and counted."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Pause(Outcome):
+    """A dependency is away: take no records for a while. This one stays open, free of charge.
+
+    Args:
+        duration: how long the handler takes no records, as a timedelta or "30s".
+        reason: what is away, for the log and `/readyz`.
+    """
+
+    def __init__(self, duration: timedelta | str, reason: str = "") -> None:
+        super().__init__(duration, reason)
+        self.duration_s = parse_duration(duration, field="duration")
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason or f"paused for {self.duration_s:g}s"

@@ -1,0 +1,205 @@
+"""Decoding: from a record's bytes to the value a handler asks for by its first annotation.
+
+`bytes` gets them as they are, `str` strictly as UTF-8, and anything else is what pydantic
+validates from JSON: a model, a dataclass, a TypedDict, `list[int]`, a discriminated union.
+
+What does not decode raises `DecodeError` and goes to the dead-letter queue, where its text is
+written to a header. So the text names what is wrong and never what the payload said: fields by
+the names the type declares (a key that came from the payload is shown as `*`), and no input
+values. What a validator of the user's own says is passed on as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Protocol, Union, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+
+from ackfloor.core.model import Record
+from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
+
+#: Problems of one payload that are spelled out; the rest is counted.
+SHOWN_PROBLEMS = 3
+
+Decode = Callable[[Record], object]
+
+
+class Decoder(Protocol):
+    """Turns a record's bytes into the value a handler takes. Passed as `decoder=`.
+
+    It is called by several threads at once. `DecodeError`, and any other exception, sends the
+    record to the dead-letter queue; `DecoderUnavailable` leaves it open and asks again later.
+    Not called for null values: they are None where the annotation admits it.
+    """
+
+    def decode(self, data: bytes, record: Record) -> object:
+        """The value of these bytes; `record` tells topic, headers and the rest."""
+        ...
+
+
+def make_decoder(
+    value_type: Any, accepts_null: bool, *, decoder: Decoder | None = None, field: str = "value"
+) -> Decode:
+    """The function that decodes a handler's records, put together once.
+
+    Args:
+        value_type: the annotation of the handler's value.
+        accepts_null: whether a null value becomes None instead of being refused.
+        decoder: the user's own.
+        field: the parameter's name, for the refusal of a type that pydantic can't validate.
+    """
+    if decoder is not None:
+        return _own(decoder, accepts_null)
+    bare = _without_none(value_type)
+    if bare is bytes:
+        return operator.methodcaller("value") if accepts_null else _raw
+    if bare is str:
+        return _text_or_none if accepts_null else _text
+    return _json(value_type, accepts_null, field)
+
+
+def _without_none(hint: Any) -> Any:
+    """`bytes` of `bytes | None`; other unions stay whole, as their order matters to pydantic."""
+    if get_origin(hint) in (Union, types.UnionType):
+        rest = [choice for choice in get_args(hint) if choice is not types.NoneType]
+        if len(rest) == 1:
+            return rest[0]
+    if get_origin(hint) is Annotated and get_args(hint)[0] is bytes:
+        return bytes
+    return hint
+
+
+def _null() -> DecodeError:
+    return DecodeError("null value where the annotation has no | None", error_type="NullValue")
+
+
+def _raw(record: Record) -> bytes:
+    data = record.value()
+    if data is None:
+        raise _null()
+    return data
+
+
+def _text_or_none(record: Record) -> str | None:
+    data = record.value()
+    return None if data is None else _utf8(data)
+
+
+def _text(record: Record) -> str:
+    data = record.value()
+    if data is None:
+        raise _null()
+    return _utf8(data)
+
+
+def _utf8(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        # Its own text would quote the byte.
+        message = f"not UTF-8: {exc.reason} at byte {exc.start} of {len(data)}"
+        raise DecodeError(message, error_type="UnicodeDecodeError") from None
+
+
+def _json(value_type: Any, accepts_null: bool, field: str) -> Decode:
+    try:
+        adapter: TypeAdapter[object] = TypeAdapter(value_type)
+        validate = adapter.validator.validate_json
+        known = frozenset(_declared(adapter.core_schema))
+    except (PydanticUserError, PydanticUndefinedAnnotation) as exc:
+        name = type_name(value_type)
+        why = f"pydantic can't validate {name}: {str(exc).splitlines()[0]}"
+        fix = "take bytes, str, a pydantic model, or pass decoder="
+        raise ConfigError(field, name, why, fix) from exc
+    name = type_name(value_type)
+
+    def decode(record: Record) -> object:
+        data = record.value()
+        if data is None:
+            if accepts_null:
+                return None
+            raise _null()
+        try:
+            return validate(data)
+        except ValidationError as exc:
+            # `from None`: the error underneath carries the input, and stacks are written out.
+            raise DecodeError(_told(exc, name, known), error_type=_error_type(exc)) from None
+        except Exception as exc:  # a validator of the user's own
+            raise _raised("a validator", exc) from exc
+
+    return decode
+
+
+def _own(decoder: Decoder, accepts_null: bool) -> Decode:
+    decode_bytes = decoder.decode
+    name = type(decoder).__name__
+
+    def decode(record: Record) -> object:
+        data = record.value()
+        if data is None:
+            if accepts_null:
+                return None
+            raise _null()
+        try:
+            return decode_bytes(data, record)
+        except (DecodeError, DecoderUnavailable):
+            raise
+        except Exception as exc:
+            raise _raised(name, exc) from exc
+
+    return decode
+
+
+def _raised(who: str, exc: Exception) -> DecodeError:
+    kind = type(exc).__qualname__
+    lines = str(exc).splitlines() or [""]
+    return DecodeError(f"{who} raised {kind}: {lines[0][:200]}", error_type=kind)
+
+
+def type_name(hint: Any) -> str:
+    """A type as its author wrote it, for messages."""
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+
+
+def _error_type(exc: ValidationError) -> str:
+    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+    return "InvalidJson" if first["type"] == "json_invalid" else "ValidationError"
+
+
+def _told(exc: ValidationError, name: str, known: frozenset[str]) -> str:
+    """What is wrong with a payload, without a word of the payload."""
+    problems = exc.errors(include_url=False, include_context=False, include_input=False)
+    told = []
+    for problem in problems[:SHOWN_PROBLEMS]:
+        place = ".".join(
+            str(part) if isinstance(part, int) or part in known else "*" for part in problem["loc"]
+        )
+        # The message of this one type quotes the tag that came.
+        tag = problem["type"] == "union_tag_invalid"
+        text = "unknown discriminator value" if tag else problem["msg"]
+        told.append(f"{place}: {text}" if place else text)
+    more = len(problems) - len(told)
+    return f"not a valid {name}: {'; '.join(told)}{f'; {more} more' if more else ''}"
+
+
+def _declared(schema: object) -> Iterator[str]:
+    """Every name a type declares: fields, aliases, tags of its unions."""
+    if isinstance(schema, dict):
+        for key, inner in schema.items():
+            if key in ("fields", "choices") and isinstance(inner, dict):
+                yield from (str(name) for name in inner)
+            elif key in ("name", "validation_alias") and isinstance(inner, str):
+                yield inner
+            # Not into what is no schema: defaults, metadata, a user's own config.
+            if key not in ("metadata", "default", "config", "cls", "expected"):
+                yield from _declared(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            if isinstance(inner, str):
+                yield inner  # a part of an alias path
+            else:
+                yield from _declared(inner)

@@ -1,0 +1,280 @@
+"""HandlerSpec: one handler and its rules, and what is refused about them.
+
+A spec checks itself when it is made, so one that was changed by an operator's setting
+(`dataclasses.replace`) is held to the same rules as one written in code. Each refusal names the
+field as the settings know it (`handlers.bill.concurrency`), the value and the fix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, cast, get_args
+
+from ackfloor.codec import Decoder
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.durations import format_duration, parse_duration
+from ackfloor.core.errors import SettingError
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.topics import check_source_topic
+from ackfloor.errors import ConfigError, Outcome
+from ackfloor.signature import check_function
+
+Ordering = Literal["unordered", "key", "partition"]
+OnFailure = Literal["park", "block"]
+Ack = Literal["auto", "manual"]
+ExecutorKind = Literal["async", "thread", "process"]
+Middleware = Callable[[Delivery, Callable[[], Any]], Any]
+
+DEFAULT_CONCURRENCY = 64
+DEFAULT_CONSUME_TIMEOUT_S = 60.0
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+
+
+class HandlerOptions(TypedDict, total=False):
+    """The options of `.handler(...)`; each is explained there."""
+
+    name: str
+    ordering: Ordering
+    on_failure: OnFailure
+    concurrency: int
+    consume_timeout: timedelta | str | None
+    retry: RetryPolicy
+    dead_letter_on: tuple[type[Exception], ...]
+    ack: Ack
+    max_extend: timedelta | str | None
+    executor: ExecutorKind
+    decoder: Decoder
+    middleware: Sequence[Middleware]
+    batch: int
+    batch_wait: timedelta | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec:
+    """One handler and its rules.
+
+    Attributes:
+        name: unique in the app; header, metric label and settings key.
+        topics: what it handles; no other handler of the app does.
+        function: the function as its author wrote it.
+        executor: "async" runs it on the event loop, "thread" on threads.
+        consume_timeout_s: from handler start to answer, None for no limit.
+        max_extend_s: how far after its start a delivery's deadline may be moved.
+        given: the options that were given in code, for telling them from built-in defaults.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    function: Callable[..., Any]
+    executor: ExecutorKind
+    ordering: Ordering = "unordered"
+    on_failure: OnFailure = "park"
+    concurrency: int = DEFAULT_CONCURRENCY
+    consume_timeout_s: float | None = DEFAULT_CONSUME_TIMEOUT_S
+    retry: RetryPolicy = RetryPolicy()
+    dead_letter_on: tuple[type[BaseException], ...] = ()
+    ack: Ack = "auto"
+    max_extend_s: float | None = None
+    decoder: Decoder | None = None
+    middleware: tuple[Middleware, ...] = ()
+    given: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be meant."""
+        _check_choices(self)
+        _check_numbers(self)
+        _check_classes(self)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it runs on the event loop."""
+        return self.executor == "async"
+
+    @property
+    def manual(self) -> bool:
+        """Whether answers come through the delivery, not by return."""
+        return self.ack == "manual"
+
+    def rules(self) -> HandlerRules:
+        """What the engine must know of it."""
+        return HandlerRules(
+            name=self.name,
+            ordering=self.ordering,
+            concurrency=self.concurrency,
+            consume_timeout_s=self.consume_timeout_s,
+            policy=self.retry,
+            manual=self.manual,
+            max_extend_s=self.max_extend_s,
+        )
+
+
+def settings_key(name: str) -> str:
+    """A handler's name as environment variables can spell it: two names must differ in it."""
+    return re.sub(r"[.-]", "_", name).lower()
+
+
+def make_spec(
+    function: Callable[..., Any], topics: tuple[str, ...], options: HandlerOptions
+) -> HandlerSpec:
+    """Turn a registration into a spec, or refuse it."""
+    name = _name(function, options)
+    is_async = check_function(function, handler=name)
+    given = cast("Mapping[str, Any]", options)
+    _check_known(name, given)
+    ordering = options.get("ordering", "unordered")
+    values: dict[str, Any] = {
+        key: given[key]
+        for key in ("concurrency", "retry", "dead_letter_on", "ack", "decoder")
+        if key in given
+    }
+    for key in ("consume_timeout", "max_extend"):
+        if key in given:
+            values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
+    return HandlerSpec(
+        name=name,
+        topics=_check_topics(name, topics),
+        function=function,
+        executor=_executor(name, options, is_async),
+        ordering=ordering,
+        on_failure=options.get("on_failure", "park" if ordering == "unordered" else "block"),
+        middleware=tuple(options.get("middleware", ())),
+        given=frozenset(given) - {"name"},
+        **values,
+    )
+
+
+def _refuse(name: str, option: str, value: object, why: str, fix: str) -> ConfigError:
+    return ConfigError(f"handlers.{name}.{option}", value, why, fix)
+
+
+def _name(function: Callable[..., Any], options: HandlerOptions) -> str:
+    name = options.get("name", getattr(function, "__name__", repr(function)))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            "name", name, "a handler's name is a header, a metric label and a settings key",
+            'pass name="..." of letters, digits, "_", "." and "-", at most 100',
+        )  # fmt: skip
+    return name
+
+
+def _seconds(field: str, value: object) -> float | None:
+    if value is None:
+        return None
+    try:
+        return parse_duration(cast("timedelta | str", value), field=field)
+    except SettingError as exc:
+        raise ConfigError.of(exc) from None
+
+
+def _check_known(name: str, given: Mapping[str, Any]) -> None:
+    known = HandlerOptions.__annotations__
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            fix = f"did you mean {near[0]}=?" if near else f"options are {', '.join(known)}"
+            raise _refuse(name, option, given[option], "no such option", fix)
+    for option in ("batch", "batch_wait"):
+        if option in given:
+            why = "batches are not available in this version"
+            raise _refuse(name, option, given[option], why, "take one record at a time")
+
+
+def _executor(name: str, options: HandlerOptions, is_async: bool) -> ExecutorKind:
+    own: ExecutorKind = "async" if is_async else "thread"
+    asked = options.get("executor", own)
+    if asked == "process":
+        why = "not available in this version"
+        raise _refuse(name, "executor", asked, why, f'leave it out: "{own}" is what it runs on')
+    if asked != own:
+        kind = "async def" if is_async else "def"
+        why = f"the function is an `{kind}`, which runs on {own!r}"
+        raise _refuse(name, "executor", asked, why, "leave it out, or change the function")
+    return asked
+
+
+def _check_topics(name: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    if not topics:
+        raise _refuse(name, "topics", topics, "no topic", 'name one: @app.handler("orders")')
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise _refuse(
+                name, "topics", topic, "not a topic's name", 'write @app.handler("orders")'
+            )
+        if topic.startswith("^"):
+            why = "topic patterns are not available in this version"
+            raise _refuse(name, "topics", topic, why, "name each topic")
+        try:
+            check_source_topic(topic)
+        except SettingError as exc:
+            raise ConfigError.of(exc, field=f"handlers.{name}.topics") from None
+        if topics.count(topic) > 1:
+            raise _refuse(name, "topics", topic, "named twice", "name it once")
+    return topics
+
+
+def _check_choices(spec: HandlerSpec) -> None:
+    for option, choices in (("ordering", Ordering), ("on_failure", OnFailure), ("ack", Ack)):
+        value, allowed = getattr(spec, option), get_args(choices)
+        if value not in allowed:
+            fix = f"choose one of {', '.join(map(repr, allowed))}"
+            raise _refuse(spec.name, option, value, "no such choice", fix)
+    if spec.on_failure == "block":
+        how = "" if "on_failure" in spec.given else f" (the default of ordering={spec.ordering!r})"
+        why = f"retrying in place{how} is not available in this version"
+        fix = 'pass on_failure="park": a failed record leaves its lane while it waits'
+        raise _refuse(spec.name, "on_failure", spec.on_failure, why, fix)
+    if not isinstance(spec.retry, RetryPolicy):
+        fix = 'write retry=RetryPolicy(initial_delay="1s", max_redeliveries=6)'
+        raise _refuse(spec.name, "retry", spec.retry, "not a RetryPolicy", fix)
+
+
+def _check_numbers(spec: HandlerSpec) -> None:
+    count: object = spec.concurrency
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        why = "not a number of deliveries to run at once"
+        raise _refuse(spec.name, "concurrency", count, why, "pass a whole number from 1")
+    timeout_s, extend_s = spec.consume_timeout_s, spec.max_extend_s
+    if timeout_s is None:
+        if spec.manual:
+            why = 'ack="manual" without a timeout: an answer that never comes would never be missed'
+            raise _refuse(spec.name, "consume_timeout", None, why, 'pass consume_timeout="60s"')
+        if extend_s is not None:
+            why = "there is no deadline to extend"
+            value = format_duration(extend_s)
+            raise _refuse(spec.name, "max_extend", value, why, "pass consume_timeout= or drop it")
+        return
+    if timeout_s <= 0:
+        why = "no time at all"
+        fix = 'pass consume_timeout="30s", or None for no limit'
+        raise _refuse(spec.name, "consume_timeout", format_duration(timeout_s), why, fix)
+    if extend_s is not None and extend_s < timeout_s:
+        why = f"shorter than consume_timeout={format_duration(timeout_s)}"
+        fix = "it counts from the handler's start: make it the longer of the two"
+        raise _refuse(spec.name, "max_extend", format_duration(extend_s), why, fix)
+
+
+def _check_classes(spec: HandlerSpec) -> None:
+    classes: object = spec.dead_letter_on
+    if not isinstance(classes, tuple):
+        fix = "write dead_letter_on=(InvalidOrder,)"
+        raise _refuse(spec.name, "dead_letter_on", classes, "not a tuple of exceptions", fix)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            why, fix = "not a class of exceptions", "name subclasses of Exception"
+            raise _refuse(spec.name, "dead_letter_on", each, why, fix)
+        if issubclass(each, Outcome):
+            why, fix = "says itself how the delivery ends", "take it out"
+            raise _refuse(spec.name, "dead_letter_on", each, why, fix)
+    if spec.decoder is not None and not callable(getattr(spec.decoder, "decode", None)):
+        fix = "pass an object with decode(data, record)"
+        raise _refuse(spec.name, "decoder", spec.decoder, "has no method decode", fix)
+    for around in spec.middleware:
+        if not callable(around):
+            fix = "pass functions: around(delivery, call_next)"
+            raise _refuse(spec.name, "middleware", around, "not callable", fix)

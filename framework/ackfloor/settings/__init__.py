@@ -1,0 +1,26 @@
+"""Settings: what a run is told, from five places, each value with the place it came from.
+
+    flag > environment (ACKFLOOR_...) > ackfloor.toml > arguments in code > built-in
+
+`Settings.load` reads them all; `Settings.from_code` reads no file and no variable, for tests.
+Handler options in code are not a layer here: they are in each `HandlerSpec`, and `applied`
+puts what operators set on top.
+"""
+
+from __future__ import annotations
+
+from ackfloor.settings.app import AppSettings
+from ackfloor.settings.kafka import KafkaSettings
+from ackfloor.settings.model import Settings
+from ackfloor.settings.overrides import HandlerOverrides, RetryOverrides
+from ackfloor.settings.show import SettingRow, rows
+
+__all__ = [
+    "AppSettings",
+    "HandlerOverrides",
+    "KafkaSettings",
+    "RetryOverrides",
+    "SettingRow",
+    "Settings",
+    "rows",
+]

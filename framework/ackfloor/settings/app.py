@@ -1,0 +1,113 @@
+"""AppSettings: `[app]`, what a worker does and within which limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from ackfloor.core.errors import SettingError
+from ackfloor.core.flow import MIB, FlowLimits
+from ackfloor.core.topics import check_group
+from ackfloor.settings.values import Duration, PositiveDuration, Size, listed
+
+ForeignHeaders = Literal["spring", "kafka"]
+
+
+class AppSettings(BaseModel):
+    """What a worker does and within which limits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    group: str = Field(default="", description="The consumer group; `App(group=...)` gives it.")
+    workers: int = Field(default=1, ge=1, le=1024, description="Worker processes of one `run`.")
+    start: Literal["earliest", "latest"] = Field(
+        default="earliest", description="Where a group without commits begins."
+    )
+    max_open: int = Field(
+        default=50_000, ge=1, description="Open records a worker holds before it stops fetching."
+    )
+    max_open_bytes: Size = Field(
+        default=256 * MIB,
+        ge=1,
+        description="Bytes of open records a worker holds before it stops fetching.",
+    )
+    partition_span: int = Field(
+        default=100_000, ge=1, description="Offsets between a partition's floor and its position."
+    )
+    tier_buffer: int = Field(
+        default=500, ge=1, description="Waiting records held of one retry-topic partition."
+    )
+    commit_interval_s: PositiveDuration = Field(
+        default=1.0, alias="commit_interval", description="Time between commits."
+    )
+    commit_count: int = Field(
+        default=10_000, ge=1, description="Settled records that bring a commit forward."
+    )
+    drain_timeout_s: Duration = Field(
+        default=10.0,
+        alias="drain_timeout",
+        description="How long running handlers may finish when partitions are taken away.",
+    )
+    shutdown_timeout_s: Duration = Field(
+        default=30.0,
+        alias="shutdown_timeout",
+        description="How long running handlers may finish at the end.",
+    )
+    cancel_grace_s: Duration = Field(
+        default=5.0,
+        alias="cancel_grace",
+        description="How long a cancelled async handler keeps its slot before it is abandoned.",
+    )
+    max_abandoned_threads: int = Field(
+        default=256, ge=1, description="Abandoned threads at which a worker drains and is replaced."
+    )
+    create_topics: bool = Field(
+        default=True, description="Create missing retry and dead-letter topics at start."
+    )
+    replication_factor: int | None = Field(
+        default=None, ge=1, description="Of created topics; unset means the source topic's."
+    )
+    dlq_retention_s: PositiveDuration = Field(
+        default=30 * 86_400.0, alias="dlq_retention", description="How long dead letters are kept."
+    )
+    listen: str = Field(
+        default="127.0.0.1:9600", description="Where metrics and health are served."
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
+    ] = Field(default="info", description="The least severe messages that are logged.")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="How log lines are written."
+    )
+    release: str | None = Field(
+        default=None,
+        description="The running release, written to parked records; also ACKFLOOR_RELEASE.",
+    )
+    foreign_headers: Annotated[tuple[ForeignHeaders, ...], BeforeValidator(listed)] = Field(
+        default=(),
+        description="Also write the headers of `spring` (kafka_dlt-*) or `kafka` (__dlq.errors.*).",
+    )
+
+    @field_validator("group")
+    @classmethod
+    def _legal_group(cls, value: str) -> str:
+        if value:
+            check_group(value)
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise SettingError(
+                "listen", value, "not an address", 'write host:port, such as "127.0.0.1:9600"'
+            )
+        return value
+
+    @property
+    def limits(self) -> FlowLimits:
+        """How much a worker holds at once."""
+        return FlowLimits(self.max_open, self.max_open_bytes, self.partition_span, self.tier_buffer)

@@ -1,0 +1,191 @@
+"""Settings: the merged, validated whole, and where each value came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from ackfloor.core.errors import SettingError
+from ackfloor.errors import ConfigError
+from ackfloor.registration import HandlerSpec, settings_key
+from ackfloor.settings import layers, names
+from ackfloor.settings.app import AppSettings
+from ackfloor.settings.kafka import KafkaSettings
+from ackfloor.settings.layers import Assigned, Layer
+from ackfloor.settings.names import Path
+from ackfloor.settings.overrides import HandlerOverrides
+
+BUILT_IN = "built-in"
+
+
+class Settings(BaseModel):
+    """Everything a run is told. Immutable; read again on SIGHUP.
+
+    Attributes:
+        kafka: how to reach the brokers.
+        app: what a worker does and within which limits.
+        handlers: what operators set about single handlers, by `settings_key` of their names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    app: AppSettings = Field(default_factory=AppSettings)
+    handlers: dict[str, HandlerOverrides] = Field(default_factory=dict)
+
+    _assigned: Layer = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def from_code(cls, code: Mapping[str, object] | None = None) -> Self:
+        """Settings of these sections and the defaults; reads no file and no variable.
+
+        Args:
+            code: `{"app": {"group": "billing"}, "kafka": {...}, "handlers": {...}}`.
+        """
+        return cls._of(layers.code_layer(code or {}))
+
+    @classmethod
+    def load(
+        cls,
+        code: Mapping[str, object] | None = None,
+        *,
+        flags: Mapping[str, object] | None = None,
+        config: FilePath | str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Settings from everywhere, the strongest place last.
+
+        Args:
+            code: sections as the application's code gives them.
+            flags: command-line flags by setting name (`{"app.workers": 4}`); None is not given.
+            config: the file; default: ACKFLOOR_CONFIG, or `ackfloor.toml` if it is here.
+            environment: variables; default: the process's own.
+
+        Raises:
+            ConfigError: a name is unknown or a value is refused; tells field, value, fix and
+                the place.
+        """
+        variables = os.environ if environment is None else environment
+        file = layers.find_file(config, variables)
+        merged = layers.code_layer(code or {})
+        merged |= layers.file_layer(file) if file else {}
+        merged |= layers.environment_layer(variables)
+        merged |= layers.flag_layer(flags or {})
+        return cls._of(merged)
+
+    @classmethod
+    def _of(cls, assigned: Layer) -> Self:
+        nested: dict[str, Any] = {}
+        for path, (value, _) in assigned.items():
+            table = nested
+            for part in path[:-1]:
+                table = table.setdefault(part, {})
+            table[path[-1]] = value
+        try:
+            return cls.model_validate(nested, context=assigned)
+        except ValidationError as exc:
+            raise _refusal(exc.errors(include_url=False)[0], assigned) from None
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep where the values came from."""
+        self._assigned = context or {}
+
+    @property
+    def group(self) -> str:
+        """The consumer group.
+
+        Raises:
+            ConfigError: none is set.
+        """
+        if not self.app.group:
+            raise ConfigError("app.group", "", "no consumer group", 'pass App(group="...")')
+        return self.app.group
+
+    def source_of(self, name: str) -> str:
+        """The place a setting's value came from: `environment ACKFLOOR_APP__WORKERS`."""
+        found = self.assigned_to(name)
+        return found.source if found else BUILT_IN
+
+    def assigned_to(self, name: str) -> Assigned | None:
+        """What was set, and where; None where the built-in value holds."""
+        for path, assigned in self._assigned.items():
+            if ".".join(path) == name:
+                return assigned
+        return None
+
+    @property
+    def assigned(self) -> Mapping[Path, Assigned]:
+        """Everything that is not built in."""
+        return self._assigned
+
+    def applied(self, specs: Iterable[HandlerSpec]) -> tuple[HandlerSpec, ...]:
+        """The handlers with what operators set about them.
+
+        Raises:
+            ConfigError: a value is refused by the handler's rules, or a name is no handler's.
+        """
+        specs = tuple(specs)
+        known = {settings_key(spec.name): spec.name for spec in specs}
+        for key in self.handlers:
+            if key not in known:
+                self._unknown_handler(key, tuple(known.values()))
+        return tuple(self._apply(spec) for spec in specs)
+
+    def _unknown_handler(self, key: str, known: Iterable[str]) -> None:
+        for path, (value, source) in self._assigned.items():
+            if path[:2] == ("handlers", key):
+                listed = f"handlers are {', '.join(known)}" if known else "there are no handlers"
+                fix = names.nearest(key, known, listed)
+                raise ConfigError(".".join(path), value, "no such handler", fix, source=source)
+
+    def _apply(self, spec: HandlerSpec) -> HandlerSpec:
+        key = settings_key(spec.name)
+        overrides = self.handlers.get(key)
+        if overrides is None:
+            return spec
+        try:
+            return overrides.applied(spec)
+        except SettingError as exc:
+            # The policy knows its fields as `retry.initial_delay`, the spec in full.
+            own = exc.field.removeprefix(f"handlers.{spec.name}.")
+            assigned = self.assigned_to(f"handlers.{key}.{own}")
+            source = assigned.source if assigned else ""
+            field = f"handlers.{spec.name}.{own}"
+            raise ConfigError.of(exc, field=field, source=source) from None
+
+
+def _refusal(problem: ErrorDetails, assigned: Layer) -> ConfigError:
+    """pydantic's finding as field, value, fix and place."""
+    own = problem.get("ctx", {}).get("error")
+    loc = tuple(str(part) for part in problem["loc"])
+    path = _path_of(loc, own, assigned)
+    setting = names.find(path)
+    found = assigned.get(path)
+    source = found.source if found else ""
+    value: object = found.value if found else problem["input"]
+    if isinstance(value, SecretStr) or (setting and setting.secret):
+        value = "***"
+    if isinstance(own, SettingError):
+        if not found:
+            value = own.value
+        return ConfigError(".".join(path), value, own.why, own.fix, source=source)
+    literal = problem["type"] == "literal_error"
+    why = "not one of the choices" if literal else problem["msg"].removeprefix("Value error, ")
+    example = f", such as {setting.default}" if setting and setting.default and not literal else ""
+    fix = f"write {setting.accepts}{example}" if setting else "write what the reference says"
+    return ConfigError(".".join(path), value, why[:1].lower() + why[1:], fix, source=source)
+
+
+def _path_of(loc: tuple[str, ...], own: object, assigned: Layer) -> Path:
+    """The setting a finding is about: pydantic's place may go on into unions and lists."""
+    if isinstance(own, SettingError) and len(loc) < 2:
+        loc = tuple(own.field.split("."))
+    for end in range(len(loc), 0, -1):
+        if loc[:end] in assigned:
+            return loc[:end]
+    return loc

@@ -1,0 +1,160 @@
+"""The names of all settings: the one table that reading, refusing, showing and documenting use.
+
+A setting's path is what `[section]` and key are in the file: `("app", "workers")`. Its variable
+is `ACKFLOOR_` and the path in capitals, joined by two underscores. Under `("handlers", name)` the
+name is the handler's; under the property tables of `[kafka]` it is librdkafka's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from ackfloor.settings.app import AppSettings
+from ackfloor.settings.kafka import PROPERTY_TABLES, KafkaSettings
+from ackfloor.settings.overrides import HandlerOverrides
+from ackfloor.settings.values import is_secret_property, spelled
+
+Path = tuple[str, ...]
+
+PREFIX = "ACKFLOOR_"
+
+#: Short names of variables that are often set by hand.
+ALIASES = {
+    "ACKFLOOR_BOOTSTRAP_SERVERS": ("kafka", "bootstrap_servers"),
+    "ACKFLOOR_RELEASE": ("app", "release"),
+}
+#: Variables that are read elsewhere and are no settings.
+OTHER_VARIABLES = ("ACKFLOOR_CONFIG", "ACKFLOOR_STATE_DIR", "ACKFLOOR_GROUP", "ACKFLOOR_OUTPUT")
+#: Commands whose flags have twins named `ACKFLOOR_<COMMAND>_<FLAG>`.
+COMMANDS = (
+    "ACKS", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "POLICY", "RETRY",
+    "RUN", "SPARK", "TOPICS",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        path: section and key; for handlers `("handlers", "<name>", key)`.
+        attribute: the attribute of its model.
+        secret: whether it must not be shown.
+        default: the built-in value, as it is written.
+        accepts: what may be written.
+        meaning: one sentence.
+    """
+
+    path: Path
+    attribute: str
+    secret: bool
+    default: str
+    accepts: str
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        """The path with dots: how messages and `config show` name it."""
+        return ".".join(self.path)
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return variable_of(self.path)
+
+
+def variable_of(path: Path) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + "__".join(part.replace("<", "").replace(">", "").upper() for part in path)
+
+
+def _walk(model: type[BaseModel], path: Path) -> Iterator[Setting]:
+    for attribute, field in model.model_fields.items():
+        own = (*path, field.alias or attribute)
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _walk(inner, own)
+            continue
+        yield Setting(
+            path=own,
+            attribute=attribute,
+            secret=SecretStr in _choices(field.annotation),
+            default=spelled(attribute, field.get_default(call_default_factory=False)),
+            accepts=_accepts(attribute, field),
+            meaning=field.description or "",
+        )
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+_SPELLED = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _accepts(attribute: str, field: FieldInfo) -> str:
+    if attribute.endswith("_s"):
+        return 'a duration ("30s", "1h30m")'
+    if attribute.endswith("_bytes"):
+        return 'a size ("256MiB")'
+    if attribute in PROPERTY_TABLES:
+        return "a table of librdkafka properties"
+    told: list[str] = []
+    for hint in _choices(field.annotation):
+        choice = get_args(hint)[0] if get_origin(hint) is tuple else hint
+        if get_origin(choice) is Literal:
+            told.extend(f"`{each}`" for each in get_args(choice))
+        elif choice is SecretStr:
+            told.append("secret text")
+        elif choice is not NoneType:
+            told.append(_SPELLED.get(choice, "text"))
+    return " or ".join(told)
+
+
+KAFKA = tuple(_walk(KafkaSettings, ("kafka",)))
+APP = tuple(_walk(AppSettings, ("app",)))
+HANDLER = tuple(_walk(HandlerOverrides, ("handlers", "<name>")))
+
+_FIXED = {setting.path: setting for setting in (*KAFKA, *APP)}
+_PER_HANDLER = {setting.path[2:]: setting for setting in HANDLER}
+
+
+def find(path: Path) -> Setting | None:
+    """The setting at a path; None where there is none. Property tables take any key."""
+    if path[0] == "handlers":
+        return _PER_HANDLER.get(path[2:])
+    if len(path) == 3 and path[0] == "kafka" and path[1] in PROPERTY_TABLES:
+        table = _FIXED[path[:2]]
+        secret = is_secret_property(path[2])
+        return Setting(path, path[2], secret, "", "librdkafka's", table.meaning)
+    setting = _FIXED.get(path)
+    return None if setting and setting.path[-1] in PROPERTY_TABLES else setting
+
+
+def handler_keys() -> Iterable[Path]:
+    """The keys below `[handlers.<name>]`."""
+    return _PER_HANDLER
+
+
+def near(path: Path) -> str:
+    """What to do about a name that does not exist."""
+    if path in _FIXED:
+        return f"set one property of it, such as {variable_of((*path, 'CLIENT_RACK'))}"
+    if path[0] == "handlers":
+        known = [".".join((*path[:2], *keys)) for keys in _PER_HANDLER]
+    else:
+        known = [setting.name for setting in _FIXED.values()]
+    return nearest(".".join(path), known, "`ackfloor config show` lists all names")
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """`did you mean ...?`, or something else to do where nothing is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {found[0]}?" if found else otherwise

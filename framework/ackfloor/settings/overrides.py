@@ -1,0 +1,80 @@
+"""HandlerOverrides: `[handlers.<name>]`, what operators may change about one handler.
+
+What a handler *means* (its topics, ordering, acknowledgement, decoder) is code; how long it may
+take, how many run at once and how failures are retried is operations, and can be set here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.registration import HandlerSpec
+from ackfloor.settings.values import Duration, OptionalCount, OptionalDuration
+
+
+class RetryOverrides(BaseModel):
+    """Parts of a handler's retry policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    initial_delay_s: Duration = Field(
+        default=1.0, alias="initial_delay", description="Wait before the first redelivery."
+    )
+    multiplier: float = Field(default=5.0, description="What each further wait is multiplied by.")
+    max_delay_s: Duration = Field(default=600.0, alias="max_delay", description="The longest wait.")
+    max_redeliveries: OptionalCount = Field(
+        default=6,
+        description='Redeliveries before the dead-letter queue; 0 for none, or "unlimited".',
+    )
+    jitter: float = Field(
+        default=0.15, description="Share by which waits may be lengthened, so that they spread."
+    )
+
+
+class HandlerOverrides(BaseModel):
+    """What operators set about one handler; only what is set counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    consume_timeout_s: OptionalDuration = Field(
+        default=60.0,
+        alias="consume_timeout",
+        description='From the handler\'s start to its answer; "none" for no limit.',
+    )
+    concurrency: int = Field(default=64, ge=1, description="Deliveries that run at once.")
+    max_extend_s: OptionalDuration = Field(
+        default=None,
+        alias="max_extend",
+        description='How far after its start a deadline may be moved; "none" for no limit.',
+    )
+    retry: RetryOverrides = Field(default_factory=RetryOverrides, description="The retry policy.")
+
+    def applied(self, spec: HandlerSpec) -> HandlerSpec:
+        """The handler with these settings; it is held to the same rules as in code."""
+        changes: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("consume_timeout_s", "concurrency", "max_extend_s")
+            if name in self.model_fields_set
+        }
+        if "retry" in self.model_fields_set and self.retry.model_fields_set:
+            changes["retry"] = self._policy(spec.retry)
+        return replace(spec, **changes) if changes else spec
+
+    def _policy(self, policy: RetryPolicy) -> RetryPolicy:
+        """The code's policy with what is set here in place of its parts."""
+        given = {name: getattr(self.retry, name) for name in self.retry.model_fields_set}
+        stepped = {"initial_delay_s", "multiplier", "max_delay_s"} & given.keys()
+        return RetryPolicy(
+            timedelta(seconds=given.get("initial_delay_s", policy.initial_delay_s)),
+            given.get("multiplier", policy.multiplier),
+            timedelta(seconds=given.get("max_delay_s", policy.max_delay_s)),
+            given.get("max_redeliveries", policy.max_redeliveries),
+            given.get("jitter", policy.jitter),
+            # An explicit schedule stays, unless the one it replaced is asked for.
+            delays=() if stepped else [timedelta(seconds=delay_s) for delay_s in policy.delays_s],
+        )

@@ -1,0 +1,67 @@
+"""Showing settings: every name with its value and the place it came from, secrets as `***`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ackfloor.registration import HandlerSpec, settings_key
+from ackfloor.settings import names
+from ackfloor.settings.kafka import PROPERTY_TABLES
+from ackfloor.settings.model import BUILT_IN, Settings
+from ackfloor.settings.names import Setting
+from ackfloor.settings.values import spelled
+
+CODE = "code"
+
+
+class SettingRow(NamedTuple):
+    """One line of `config show`."""
+
+    name: str
+    value: str
+    source: str
+
+
+def rows(settings: Settings, specs: Iterable[HandlerSpec] = ()) -> list[SettingRow]:
+    """Every setting, in the order of the reference.
+
+    Args:
+        settings: what was loaded.
+        specs: the app's handlers as registered; what operators set is applied here.
+    """
+    shown = [*_section(settings, names.KAFKA), *_section(settings, names.APP)]
+    for spec in settings.applied(specs) if specs else ():
+        shown.extend(_handler(settings, spec))
+    return shown
+
+
+def _section(settings: Settings, section: tuple[Setting, ...]) -> Iterator[SettingRow]:
+    for setting in section:
+        model: Any = getattr(settings, setting.path[0])
+        value = getattr(model, setting.attribute)
+        if setting.path[-1] in PROPERTY_TABLES:
+            for name in sorted(value):
+                path = (*setting.path, name)
+                found = names.find(path)
+                text = "***" if found and found.secret else spelled("", value[name])
+                yield SettingRow(".".join(path), text, settings.source_of(".".join(path)))
+            continue
+        yield SettingRow(
+            setting.name, spelled(setting.attribute, value), settings.source_of(setting.name)
+        )
+
+
+def _handler(settings: Settings, spec: HandlerSpec) -> Iterator[SettingRow]:
+    key = settings_key(spec.name)
+    for setting in names.HANDLER:
+        keys = setting.path[2:]
+        holder: object = spec.retry if keys[0] == "retry" else spec
+        value = getattr(holder, setting.attribute)
+        text = spelled(setting.attribute, value)
+        if value is None:
+            text = "unlimited" if setting.attribute == "max_redeliveries" else "none"
+        built_in = CODE if keys[0] in spec.given else BUILT_IN
+        assigned = settings.assigned_to(".".join(("handlers", key, *keys)))
+        name = ".".join(("handlers", spec.name, *keys))
+        yield SettingRow(name, text, assigned.source if assigned else built_in)
