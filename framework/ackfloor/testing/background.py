@@ -201,4 +201,4 @@ def _write(file: Path, broker: BackgroundBroker) -> None:
     handle, draft = tempfile.mkstemp(prefix=".broker-", dir=file.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         json.dump(asdict(broker), out, indent=2)
-    os.replace(draft, file)
+    Path(draft).replace(file)

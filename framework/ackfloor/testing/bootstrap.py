@@ -84,7 +84,7 @@ def _in_docker(stack: ExitStack, config: Mapping[str, str]) -> Broker | None:
     try:
         return Broker(stack.enter_context(_container(config)), "docker")
     # No image, no room, no network: whatever Docker says, the local broker is still there.
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         _log.warning(
             "Docker answers but %s did not start (%s); taking a local broker", _IMAGE, error
         )

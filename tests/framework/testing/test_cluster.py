@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ackfloor.testing import KafkaCluster
+from ackfloor.testing import cluster as cluster_module
 from ackfloor.testing.cluster import ClusterFailed
 from ackfloor.testing.java import JavaChoice
-from ackfloor.testing.node import BrokerConfigRefused, free_ports
+from ackfloor.testing.node import BrokerConfigRefused, Node, free_ports, place_nodes
 from ackfloor.testing.processes import ProcessIdentity
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -168,6 +170,7 @@ def test_client_listener_takes_sasl() -> None:
 _PARENT = """
 import sys, time
 from ackfloor.testing import KafkaCluster
+from ackfloor.testing import cluster as cluster_module
 cluster = KafkaCluster().start()
 if sys.argv[1] == "forked":
     import os
@@ -238,6 +241,25 @@ def test_slow_start_is_bounded() -> None:
         cluster.start()
     with pytest.raises(ClusterFailed, match="not running"):
         _ = cluster.data_dir
+
+
+def test_port_lost_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When somebody takes a chosen port before the broker does, others are chosen."""
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        stolen = thief.getsockname()[1]
+        first_choice = [stolen]
+
+        def place(count: int, data_dir: Path, first_port: int | None) -> list[Node]:
+            placed = place_nodes(count, data_dir, first_port)
+            if first_choice:
+                placed = [replace(placed[0], client_port=first_choice.pop())]
+            return placed
+
+        monkeypatch.setattr(cluster_module, "place_nodes", place)
+        with KafkaCluster() as cluster:
+            assert first_choice == []
+            assert cluster.bootstrap_servers != f"127.0.0.1:{stolen}"
+            _create(cluster.bootstrap_servers, "orders")
 
 
 def test_taken_port_is_refused_by_number() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from ackfloor.errors import MissingExtra
 from ackfloor.testing.jars import (
     JarRefused,
     JarsUnavailable,
@@ -31,7 +33,7 @@ class _Repository(BaseHTTPRequestHandler):
         if found:
             self.wfile.write(BODY)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Keep the test's output quiet."""
 
 
@@ -95,6 +97,13 @@ def test_no_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(JarsUnavailable, match=r"org\.example:tool:1\.0 \(ConnectionError\)"):
+        fetch_jar("org.example:tool:1.0", SHA)
+
+
+def test_missing_extra_prints_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without jgo the message is the line that installs it."""
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'ackfloor\[broker\]'"):
         fetch_jar("org.example:tool:1.0", SHA)
 
 
