@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from ackfloor.settings.app import AppSettings
 from ackfloor.settings.kafka import KafkaSettings
+from ackfloor.settings.layers import sections_of
 from ackfloor.settings.model import Settings
 from ackfloor.settings.overrides import HandlerOverrides, RetryOverrides
 from ackfloor.settings.show import SettingRow, rows
@@ -23,4 +24,5 @@ __all__ = [
     "SettingRow",
     "Settings",
     "rows",
+    "sections_of",
 ]

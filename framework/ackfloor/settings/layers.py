@@ -43,6 +43,12 @@ def code_layer(sections: Mapping[str, object]) -> Layer:
     return _checked(_tables(sections, "code"))
 
 
+def sections_of(group: str, options: Mapping[str, object]) -> dict[str, object]:
+    """An app's arguments as sections: `kafka=` is one of its own, the rest belongs to `[app]`."""
+    own = {name: value for name, value in options.items() if name != "kafka"}
+    return {"app": {"group": group, **own}, "kafka": options.get("kafka", {})}
+
+
 def file_layer(path: FilePath) -> Layer:
     """What an `ackfloor.toml` says."""
     try:

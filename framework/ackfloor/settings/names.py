@@ -86,7 +86,7 @@ def _walk(model: type[BaseModel], path: Path) -> Iterator[Setting]:
             path=own,
             attribute=attribute,
             secret=SecretStr in _choices(field.annotation),
-            default=spelled(attribute, field.get_default(call_default_factory=False)),
+            default="" if field.default_factory else spelled(attribute, field.default),
             accepts=_accepts(attribute, field),
             meaning=field.description or "",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from pydantic import BeforeValidator, SecretStr
 
@@ -91,6 +91,8 @@ def spelled(attribute: str, value: object) -> str:
         return format_duration(value)
     if attribute.endswith("_bytes") and isinstance(value, int):
         return _spelled_size(value)
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, tuple | list):
         return ",".join(str(part) for part in value)
     if callable(value):
@@ -111,8 +113,3 @@ _SECRET = re.compile(r"password|secret|token(?!\.endpoint)|\.pem$|sasl\.jaas|oau
 def is_secret_property(name: str) -> bool:
     """Whether a librdkafka property holds something that must not be shown."""
     return _SECRET.search(name) is not None
-
-
-def property_value(value: Any) -> str:
-    """What a librdkafka property is set to, for showing."""
-    return spelled("", value)

@@ -1,0 +1,79 @@
+"""`ackfloor config show`: every setting, its value and the place it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ackfloor.settings import SettingRow, Settings, rows, sections_of
+
+config_app = typer.Typer(
+    name="config", help="What a run would be told, and by whom.", no_args_is_help=True
+)
+
+
+class _Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+@config_app.callback()
+def config() -> None:
+    """What a run would be told, and by whom."""
+
+
+@config_app.command()
+def show(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:APP]",
+            envvar="ACKFLOOR_CONFIG_SHOW_APP",
+            help="Also show what this app's code says, and its handlers.",
+        ),
+    ] = None,
+    factory: Annotated[
+        bool,
+        typer.Option("--factory", envvar="ACKFLOOR_CONFIG_SHOW_FACTORY", help="APP is a function."),
+    ] = False,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", envvar="ACKFLOOR_CONFIG", help="The file; default: ./ackfloor.toml."
+        ),
+    ] = None,
+    output: Annotated[
+        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT")
+    ] = _Output.table,
+) -> None:
+    """Print every setting with its value and source; secrets are shown as ***.
+
+    The strongest source wins: command-line flag, environment, ackfloor.toml, code, built-in.
+    """
+    if app is None:
+        shown = rows(Settings.load(config=config_file))
+    else:
+        from ackfloor.cli.loading import load_app
+
+        loaded = load_app(app, factory=factory)
+        code = sections_of(loaded.group, loaded.options)
+        shown = rows(Settings.load(code, config=config_file), loaded.handlers)
+    if output is _Output.json:
+        typer.echo(json.dumps([row._asdict() for row in shown], indent=2))
+    else:
+        _print_table(shown)
+
+
+def _print_table(shown: Sequence[SettingRow]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "value", "source", box=None)
+    for row in shown:
+        table.add_row(row.name, row.value, row.source)
+    Console(soft_wrap=True, markup=False, highlight=False).print(table)
