@@ -43,8 +43,9 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "process": record.process,
         }
-        if getattr(record, "delivery", "-") != "-":
-            entry["delivery"] = record.delivery
+        delivery = record.__dict__.get("delivery", "-")
+        if delivery != "-":
+            entry["delivery"] = delivery
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry)

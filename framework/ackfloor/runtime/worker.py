@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ackfloor.codec import make_decoder
-from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.engine import Engine
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.parking import Parking
@@ -115,7 +114,7 @@ class Worker:
             kafka_headers=config.kafka_headers,
         )
         self.engine = Engine(
-            [_rules(spec) for spec in handlers],
+            [spec.rules() for spec in handlers],
             topology.routes,
             parking,
             limits=config.limits,
@@ -153,7 +152,12 @@ class Worker:
         signature = read_signature(
             spec.function, handler=spec.name, state_type=self._app.state_type
         )
-        decode = make_decoder(signature.value_type, signature.accepts_null, spec.decoder)
+        decode = make_decoder(
+            signature.value_type,
+            signature.accepts_null,
+            decoder=spec.decoder,
+            field=f"handlers.{spec.name}.{signature.value_param or 'value'}",
+        )
         invocation = Invocation(
             spec.name,
             bind(
@@ -164,7 +168,7 @@ class Worker:
                 middleware=(*self._app.middleware, *spec.middleware),
             ),
             signature.is_async,
-            spec.ack == "manual",
+            spec.manual,
             spec.dead_letter_on,
         )
         lanes = spec.ordering != "unordered"
@@ -195,15 +199,3 @@ class Worker:
             self._outside.publisher.close(5.0)
             self._outside.events.stop()
         return cut_short
-
-
-def _rules(spec: HandlerSpec) -> HandlerRules:
-    return HandlerRules(
-        name=spec.name,
-        ordering=spec.ordering,
-        concurrency=spec.concurrency,
-        consume_timeout_s=spec.consume_timeout_s,
-        policy=spec.retry,
-        manual=spec.ack == "manual",
-        max_extend_s=spec.max_extend_s,
-    )

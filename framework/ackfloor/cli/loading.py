@@ -1,0 +1,67 @@
+"""From `module:attribute` to an App, with errors that name exactly what is missing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from ackfloor.app import App
+from ackfloor.errors import AckfloorError, StartError
+
+
+def load_app(path: str, *, factory: bool = False) -> App:
+    """Import the app a command names.
+
+    The working directory is importable, as with `python -m`.
+
+    Args:
+        path: `package.module:attribute`; the attribute may be dotted.
+        factory: whether the attribute is a function that returns the app.
+
+    Raises:
+        StartError: it can't be had; the message names the missing module or attribute.
+    """
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise StartError(f"{path!r} is not MODULE:APP; write for example shop.orders:app")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    found = _attribute(_module(module_name), module_name, attribute)
+    if factory:
+        if not callable(found):
+            raise StartError(f"{path}: --factory needs a function that returns an App")
+        found = found()
+    elif not isinstance(found, App) and callable(found):
+        raise StartError(f"{path} is a function: add --factory if it returns the App")
+    if not isinstance(found, App):
+        raise StartError(f"{path} is of type {type(found).__name__}, not an ackfloor App")
+    return found
+
+
+def _module(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        missing = exc.name or name
+        if name == missing or name.startswith(f"{missing}."):
+            raise StartError(f"no module named {missing!r} (asked for {name!r})") from exc
+        raise StartError(f"{name} imports {missing!r}, which is not installed") from exc
+    except AckfloorError as exc:
+        raise StartError(f"{name}: {exc}") from exc
+    except Exception as exc:
+        raise StartError(f"importing {name} failed: {type(exc).__name__}: {exc}") from exc
+
+
+def _attribute(module: object, module_name: str, path: str) -> object:
+    found = module
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+            hint = f"; its apps are: {', '.join(sorted(apps))}" if apps else ""
+            raise StartError(f"module {module_name!r} has no attribute {name!r}{hint}") from None
+    return found

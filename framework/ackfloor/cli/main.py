@@ -1,0 +1,78 @@
+"""The command `ackfloor`: everything is a sub-command in a file of its own.
+
+Data goes to standard output, everything else to standard error. Errors of ours are one line and
+an exit code; anything else is a bug and keeps its traceback. Packages add command groups through
+the entry point group `ackfloor.commands` (a typer app each).
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+import ackfloor
+from ackfloor.cli.broker import broker_app
+from ackfloor.cli.config import config_app
+from ackfloor.cli.demo import demo
+from ackfloor.cli.policy import policy_app
+from ackfloor.cli.run import run
+from ackfloor.cli.topics import topics_app
+from ackfloor.errors import AckfloorError, SettingError
+from ackfloor.runtime.exit_codes import Exit
+
+cli = typer.Typer(
+    name="ackfloor",
+    help="A Kafka consumer framework in which one stuck message holds back nothing.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ackfloor {ackfloor.__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """A Kafka consumer framework in which one stuck message holds back nothing."""
+
+
+cli.command()(run)
+cli.command()(demo)
+cli.add_typer(broker_app, name="broker")
+cli.add_typer(policy_app, name="policy")
+cli.add_typer(topics_app, name="topics")
+cli.add_typer(config_app, name="config")
+for _entry in entry_points(group="ackfloor.commands"):
+    cli.add_typer(_entry.load(), name=_entry.name)
+
+
+def main() -> None:
+    """Run the command line; the console script."""
+    try:
+        cli()
+    except AckfloorError as exc:
+        fail(exc, exc.exit_code)
+    except SettingError as exc:
+        fail(exc, Exit.START)
+
+
+def fail(error: Exception, code: int) -> None:
+    """Print an error as one line and end."""
+    typer.secho(f"error: {error}", fg="red", err=True)
+    sys.exit(int(code))
+
+
+if __name__ == "__main__":
+    main()

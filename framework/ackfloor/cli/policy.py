@@ -1,0 +1,151 @@
+"""`ackfloor policy preview`: what a retry policy will do, before it does it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import accumulate
+from math import inf
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ackfloor.cli.loading import load_app
+from ackfloor.core.durations import format_duration, parse_duration
+from ackfloor.core.retry import RetryPolicy, warnings
+from ackfloor.core.topics import tier_topic
+from ackfloor.errors import ConfigError
+from ackfloor.registration import HandlerSpec
+from ackfloor.settings import Settings
+
+policy_app = typer.Typer(name="policy", help="Retry policies.", no_args_is_help=True)
+
+
+class _Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+@policy_app.callback()
+def policy() -> None:
+    """Retry policies."""
+
+
+@policy_app.command()
+def preview(
+    app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
+    handler: Annotated[
+        str | None,
+        typer.Option(help="Only this handler.", envvar="ACKFLOOR_POLICY_HANDLER"),
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            help="The source topic's retention, such as 7d, to compare the schedule with.",
+            envvar="ACKFLOOR_POLICY_RETENTION",
+        ),
+    ] = None,
+    factory: Annotated[
+        bool,
+        typer.Option(
+            "--factory",
+            help="APP is a function that returns the app.",
+            envvar="ACKFLOOR_POLICY_FACTORY",
+        ),
+    ] = False,
+    output: Annotated[
+        _Output, typer.Option("-o", "--output", help="table or json.", envvar="ACKFLOOR_OUTPUT")
+    ] = _Output.table,
+) -> None:
+    """Show each handler's deliveries with the time of each, if it failed for the first time now."""
+    loaded = load_app(app, factory=factory)
+    settings = Settings.load({"app": {"group": loaded.group, **loaded.options}})
+    specs = settings.applied(loaded.handlers)
+    if handler is not None:
+        known = ", ".join(spec.name for spec in specs)
+        specs = tuple(spec for spec in specs if spec.name == handler)
+        if not specs:
+            raise ConfigError("--handler", handler, "no such handler", f"handlers are {known}")
+    retention_s = None if retention is None else parse_duration(retention, field="--retention")
+    now = datetime.now(UTC)
+    if output is _Output.json:
+        told = [_facts(spec, settings.group, retention_s, now) for spec in specs]
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        return
+    console = Console()
+    for spec in specs:
+        _print(console, spec, settings.group, retention_s, now)
+
+
+def _print(
+    console: Console, spec: HandlerSpec, group: str, retention_s: float | None, now: datetime
+) -> None:
+    policy = spec.retry
+    timeout = (
+        "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
+    )
+    table = Table(title=f"{spec.name}: {', '.join(spec.topics)} (consume timeout {timeout})")
+    table.add_column("delivery", justify="right")
+    table.add_column("wait", justify="right")
+    table.add_column("since the first failure", justify="right")
+    table.add_column("due (UTC)")
+    table.add_column("waits in")
+    table.add_row("1", "", "", "", spec.topics[0])
+    delays = policy.schedule()
+    for number, (delay_s, total_s) in enumerate(zip(delays, accumulate(delays), strict=True), 2):
+        due = now + timedelta(seconds=total_s)
+        table.add_row(
+            str(number),
+            format_duration(delay_s),
+            format_duration(total_s),
+            f"{due:%Y-%m-%d %H:%M:%S}",
+            tier_topic(spec.topics[0], group, delay_s),
+        )
+    console.print(table)
+    console.print(_end(policy, spec, group))
+    for warning in warnings(policy, dead_letter_on=spec.dead_letter_on, retention_s=retention_s):
+        Console(stderr=True).print(f"[yellow]warning:[/] {warning}")
+
+
+def _end(policy: RetryPolicy, spec: HandlerSpec, group: str) -> str:
+    if policy.total_s() == inf:
+        return f"then every {format_duration(policy.schedule()[-1])}, without end"
+    dlq = f"{spec.topics[0]}--{group}--dlq"
+    return (
+        f"after {len(policy.schedule()) + 1} deliveries and at least "
+        f"{format_duration(policy.total_s())} of waiting: {dlq}. Jitter lengthens each wait by up "
+        f"to {policy.jitter:.0%}; handler time comes on top."
+    )
+
+
+def _facts(
+    spec: HandlerSpec, group: str, retention_s: float | None, now: datetime
+) -> dict[str, object]:
+    delays = spec.retry.schedule()
+    return {
+        "handler": spec.name,
+        "topics": list(spec.topics),
+        "consume_timeout_s": spec.consume_timeout_s,
+        "max_redeliveries": spec.retry.max_redeliveries,
+        "jitter": spec.retry.jitter,
+        "deliveries": [
+            {
+                "delivery": number,
+                "wait_s": delay_s,
+                "since_first_failure_s": total_s,
+                "due": (now + timedelta(seconds=total_s)).isoformat(timespec="seconds"),
+                "tier": tier_topic(spec.topics[0], group, delay_s),
+            }
+            for number, (delay_s, total_s) in enumerate(
+                zip(delays, accumulate(delays), strict=True), 2
+            )
+        ],
+        "total_s": None if spec.retry.total_s() == inf else spec.retry.total_s(),
+        "warnings": list(
+            warnings(spec.retry, dead_letter_on=spec.dead_letter_on, retention_s=retention_s)
+        ),
+    }

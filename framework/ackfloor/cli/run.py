@@ -1,0 +1,119 @@
+"""`ackfloor run MODULE:APP`: worker processes under a supervisor, one address for all of them.
+
+The command checks what can be checked before any worker starts: the import, every setting,
+every handler's signature, the topics. What is wrong there is one line and exit code 3.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.loading import load_app
+from ackfloor.launch import Launch
+from ackfloor.runtime.logs import set_up_logging
+from ackfloor.runtime.supervisor import Supervisor
+
+log = logging.getLogger("ackfloor.run")
+
+
+def run(
+    app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes. [default: 1]", envvar="ACKFLOOR_RUN_WORKERS"),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT. "
+            "[default: 127.0.0.1:9600]",
+            envvar="ACKFLOOR_RUN_LISTEN",
+        ),
+    ] = None,
+    factory: Annotated[
+        bool,
+        typer.Option(
+            "--factory", help="APP is a function that returns the app.", envvar="ACKFLOOR_RUN_FACTORY"
+        ),
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Run only this handler; repeatable.", envvar="ACKFLOOR_RUN_ONLY"),
+    ] = None,
+    connect_timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="Give up with exit code 4 when no broker answers within this time, such as 30s; "
+            "without it, wait for ever.",
+            envvar="ACKFLOOR_RUN_CONNECT_TIMEOUT",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="The settings file. [default: ackfloor.toml]", envvar="ACKFLOOR_CONFIG"),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(help="debug, info, warning or error.", envvar="ACKFLOOR_RUN_LOG_LEVEL"),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(help="text or json.", envvar="ACKFLOOR_RUN_LOG_FORMAT"),
+    ] = None,
+) -> None:
+    """Run an app's handlers until told to stop.
+
+    SIGTERM or SIGINT drains: no new deliveries, running handlers may finish, floors are
+    committed. A second one stops now.
+    """
+    flags = {
+        "app.workers": workers,
+        "app.listen": listen,
+        "app.log_level": log_level,
+        "app.log_format": log_format,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    launch = Launch.of(
+        load_app(app, factory=factory), flags=given, config=config, only=only or ()
+    )
+    settings = launch.settings.app
+    set_up_logging(settings.log_level, settings.log_format, "run")
+    launch.check_handlers()
+    launch.prepare_topics(connect_timeout)
+    plugin = launch.monitoring()
+    monitor = None
+    if plugin is not None:
+        monitor = plugin.run_monitor(launch.settings.group, settings.workers)
+        log.info("metrics and health on http://%s", monitor.start(settings.listen))
+    supervisor = Supervisor(
+        _worker_command(app, given, factory, only or [], config),
+        settings.workers,
+        monitor,
+        shutdown_s=settings.shutdown_timeout_s,
+    )
+    try:
+        code = supervisor.run()
+    finally:
+        if monitor is not None:
+            monitor.stop()
+    raise typer.Exit(code)
+
+
+def _worker_command(
+    app: str, flags: dict[str, str | int], factory: bool, only: list[str], config: Path | None
+) -> list[str]:
+    command = [sys.executable, "-m", "ackfloor.worker", app]
+    if factory:
+        command.append("--factory")
+    for name in only:
+        command += ["--only", name]
+    for name, value in flags.items():
+        command += ["--flag", f"{name}={value}"]
+    if config is not None:
+        command += ["--config", str(config)]
+    return command
