@@ -76,8 +76,7 @@ class KafkaCluster:
 
     Raises (from `start`, also on entering `with`):
         ClusterFailed: a node ended or did not answer in time; with the end of its log.
-        JavaMissing, JarRefused, JarsUnavailable, MissingExtra, BrokerConfigRefused: each
-            says what is missing and what to do.
+        JavaMissing, JarRefused, JarsUnavailable, MissingExtra, BrokerConfigRefused: as they say.
     """
 
     def __init__(
@@ -198,7 +197,7 @@ class KafkaCluster:
         """Start several nodes at once; see `start_node`."""
         starting = [self._node(node) for node in nodes]
         for node in starting:
-            if self._alive(node):
+            if self._running().returncode(f"node-{node.id}") is None:
                 raise ClusterFailed(f"node {node.id} is running already")
         for node in starting:
             self._launch(node)
@@ -249,8 +248,8 @@ class KafkaCluster:
 
     def _all_know_each_other(self, running: Sequence[Node]) -> bool:
         for node in running:
-            if not self._alive(node):
-                code = self._running().returncode(f"node-{node.id}")
+            code = self._running().returncode(f"node-{node.id}")
+            if code is not None:
                 raise self._failure(node, f"ended with exit code {code}")
         if not all(node.has_started(self._log_before_start[node.id]) for node in running):
             return False
@@ -281,9 +280,6 @@ class KafkaCluster:
                 return False
             time.sleep(_POLL_EVERY_S)
         return True
-
-    def _alive(self, node: Node) -> bool:
-        return self._running().returncode(f"node-{node.id}") is None
 
     def _failure(self, node: Node, what: str) -> ClusterFailed:
         kind = _PortLost if "Address already in use" in node.log_tail(200) else ClusterFailed
