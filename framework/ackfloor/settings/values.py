@@ -87,17 +87,21 @@ def spelled(attribute: str, value: object) -> str:
         return "***"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if attribute.endswith("_s") and isinstance(value, int | float):
-        return format_duration(value)
-    if attribute.endswith("_bytes") and isinstance(value, int):
-        return _spelled_size(value)
-    if isinstance(value, float):
-        return f"{value:g}"
+    if isinstance(value, int | float):
+        return _spelled_number(attribute, value)
     if isinstance(value, tuple | list):
         return ",".join(str(part) for part in value)
     if callable(value):
         return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
     return str(value)
+
+
+def _spelled_number(attribute: str, value: float) -> str:
+    if attribute.endswith("_s"):
+        return format_duration(value)
+    if attribute.endswith("_bytes"):
+        return _spelled_size(int(value))
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _spelled_size(size: int) -> str:
