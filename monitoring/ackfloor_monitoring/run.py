@@ -116,8 +116,8 @@ class RunMetrics:
     def _metrics(self, request: Request) -> Response:
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except ValueError:
-            # An Accept header with a version that is none.
+        except (ValueError, TypeError, IndexError):
+            # An Accept header whose version is none: the library compares it unchecked.
             encode, content_type = choose_encoder("")
         registry: Any = self._registry
         if "name[]" in request.query:

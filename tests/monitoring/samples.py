@@ -1,0 +1,88 @@
+"""What the monitoring tests are told: events and snapshots with sensible values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ackfloor.observe import (
+    DeliveryFailed,
+    HandlerSnapshot,
+    PartitionSnapshot,
+    Reason,
+    RunningDelivery,
+    Snapshot,
+)
+
+NOW_MS = 1_700_000_000_000
+
+PARTITION = PartitionSnapshot(
+    topic="orders",
+    partition=0,
+    epoch=3,
+    handler="bill",
+    source_topic="orders",
+    tier_s=None,
+    floor=100,
+    committed=98,
+    position=120,
+    highest_settled=109,
+    high_watermark=130,
+    open_count=12,
+    gap_count=8,
+    waiting=0,
+    next_due_ms=None,
+    parking=1,
+    paused=False,
+    floor_advanced_ms=NOW_MS - 2_000,
+    oldest_open_ms=NOW_MS - 1_500,
+)
+
+HANDLER = HandlerSnapshot(
+    name="bill",
+    ordering="key",
+    concurrency=64,
+    consume_timeout_s=45.0,
+    running=2,
+    queued=5,
+    abandoned=1,
+    held_for_s=0.0,
+    held_reason="",
+    oldest=(RunningDelivery("orders", 0, 100, 1, 1.25), RunningDelivery("orders", 0, 101, 2, 0.5)),
+)
+
+SNAPSHOT = Snapshot(
+    group="billing",
+    state="running",
+    taken_ms=NOW_MS,
+    last_turn_ms=NOW_MS,
+    open_count=12,
+    open_bytes=2_400,
+    max_open=50_000,
+    max_open_bytes=268_435_456,
+    partitions=(PARTITION,),
+    handlers=(HANDLER,),
+    faults=(),
+)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    """The sample snapshot, changed."""
+    return replace(SNAPSHOT, **changes)
+
+
+def partition(**changes: Any) -> PartitionSnapshot:
+    """The sample partition, changed."""
+    return replace(PARTITION, **changes)
+
+
+def handler(**changes: Any) -> HandlerSnapshot:
+    """The sample handler, changed."""
+    return replace(HANDLER, **changes)
+
+
+def failed(
+    error_type: str, reason: Reason = Reason.ERROR, duration_s: float = 0.2
+) -> DeliveryFailed:
+    """A delivery that failed."""
+    return DeliveryFailed("orders", 0, 7, "bill", 1, reason, error_type, "told", duration_s)

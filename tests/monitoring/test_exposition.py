@@ -1,0 +1,263 @@
+"""What Prometheus scrapes: the golden text, and the merge of several workers."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+import ackfloor
+from ackfloor.observe import Event, PartitionsAssigned, RecordsAcked
+from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
+from ackfloor_monitoring.merge import RunCollector
+from ackfloor_monitoring.run import RunMetrics
+from ackfloor_monitoring.worker import WorkerMetrics
+from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, partition, snapshot
+from tests.monitoring.test_worker import COUNTED
+
+GOLDEN = Path(__file__).with_name("exposition.txt")
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def worker(events: list[Event], state: ackfloor.observe.Snapshot | None = SNAPSHOT) -> bytes:
+    """The report of a worker that was told these events."""
+    metrics = WorkerMetrics(now_s=lambda: NOW_MS / 1000 - 60)
+    metrics.observe(events)
+    if state is not None:
+        metrics.snapshot(state)
+    return metrics.report()
+
+
+def scrape(run: RunMetrics) -> str:
+    """The text a scrape gets."""
+    return generate_latest(run._registry).decode()
+
+
+def samples(text: str) -> Samples:
+    """Every sample of an exposition, by name and sorted labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    """One sample of group `billing`, None where it is absent."""
+    key = (f"ackfloor_{name}", tuple(sorted({"group": "billing", **labels}.items())))
+    return samples(text).get(key)
+
+
+@pytest.fixture
+def run() -> RunMetrics:
+    """A run of two workers."""
+    return RunMetrics("billing", 2, now_ms=lambda: NOW_MS)
+
+
+def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
+    """One event of every kind and one snapshot give exactly the stored text, which parses back
+    to the same families; ACKFLOOR_GOLDEN=write stores it anew."""
+    run.update(0, worker([event for event, _ in COUNTED]))
+    text = scrape(run).replace(f'python="{platform.python_version()}"', 'python="P"')
+    text = text.replace(f'version="{ackfloor.__version__}"', 'version="V"')
+    if os.environ.get("ACKFLOOR_GOLDEN") == "write":
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+    names = {family.name for family in text_string_to_metric_families(text)}
+    defined = {spec.name.removesuffix("_total") for spec in METRICS}
+    absent = {"ackfloor_retry_waiting_messages", "ackfloor_retry_next_due_timestamp_seconds"}
+    assert names == defined - absent
+
+
+def test_openmetrics_carries_the_same_samples(run: RunMetrics) -> None:
+    """The other format is strict about units, counters and the end mark, and parses too."""
+    run.update(0, worker([event for event, _ in COUNTED]))
+    families = list(parse_openmetrics(generate_openmetrics(run._registry).decode()))
+    units = {family.name: family.unit for family in families}
+    assert units["ackfloor_handler_duration_seconds"] == "seconds"
+    assert units["ackfloor_received_bytes"] == "bytes"
+    both = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    assert both == samples(scrape(run))
+
+
+def test_two_workers_are_told_apart(run: RunMetrics) -> None:
+    """Both workers' counters stand side by side in one family, each with its number."""
+    run.update(0, worker([RecordsAcked("orders", "bill", [0.1], [0.1], [0.1])]))
+    run.update(1, worker([RecordsAcked("orders", "bill", [0.1] * 5, [0.1] * 5, [0.1] * 5)]))
+    text = scrape(run)
+    acked = {"topic": "orders", "handler": "bill"}
+    assert value(text, "messages_acked_total", worker="0", **acked) == 1
+    assert value(text, "messages_acked_total", worker="1", **acked) == 5
+    assert value(text, "workers_reporting") == value(text, "workers_expected") == 2
+    assert text.count("# TYPE ackfloor_messages_acked_total counter") == 1
+
+
+def test_a_dead_worker_leaves_nothing_behind(run: RunMetrics) -> None:
+    """All series of a worker that ended vanish; its successor starts from 0."""
+    run.update(0, worker([failed("KeyError")]))
+    run.update(1, worker([failed("KeyError")] * 9))
+    run.worker_gone(1)
+    text = scrape(run)
+    assert {dict(labels).get("worker", "0") for _, labels in samples(text)} == {"0"}
+    assert value(text, "workers_reporting") == 1
+    assert value(text, "workers_ended_total") == 1
+    run.update(1, worker([failed("KeyError")]))
+    labels = {"topic": "orders", "handler": "bill", "error": "KeyError"}
+    assert value(scrape(run), "messages_failed_total", worker="1", **labels) == 1
+
+
+def test_a_revoked_partition_vanishes_with_the_next_report(run: RunMetrics) -> None:
+    """No gauge of a partition outlives it: a stale floor would page somebody."""
+    metrics = WorkerMetrics()
+    metrics.snapshot(snapshot(partitions=(partition(), partition(partition=1))))
+    run.update(0, metrics.report())
+    place = {"worker": "0", "topic": "orders", "partition": "1"}
+    assert value(scrape(run), "floor_position", **place) == 100
+    metrics.snapshot(SNAPSHOT)
+    run.update(0, metrics.report())
+    text = scrape(run)
+    assert 'partition="1"' not in text
+    assert value(text, "floor_position", **(place | {"partition": "0"})) == 100
+
+
+def test_progress_is_read_from_the_snapshot(run: RunMetrics) -> None:
+    """Span, lag and the timestamps follow from the partition's own figures."""
+    run.update(0, worker([]))
+    text = scrape(run)
+    place = {"worker": "0", "topic": "orders", "partition": "0"}
+    expected = {
+        "committed_position": 98,
+        "read_position": 120,
+        "highest_settled_offset": 109,
+        "gap_messages": 8,
+        "unacked_messages": 12,
+        "ack_span_offsets": 10,
+        "lag_messages": 22,
+        "floor_last_advance_timestamp_seconds": NOW_MS / 1000 - 2,
+        "oldest_unacked_timestamp_seconds": NOW_MS / 1000 - 1.5,
+    }
+    assert {name: value(text, name, **place) for name in expected} == expected
+
+
+def test_what_is_not_known_is_absent_not_zero(run: RunMetrics) -> None:
+    """No commit yet, nothing open, nothing settled, end of the log unknown: no series."""
+    empty = partition(
+        committed=None,
+        highest_settled=-1,
+        high_watermark=None,
+        oldest_open_ms=None,
+        open_count=0,
+        gap_count=0,
+    )
+    run.update(0, worker([], snapshot(partitions=(empty,))))
+    text = scrape(run)
+    place = {"worker": "0", "topic": "orders", "partition": "0"}
+    for name in (
+        *("committed_position", "highest_settled_offset", "high_watermark_position"),
+        *("oldest_unacked_timestamp_seconds", "lag_messages", "retry_waiting_messages"),
+    ):
+        assert value(text, name, **place) is None
+    assert value(text, "ack_span_offsets", **place) == 0
+
+
+def test_a_retry_tier_shows_what_waits(run: RunMetrics) -> None:
+    """A tier's partition stands under its own topic, with its waiting records and next due."""
+    tier = partition(
+        topic="orders--billing--retry-5s", tier_s=5.0, waiting=4, next_due_ms=NOW_MS + 500
+    )
+    run.update(0, worker([], snapshot(partitions=(tier,))))
+    place = {"worker": "0", "topic": "orders--billing--retry-5s", "partition": "0"}
+    text = scrape(run)
+    assert value(text, "retry_waiting_messages", **place) == 4
+    assert value(text, "retry_next_due_timestamp_seconds", **place) == NOW_MS / 1000 + 0.5
+
+
+@pytest.mark.parametrize("odd", ['quo"te', "back\\slash", "new\nline", "Ünïcode<locals>.E", ""])
+def test_labels_from_outside_are_escaped(run: RunMetrics, odd: str) -> None:
+    """Whatever an exception's class is called, the text parses back to that name."""
+    run.update(0, worker([failed(odd)]))
+    labels = {"worker": "0", "topic": "orders", "handler": "bill", "error": odd}
+    assert value(scrape(run), "messages_failed_total", **labels) == 1
+
+
+def test_a_worker_that_has_only_started_has_no_gauges(run: RunMetrics) -> None:
+    """Before the first snapshot a worker shows that it runs, and on what."""
+    run.update(0, worker([PartitionsAssigned(())], None))
+    text = scrape(run)
+    assert value(text, "worker_start_timestamp_seconds", worker="0") == NOW_MS / 1000 - 60
+    assert value(text, "buffer_messages", worker="0") is None
+
+
+def test_an_unreadable_report_is_logged_once_and_changes_nothing(
+    run: RunMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A damaged report keeps the last good one and doesn't fill the log."""
+    run.update(0, worker([failed("KeyError")]))
+    before = scrape(run)
+    run.update(0, b"damaged")
+    run.update(0, b"damaged")
+    assert scrape(run) == before
+    assert [record.getMessage()[:23] for record in caplog.records] == ["worker 0 sends reports "]
+
+
+def test_scrapes_while_workers_come_and_go_are_whole() -> None:
+    """A scrape beside updates and deaths always parses, and a histogram's count always is its
+    last bucket."""
+    run = RunMetrics("billing", 4)
+    done: list[bool] = []
+    texts: list[str] = []
+
+    def scraping() -> None:
+        while not done or not texts:
+            texts.append(scrape(run))
+
+    thread = Thread(target=scraping)
+    thread.start()
+    report = worker([event for event, _ in COUNTED])
+    for turn in range(200):
+        run.update(turn % 4, report)
+        if turn % 3 == 0:
+            run.worker_gone((turn + 1) % 4)
+    done.append(True)
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    for text in texts[:20] + texts[-20:]:
+        found = samples(text)
+        for (name, labels), count in found.items():
+            if name.endswith("_seconds_count"):
+                last = tuple(sorted((*labels, ("le", "+Inf"))))
+                assert found[name.removesuffix("count") + "bucket", last] == count
+
+
+def test_a_registry_of_ones_own_can_hold_the_run() -> None:
+    """An embedding app passes its registry; names[] of the run are known to it."""
+    registry = CollectorRegistry()
+    RunMetrics("billing", 1, registry=registry)
+    assert registry.get_sample_value("ackfloor_workers_expected", {"group": "billing"}) == 1
+    with pytest.raises(ValueError, match="Duplicated"):
+        registry.register(RunCollector("other", 1, dict, lambda: 0))
+
+
+def test_run_wide_metrics_carry_no_worker(run: RunMetrics) -> None:
+    """What belongs to the run as a whole is one series."""
+    run.update(0, worker([]))
+    run.update(1, worker([]))
+    labels = {
+        name: dict(labels)
+        for name, labels in samples(scrape(run))
+        if name in {spec.name for spec in RUN_WIDE}
+    }
+    assert labels == {spec.name: {"group": "billing"} for spec in RUN_WIDE}

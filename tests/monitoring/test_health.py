@@ -1,0 +1,124 @@
+"""The verdict: what fails liveness, what fails readiness, and what fails neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackfloor.observe import Fault, RunningDelivery
+from ackfloor_monitoring.health import HealthRules, WorkerFacts, judge
+from tests.monitoring.samples import NOW_MS, SNAPSHOT, handler, partition, snapshot
+
+WELL = WorkerFacts(SNAPSHOT, joined=True)
+HOUR_MS = 3_600_000
+
+
+def gone(seconds: int) -> WorkerFacts:
+    """A worker whose process ended."""
+    return WorkerFacts(gone_since_ms=NOW_MS - seconds * 1_000)
+
+
+def fault(kind: str) -> WorkerFacts:
+    """A worker with one fault in force."""
+    told = Fault(kind, "orders/0/7", "to orders--billing--retry-1s: away", NOW_MS - 1)
+    return WorkerFacts(snapshot(faults=(told,)), joined=True)
+
+
+def state(name: str) -> WorkerFacts:
+    """A worker in a state."""
+    return WorkerFacts(snapshot(state=name), joined=True)
+
+
+def idle(seconds: int) -> WorkerFacts:
+    """A worker whose loop made its last turn a while ago."""
+    return WorkerFacts(snapshot(last_turn_ms=NOW_MS - seconds * 1_000), joined=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "live", "ready", "checks"),
+    [
+        (WELL, True, True, []),
+        (None, True, False, ["workers"]),
+        (WorkerFacts(), True, False, ["state"]),
+        (WorkerFacts(snapshot(partitions=())), True, False, ["assignment"]),
+        (WorkerFacts(snapshot(partitions=()), joined=True), True, True, []),
+        (WorkerFacts(SNAPSHOT, joined=False), True, True, []),
+        (state("starting"), True, False, ["state"]),
+        (state("draining"), True, False, ["state"]),
+        (state("stopped"), True, False, ["state"]),
+        (fault("parking"), True, False, ["faults.parking"]),
+        (fault("commit"), True, False, ["faults.commit"]),
+        (fault("topics"), True, False, ["faults.topics"]),
+        (fault("abandoned"), True, False, ["faults.abandoned"]),
+        (fault("leftover"), True, False, ["faults.leftover"]),
+        (idle(119), True, True, []),
+        (idle(121), False, False, ["loop"]),
+        (gone(1), True, False, ["workers"]),
+        (gone(119), True, False, ["workers"]),
+        (gone(121), False, False, ["workers"]),
+    ],
+)
+def test_a_worker_is_judged(
+    facts: WorkerFacts | None, live: bool, ready: bool, checks: list[str]
+) -> None:
+    """Each state of one worker gives its verdict and names its checks."""
+    health = judge({} if facts is None else {0: facts}, NOW_MS, 1)
+    assert (health.live, health.ready) == (live, ready)
+    assert [reason.check for reason in health.reasons] == checks
+
+
+def test_a_stuck_record_fails_neither() -> None:
+    """A floor that hasn't moved and a handler that has run for an hour are no reason to restart
+    the process, nor to call it unready: parking cures them, a restart would deliver again."""
+    stuck = snapshot(
+        partitions=(
+            partition(floor_advanced_ms=NOW_MS - HOUR_MS, oldest_open_ms=NOW_MS - HOUR_MS),
+        ),
+        handlers=(handler(oldest=(RunningDelivery("orders", 0, 100, 1, 3_600.0),)),),
+    )
+    health = judge({0: WorkerFacts(stuck, joined=True)}, NOW_MS, 1)
+    assert health.live
+    assert health.ready
+
+
+def test_a_held_handler_says_what_is_away() -> None:
+    """A pause is shown with the handler's own reason, and never fails liveness."""
+    held = snapshot(handlers=(handler(held_for_s=4.2, held_reason="the bank is away"),))
+    health = judge({0: WorkerFacts(held, joined=True)}, NOW_MS, 1)
+    assert health.live
+    assert [reason.message for reason in health.reasons] == [
+        "handler bill asked for a pause of 4.2 s: the bank is away"
+    ]
+
+
+def test_every_worker_counts_and_is_named() -> None:
+    """One missing worker makes the run unready, and the reason says which."""
+    health = judge({0: WELL, 2: fault("parking")}, NOW_MS, 3)
+    assert [(reason.worker, reason.check) for reason in health.reasons] == [
+        (1, "workers"),
+        (2, "faults.parking"),
+    ]
+    assert health.reasons[1].message == "orders/0/7: to orders--billing--retry-1s: away"
+    assert health.reasons[1].since_ms == NOW_MS - 1
+
+
+def test_a_broker_outage_is_unready_and_alive() -> None:
+    """All that an outage causes at once leaves the run alive, however long it lasts."""
+    since_ms = NOW_MS - HOUR_MS
+    out = snapshot(
+        partitions=(),
+        faults=tuple(Fault(kind, "-", "broker away", since_ms) for kind in ("commit", "parking")),
+    )
+    health = judge({0: WorkerFacts(out, joined=False)}, NOW_MS, 1)
+    assert health.live
+    assert not health.ready
+
+
+def test_limits_can_be_set() -> None:
+    """A deployment with longer turns says so."""
+    rules = HealthRules(turn_limit_s=600.0)
+    assert judge({0: idle(300)}, NOW_MS, 1, rules).live
+
+
+def test_a_clock_set_back_harms_nothing() -> None:
+    """Turns in the future are no turns missed."""
+    assert judge({0: idle(-3_600)}, NOW_MS, 1).ready

@@ -1,0 +1,259 @@
+"""The address: real requests over loopback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ackfloor import ConfigError
+from ackfloor.observe import Fault, PartitionsAssigned
+from ackfloor_monitoring.run import RunMetrics
+from ackfloor_monitoring.server import PageServer, Request, Response, parse_listen
+from ackfloor_monitoring.worker import WorkerMetrics
+from tests.monitoring.samples import NOW_MS, SNAPSHOT, snapshot
+from tests.monitoring.test_worker import COUNTED
+
+
+def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
+    """One request, with its answer read to the end."""
+    host, port = parse_listen(address)
+    connection = HTTPConnection(host, port, timeout=10)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, headers=named)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def run() -> Iterator[RunMetrics]:
+    """A run of one worker that is well."""
+    metrics = RunMetrics("billing", 1, now_ms=lambda: NOW_MS)
+    worker = WorkerMetrics()
+    worker.observe([event for event, _ in COUNTED])
+    worker.observe([PartitionsAssigned(())])
+    worker.snapshot(SNAPSHOT)
+    metrics.update(0, worker.report())
+    yield metrics
+    metrics.stop()
+
+
+@pytest.fixture
+def address(run: RunMetrics) -> str:
+    """Where it is served."""
+    return run.start("127.0.0.1:0")
+
+
+def test_metrics_are_served_as_text(address: str) -> None:
+    """A plain scrape gets the Prometheus text format, whole and parseable."""
+    response, body = ask(address, "/metrics")
+    assert response.status == 200
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    names = {family.name for family in text_string_to_metric_families(body.decode())}
+    assert {"ackfloor_floor_position", "ackfloor_handler_duration_seconds"} <= names
+
+
+def test_metrics_are_served_as_openmetrics_on_request(address: str) -> None:
+    """A scraper that prefers OpenMetrics gets it, with its end mark."""
+    accept = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5"
+    response, body = ask(address, "/metrics", Accept=accept)
+    assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_an_accept_header_without_sense_gets_text(address: str) -> None:
+    """A version that is none is no reason to fail a scrape."""
+    response, _ = ask(address, "/metrics", Accept="text/plain;version=latest.x")
+    assert response.status == 200
+    assert response.headers["Content-Type"].startswith("text/plain")
+
+
+def test_metrics_are_compressed_on_request(address: str) -> None:
+    """A scraper that takes gzip gets the same text, smaller."""
+    _, plain = ask(address, "/metrics")
+    response, packed = ask(address, "/metrics", Accept_Encoding="gzip")
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain)
+
+
+def test_one_metric_can_be_asked_for(address: str) -> None:
+    """`name[]` restricts the scrape, as with the client library's own endpoint."""
+    _, body = ask(address, "/metrics?name[]=ackfloor_floor_position")
+    families = list(text_string_to_metric_families(body.decode()))
+    assert [family.name for family in families] == ["ackfloor_floor_position"]
+
+
+def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
+    """Both pages answer 200 without reasons."""
+    response, body = ask(address, "/livez")
+    assert (response.status, json.loads(body)) == (200, {"live": True, "reasons": []})
+    response, body = ask(address, "/readyz")
+    assert (response.status, json.loads(body)) == (200, {"ready": True, "reasons": []})
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_readyz_says_why_not(run: RunMetrics, address: str) -> None:
+    """A fault in force makes /readyz 503 and names worker, check and message; /livez stays."""
+    worker = WorkerMetrics()
+    fault = Fault("parking", "orders/0/7", "to orders--billing--dlq: no such topic", 5)
+    worker.snapshot(snapshot(faults=(fault,)))
+    run.update(0, worker.report())
+    response, body = ask(address, "/readyz")
+    assert response.status == 503
+    assert json.loads(body)["reasons"] == [
+        {
+            "check": "faults.parking",
+            "worker": 0,
+            "message": "orders/0/7: to orders--billing--dlq: no such topic",
+            "since_ms": 5,
+            "fails_live": False,
+        }
+    ]
+    assert ask(address, "/livez")[0].status == 200
+
+
+def test_livez_fails_for_a_loop_that_stands_still(run: RunMetrics, address: str) -> None:
+    """A worker without a turn for too long makes /livez 503, and says so."""
+    worker = WorkerMetrics()
+    worker.snapshot(snapshot(last_turn_ms=NOW_MS - 300_000))
+    run.update(0, worker.report())
+    response, body = ask(address, "/livez")
+    assert response.status == 503
+    assert [reason["check"] for reason in json.loads(body)["reasons"]] == ["loop"]
+
+
+def test_state_shows_partitions_handlers_and_faults(run: RunMetrics, address: str) -> None:
+    """Floor, gaps, oldest, limits and running deliveries of every worker, as JSON."""
+    run.update(1, WorkerMetrics().report())
+    response, body = ask(address, "/state")
+    tree = json.loads(body)
+    assert response.status == 200
+    assert (tree["group"], tree["ready"], tree["workers_expected"]) == ("billing", True, 1)
+    assert tree["workers"]["1"] is None
+    worker = tree["workers"]["0"]
+    shown = worker["partitions"][0]
+    assert (shown["floor"], shown["position"], shown["committed"]) == (100, 120, 98)
+    assert (shown["gap_count"], shown["oldest_open_ms"]) == (8, NOW_MS - 1_500)
+    assert (worker["handlers"][0]["running"], worker["handlers"][0]["concurrency"]) == (2, 64)
+    assert worker["handlers"][0]["oldest"][0]["offset"] == 100
+    assert worker["faults"] == []
+
+
+def test_unknown_pages_are_404_and_name_the_known(address: str) -> None:
+    """Whoever mistypes is told what there is."""
+    response, body = ask(address, "/healthz")
+    assert response.status == 404
+    assert json.loads(body)["pages"] == ["/livez", "/metrics", "/readyz", "/state"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
+def test_other_methods_are_405(address: str, method: str) -> None:
+    """Nothing here can be written to."""
+    response, _ = ask(address, "/metrics", method)
+    assert response.status == 405
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+def test_head_has_headers_alone(address: str) -> None:
+    """HEAD answers as GET without the body."""
+    response, body = ask(address, "/readyz", "HEAD")
+    assert (response.status, body) == (200, b"")
+    assert int(response.headers["Content-Length"]) > 0
+
+
+def test_a_busy_port_is_refused_with_the_fix(address: str) -> None:
+    """The error names the address and the flag that mends it."""
+    with pytest.raises(ConfigError) as refused:
+        RunMetrics("other", 1).start(address)
+    assert address in str(refused.value)
+    assert "--listen" in str(refused.value)
+    assert "in use" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["9600", ":9600", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:9600"],
+)
+def test_an_address_that_is_none_is_refused_with_the_fix(listen: str) -> None:
+    """Field, value and fix are in the text, and nothing is bound."""
+    with pytest.raises(ConfigError, match="--listen") as refused:
+        RunMetrics("billing", 1).start(listen)
+    assert repr(listen) in str(refused.value)
+
+
+def test_an_unknown_host_is_refused_with_the_fix() -> None:
+    """A host of another machine, or of none, can't be listened on."""
+    with pytest.raises(ConfigError, match="can't listen there"):
+        RunMetrics("billing", 1).start("192.0.2.1:0")
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has an IPv6 loopback."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+def test_an_ipv6_literal_is_served_or_refused_by_name(run: RunMetrics) -> None:
+    """`[::1]:0` is an address like others; where there is no IPv6 the error says so."""
+    if not has_ipv6():
+        with pytest.raises(ConfigError, match="can't listen there"):
+            run.start("[::1]:0")
+        return
+    address = run.start("[::1]:0")
+    assert address.startswith("[::1]:")
+    assert ask(address, "/livez")[0].status == 200
+
+
+def test_a_stopped_server_gives_its_port_back(run: RunMetrics) -> None:
+    """After stop the port is free, no thread is left, and a second stop does nothing."""
+    address = run.start("127.0.0.1:0")
+    ask(address, "/livez")
+    run.stop()
+    run.stop()
+    assert "ackfloor-metrics" not in {thread.name for thread in threading.enumerate()}
+    again = RunMetrics("billing", 1)
+    assert again.start(address) == address
+    again.stop()
+
+
+def test_a_page_that_fails_is_500_and_the_server_lives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An error in one page is logged and answered; the next request is served."""
+
+    def broken(_request: Request) -> Response:
+        raise RuntimeError("broken page")
+
+    server = PageServer({"/broken": broken, "/well": lambda _: Response.of_json({})})
+    address = server.start("127.0.0.1:0")
+    try:
+        assert ask(address, "/broken")[0].status == 500
+        assert ask(address, "/well")[0].status == 200
+    finally:
+        server.stop()
+    assert "broken page" in caplog.text
+
+
+def test_a_client_that_goes_away_is_no_news(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A connection reset in the middle neither logs nor harms."""
+    host, port = parse_listen(address)
+    for _ in range(3):
+        with socket.create_connection((host, port), timeout=5) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.sendall(b"GET /metrics HTTP/1.0\r\n")
+    assert ask(address, "/livez")[0].status == 200
+    assert caplog.text == ""

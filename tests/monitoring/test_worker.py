@@ -1,0 +1,294 @@
+"""The worker's side: every event is counted, and the report carries it all."""
+
+from __future__ import annotations
+
+import json
+from threading import Thread
+from typing import get_args
+
+import pytest
+
+from ackfloor.observe import (
+    CommitFailed,
+    DeliveryTimedOut,
+    Event,
+    HandlerHeld,
+    LateAnswers,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    PositionsCommitted,
+    PublishFailed,
+    Reason,
+    RecordDeadLettered,
+    RecordDiscarded,
+    RecordHopped,
+    RecordParked,
+    RecordsAcked,
+    RecordsLost,
+    RecordsReceived,
+    RedeliveriesStarted,
+    TopicPartition,
+)
+from ackfloor_monitoring.report import Report, ReportRefused, as_tree
+from ackfloor_monitoring.worker import MOST_ERRORS, WorkerMetrics
+from tests.monitoring.samples import SNAPSHOT, failed, handler, snapshot
+
+B = ("orders", "bill")
+COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
+    (
+        RecordsReceived("orders", 0, "bill", 5, 1_000, from_tier=False),
+        {
+            "messages_received_total": {(*B, "source"): 5},
+            "received_bytes_total": {(*B, "source"): 1_000},
+        },
+    ),
+    (
+        RecordsReceived("orders", 0, "bill", 2, 10, from_tier=True),
+        {
+            "messages_received_total": {(*B, "retry"): 2},
+            "received_bytes_total": {(*B, "retry"): 10},
+        },
+    ),
+    (
+        RecordsAcked("orders", "bill", [0.1, 0.2], [0.0, 0.0], [1.0, 1.0]),
+        {"messages_acked_total": {B: 2}},
+    ),
+    (failed("KeyError"), {"messages_failed_total": {(*B, "KeyError"): 1}}),
+    (DeliveryTimedOut("orders", 0, 7, "bill", 1, 0.01), {"messages_timed_out_total": {B: 1}}),
+    (
+        RedeliveriesStarted("orders", "bill", [2, 2, 10, 11, 300], [0.0] * 5),
+        {"messages_retried_total": {(*B, "2"): 2, (*B, "10"): 1, (*B, ">10"): 2}},
+    ),
+    (
+        RecordParked(
+            "orders", 0, 7, "bill", 1, Reason.TIMEOUT, "orders--billing--retry-1s", 1, 0.02
+        ),
+        {"messages_parked_total": {(*B, "timeout"): 1}},
+    ),
+    (
+        RecordDeadLettered("orders", 0, 7, "bill", 7, Reason.EXHAUSTED, "KeyError"),
+        {"messages_dead_lettered_total": {(*B, "exhausted", "KeyError"): 1}},
+    ),
+    (
+        RecordDiscarded("orders", 0, 7, "bill", "a test order"),
+        {"messages_discarded_total": {B: 1}},
+    ),
+    (
+        RecordHopped("orders", "bill", "orders--billing--retry-5s"),
+        {"messages_hopped_total": {B: 1}},
+    ),
+    (LateAnswers("orders", "bill", 4), {"late_answers_total": {B: 4}}),
+    (
+        PublishFailed("orders", 0, 7, "bill", "orders--billing--retry-1s", "away", 1.0),
+        {"publish_failures_total": {(*B, "retry"): 1}},
+    ),
+    (
+        PublishFailed("orders", 0, 7, "bill", "orders--billing--dlq", "away", 1.0),
+        {"publish_failures_total": {(*B, "dlq"): 1}},
+    ),
+    (PositionsCommitted(3), {"commits_total": {(): 3}}),
+    (CommitFailed("orders", 0, "refused"), {"commit_failures_total": {("orders",): 1}}),
+    (
+        PartitionsAssigned((TopicPartition("orders", 0),)),
+        {"rebalances_total": {("assigned",): 1}},
+    ),
+    (
+        PartitionsRevoked((TopicPartition("orders", 0),), lost=False, open_count=3),
+        {"rebalances_total": {("revoked",): 1}, "messages_released_total": {(): 3}},
+    ),
+    (
+        PartitionsRevoked((TopicPartition("orders", 0),), lost=True, open_count=0),
+        {"rebalances_total": {("lost",): 1}, "messages_released_total": {(): 0}},
+    ),
+    (RecordsLost("orders", 0, 90), {"lost_to_retention_total": {("orders",): 90}}),
+    (HandlerHeld("bill", 5.0, "the bank is away"), {"handler_holds_total": {("bill",): 1}}),
+]
+
+
+def sent(metrics: WorkerMetrics) -> Report:
+    """What the supervisor would read."""
+    return Report.from_bytes(metrics.report())
+
+
+def counters(report: Report) -> dict[str, dict[tuple[str, ...], int]]:
+    """The counters that have series, without their prefix."""
+    return {
+        name.removeprefix("ackfloor_"): dict(rows) for name, rows in report.counters.items() if rows
+    }
+
+
+@pytest.mark.parametrize(("event", "expected"), COUNTED, ids=lambda value: type(value).__name__)
+def test_each_event_counts_what_it_tells(
+    event: Event, expected: dict[str, dict[tuple[str, ...], int]]
+) -> None:
+    """One event of each kind moves the counters it should and no other."""
+    metrics = WorkerMetrics()
+    metrics.observe([event])
+    assert counters(sent(metrics)) == expected
+
+
+def test_no_event_of_the_catalogue_is_forgotten() -> None:
+    """Whatever the engine can tell has a method here and a case above."""
+    catalogue = set(get_args(Event))
+    assert set(WorkerMetrics()._told) == catalogue
+    assert {type(event) for event, _ in COUNTED} == catalogue
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "labels", "total"),
+    [
+        (COUNTED[2][0], "handler_duration_seconds", (*B, "acked"), 0.3),
+        (COUNTED[2][0], "end_to_end_latency_seconds", B, 2.0),
+        (failed("KeyError", duration_s=0.2), "handler_duration_seconds", (*B, "failed"), 0.2),
+        (
+            failed("ConsumeTimeout", Reason.TIMEOUT, 30.0),
+            "handler_duration_seconds",
+            (*B, "timed_out"),
+            30.0,
+        ),
+        (DeliveryTimedOut("orders", 0, 7, "bill", 1, 0.01), "timeout_lateness_seconds", B, 0.01),
+        (
+            RedeliveriesStarted("orders", "bill", [2, 3], [0.1, 0.05]),
+            "retry_lateness_seconds",
+            B,
+            0.15,
+        ),
+        (
+            RecordParked("orders", 0, 7, "bill", 1, Reason.ERROR, "t", 1.0, 0.02),
+            "park_delay_seconds",
+            B,
+            0.02,
+        ),
+    ],
+)
+def test_what_was_measured_is_in_its_histogram(
+    event: Event, name: str, labels: tuple[str, ...], total: float
+) -> None:
+    """Durations and lateness land in the histogram and series that are theirs."""
+    metrics = WorkerMetrics()
+    metrics.observe([event])
+    rows = {row[0]: row for row in sent(metrics).histograms[f"ackfloor_{name}"]}
+    assert rows[labels][2] == pytest.approx(total)
+
+
+def test_the_wait_in_the_queue_is_measured_apart_from_the_handler() -> None:
+    """Queue wait counts each handled record, at its own edges."""
+    metrics = WorkerMetrics()
+    metrics.observe([RecordsAcked("orders", "bill", [0.1] * 9, [2.0] * 9, [3.0] * 9)])
+    report = sent(metrics)
+    ((labels, counts, total),) = report.histograms["ackfloor_queue_wait_seconds"]
+    edges = report.edges["ackfloor_queue_wait_seconds"]
+    assert (labels, total) == (B, 18.0)
+    assert counts[list(edges).index(2.5)] == sum(counts) == 9
+
+
+def test_error_classes_are_capped_over_all_metrics() -> None:
+    """After 50 classes every new one is `other`, for failures and dead letters alike."""
+    metrics = WorkerMetrics()
+    metrics.observe([failed(f"Error{n}") for n in range(MOST_ERRORS + 20)])
+    metrics.observe([RecordDeadLettered("orders", 0, 7, "bill", 7, Reason.ERROR, "YetAnother")])
+    told = counters(sent(metrics))
+    assert len(told["messages_failed_total"]) == MOST_ERRORS + 1
+    assert told["messages_failed_total"][*B, "other"] == 20
+    assert told["messages_dead_lettered_total"] == {(*B, "error", "other"): 1}
+
+
+def test_consume_timeouts_in_force_are_bucket_edges() -> None:
+    """A snapshot's timeouts, also changed ones, become edges of the handler's duration."""
+    metrics = WorkerMetrics()
+    metrics.snapshot(SNAPSHOT)
+    changed = (handler(consume_timeout_s=7.0), handler(name="free", consume_timeout_s=None))
+    metrics.snapshot(snapshot(handlers=changed))
+    edges = sent(metrics).edges["ackfloor_handler_duration_seconds"]
+    assert {7.0, 45.0} <= set(edges)
+    assert list(edges) == sorted(edges)
+
+
+def test_counters_that_alerts_watch_exist_before_their_first_increase() -> None:
+    """From the first snapshot on failures are at 0, so that `increase()` sees the first one."""
+    metrics = WorkerMetrics()
+    metrics.snapshot(SNAPSHOT)
+    metrics.observe([CommitFailed("orders", 0, "refused")])
+    metrics.snapshot(SNAPSHOT)
+    told = counters(sent(metrics))
+    assert told["publish_failures_total"] == {(*B, "retry"): 0, (*B, "dlq"): 0}
+    assert told["commit_failures_total"] == {("orders",): 1}
+
+
+def test_joined_says_whether_the_group_gave_an_assignment() -> None:
+    """An empty assignment is one; partitions taken without warning end it."""
+    metrics = WorkerMetrics()
+    assert not sent(metrics).joined
+    metrics.observe([PartitionsAssigned(())])
+    assert sent(metrics).joined
+    metrics.observe([PartitionsRevoked((), lost=False, open_count=0)])
+    assert sent(metrics).joined
+    metrics.observe([PartitionsRevoked((), lost=True, open_count=0)])
+    assert not sent(metrics).joined
+
+
+def test_a_snapshot_survives_the_pipe() -> None:
+    """The supervisor reads the very snapshot the worker took."""
+    metrics = WorkerMetrics(now_s=lambda: 12.5)
+    assert sent(metrics).snapshot is None
+    metrics.snapshot(SNAPSHOT)
+    report = sent(metrics)
+    assert report.snapshot == SNAPSHOT
+    assert report.started_s == 12.5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x80\x04K\x01.", b"[]", b"{}", b'"x"', b'{"shape": "of another version"}'],
+)
+def test_what_is_no_report_is_refused(data: bytes) -> None:
+    """Foreign bytes, pickles and other versions are refused by name, not misread."""
+    with pytest.raises(ReportRefused):
+        Report.from_bytes(data)
+
+
+def test_a_report_with_a_damaged_snapshot_is_refused() -> None:
+    """A row with a missing column is not taken for a shorter snapshot."""
+    metrics = WorkerMetrics()
+    metrics.snapshot(SNAPSHOT)
+    parts = json.loads(metrics.report())
+    parts["snapshot"].pop()
+    with pytest.raises(ReportRefused, match="not a report"):
+        Report.from_bytes(json.dumps(parts).encode())
+
+
+def test_state_has_the_names_of_the_fields() -> None:
+    """What people read is the snapshot, field by field, nested parts included."""
+    tree = as_tree(SNAPSHOT)
+    assert tree["partitions"][0]["floor"] == 100
+    assert tree["handlers"][0]["oldest"][0] == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 100,
+        "attempt": 1,
+        "running_s": 1.25,
+    }
+    assert json.loads(json.dumps(tree))["handlers"] == tree["handlers"]
+
+
+def test_reports_taken_while_events_come_are_consistent() -> None:
+    """A report from another thread never shows half a batch, nor fails over a new series."""
+    metrics = WorkerMetrics()
+    reports: list[Report] = []
+
+    def read() -> None:
+        while not reports or reports[-1].counters["ackfloor_commits_total"] != [((), 300)]:
+            reports.append(sent(metrics))
+
+    reader = Thread(target=read)
+    reader.start()
+    for n in range(300):
+        acked = RecordsAcked(f"topic{n}", "bill", [0.1] * 50, [0.1] * 50, [0.1] * 50)
+        metrics.observe([acked, PositionsCommitted(1)])
+    reader.join(timeout=30)
+    assert not reader.is_alive()
+    for report in reports:
+        commits = dict(report.counters["ackfloor_commits_total"]).get((), 0)
+        acked = dict(report.counters["ackfloor_messages_acked_total"])
+        seen = sum(sum(row[1]) for row in report.histograms["ackfloor_handler_duration_seconds"])
+        assert sum(acked.values()) == seen == commits * 50
