@@ -26,7 +26,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
-from ackfloor.core.durations import parse_duration
+from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
 
 __all__ = [
@@ -193,4 +193,4 @@ class Pause(Outcome):
         self.reason = reason
 
     def __str__(self) -> str:
-        return self.reason or f"paused for {self.duration_s:g}s"
+        return self.reason or f"paused for {format_duration(self.duration_s)}"
