@@ -1,0 +1,36 @@
+"""What can go wrong in an analytics job beyond what `ackfloor.errors` names.
+
+AckfloorError
+├── StartError
+│   └── SparkNotStarted      no usable Java, or it did not come up: 3
+├── SecuritySettingRefused   a setting that Spark's Kafka client cannot be given: 2
+├── KafkaRefused             a broker answered, and said no: 1
+├── NoTopics                 the group has nothing to read: 1
+└── ReadFailed               Spark gave up half-way: 1
+"""
+
+from __future__ import annotations
+
+from ackfloor import AckfloorError, StartError
+
+
+class SparkNotStarted(StartError):
+    """Spark is installed but its Java process did not come up."""
+
+
+class SecuritySettingRefused(AckfloorError):
+    """A security setting that cannot be handed to Spark."""
+
+    exit_code = 2
+
+
+class KafkaRefused(AckfloorError):
+    """A broker answered, and said no."""
+
+
+class NoTopics(AckfloorError):
+    """The group has neither a retry nor a dead-letter topic."""
+
+
+class ReadFailed(AckfloorError):
+    """Spark could not read the topics to their end."""

