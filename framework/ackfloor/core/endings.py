@@ -209,5 +209,9 @@ def _acked(stats: AckStats, now: Now) -> RecordsAcked:
         stats.handler,
         [d.finished_s - d.started_s for d in acked],
         [d.started_s - d.received_s for d in acked],
-        [d.finished_s + wall_s - d.record.timestamp()[1] / 1000 for d in acked],
+        [
+            d.finished_s + wall_s - timestamp_ms / 1000
+            for d in acked
+            if (timestamp_ms := d.record.timestamp()[1]) > 0
+        ],
     )

@@ -78,6 +78,7 @@ class Intake:
             open_count += len(assignment.tracker.open)
             self._close(assignment)
         self._parcels.forget_closed()
+        self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
     def _close(self, assignment: Assignment) -> None:

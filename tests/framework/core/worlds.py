@@ -1,0 +1,163 @@
+"""A small world around the engine: records in memory, a clock that is set, and two handlers' hands.
+
+Shared by the engine's tests. Everything here is plain data; nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.engine import Engine
+from ackfloor.core.envelope import NOT_BEFORE
+from ackfloor.core.flow import FlowLimits
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import Command, Commit, Dispatch, Event, Publish
+from ackfloor.core.model import Headers, Now, StartPosition
+from ackfloor.core.outcomes import ACKED, Outcome
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.parking import Parking
+from ackfloor.core.state import Route
+
+START_S = 1_000.0
+START_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class MemoryRecord:
+    """A record with the method shape of the client's messages."""
+
+    _topic: str
+    _partition: int
+    _offset: int
+    _value: bytes | None = b"{}"
+    _key: bytes | None = None
+    _headers: Headers | None = None
+    _timestamp_ms: int = START_MS
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> Headers | None:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, self._timestamp_ms)
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
+
+def tier_record(topic: str, partition: int, offset: int, due_ms: int) -> MemoryRecord:
+    """A record that waits in a retry tier."""
+    headers = [(NOT_BEFORE, str(due_ms).encode()), ("ackfloor.attempt", b"1")]
+    return MemoryRecord(topic, partition, offset, _headers=headers)
+
+
+@dataclass
+class World:
+    """An engine, its clock, and what it has commanded and told so far."""
+
+    rules: HandlerRules = field(default_factory=lambda: HandlerRules("bill"))
+    routes: dict[str, Route] = field(
+        default_factory=lambda: {
+            "orders": Route("bill", "orders"),
+            "orders--g--retry-1s": Route("bill", "orders", 1.0),
+        }
+    )
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    pick: Callable[[int], int] = lambda n: 0
+    now_s: float = START_S
+
+    def __post_init__(self) -> None:
+        self.inbox: deque[Delivery] = deque()
+        self.partitions = {"orders--g--retry-1s": 4, "orders--g--dlq": 4}
+        self.engine = Engine(
+            [self.rules],
+            self.routes,
+            Parking("g", self.pick, self.partitions, release="r1"),
+            limits=self.limits,
+            inbox=self.inbox,
+            clock=lambda: self.now_s,
+        )
+        self.commands: list[Command] = []
+        self.events: list[Event] = []
+        self.ready: deque[Delivery | Run] = deque()
+        self.parcels: list[Parcel] = []
+        self.commits: list[Commit] = []
+
+    @property
+    def now(self) -> Now:
+        """The time in this world."""
+        return Now(self.now_s, START_MS + round((self.now_s - START_S) * 1000))
+
+    def take(self) -> list[Command]:
+        """Collect what the engine commanded since the last time."""
+        commands = self.engine.take_commands()
+        for command in commands:
+            if isinstance(command, Dispatch):
+                self.ready.extend(command.items)
+            elif isinstance(command, Publish):
+                self.parcels.append(command.parcel)
+            elif isinstance(command, Commit):
+                self.commits.append(command)
+        self.commands.extend(commands)
+        self.events.extend(self.engine.take_events(self.now))
+        return commands
+
+    def assign(self, partition: int = 0, position: int = 0, topic: str = "orders") -> None:
+        """One partition comes, committed at its position."""
+        self.engine.assign([StartPosition(topic, partition, position)], self.now)
+        self.take()
+
+    def read(self, offsets: Sequence[int], partition: int = 0, key: bytes | None = None) -> None:
+        """Records of the source topic are read."""
+        self.engine.polled(
+            [MemoryRecord("orders", partition, offset, _key=key) for offset in offsets], self.now
+        )
+        self.take()
+
+    def start(self) -> Delivery:
+        """A worker takes the next unordered delivery and starts its handler."""
+        item = self.ready.popleft()
+        delivery = item.popleft() if isinstance(item, Run) else item
+        delivery.started_s = self.now_s
+        if self.rules.manual:
+            delivery.arm(None)
+        return delivery
+
+    def finish(self, delivery: Delivery, outcome: Outcome = ACKED) -> None:
+        """A handler ends."""
+        delivery.outcome = outcome
+        delivery.finished_s = self.now_s
+        self.engine.answered([delivery], self.now)
+        self.take()
+
+    def tick(self, seconds: float = 0.0) -> list[Command]:
+        """Time passes."""
+        self.now_s += seconds
+        self.engine.tick(self.now)
+        return self.take()
+
+    def floor(self, partition: int = 0, topic: str = "orders") -> int:
+        """The floor of a partition."""
+        return self.engine.assignments[topic, partition].tracker.floor()
+
+    def told(self, kind: type) -> list[Event]:
+        """The events of one kind so far."""
+        return [event for event in self.events if isinstance(event, kind)]
