@@ -15,15 +15,16 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import FrameType
 
 from ackfloor.cli.loading import load_app
+from ackfloor.core.messages import Event
+from ackfloor.core.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, SettingError
 from ackfloor.launch import Launch
-from ackfloor.ports import WorkerMonitor
+from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime import channel
 from ackfloor.runtime.ack_map import ack_map
 from ackfloor.runtime.event_loop import EventLoopThread
@@ -34,7 +35,19 @@ from ackfloor.runtime.worker import Worker
 
 log = logging.getLogger("ackfloor.worker")
 
-REPORT_INTERVAL_S = 0.5
+
+class _Reporter:
+    """Sends the monitor's findings to the supervisor whenever there is a fresh snapshot."""
+
+    def __init__(self, report: Callable[[], None]) -> None:
+        self._report = report
+
+    def observe(self, events: Sequence[Event]) -> None:
+        """Nothing to do: the monitor counts."""
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """A snapshot is out: report it."""
+        self._report()
 
 
 class Process:
@@ -46,13 +59,10 @@ class Process:
         self._connection = connection
         self._stops = 0
         self._dump = False
-        self._next_report_s = 0.0
         self._worn_out = False
         monitoring = launch.monitoring()
         self._monitor: WorkerMonitor | None = (
-            None
-            if monitoring is None
-            else monitoring.worker_monitor(number, launch.settings.group)
+            None if monitoring is None else monitoring.worker_monitor(number, launch.settings.group)
         )
         self._events = EventLoopThread()
 
@@ -62,6 +72,7 @@ class Process:
         if self._connection is not None:
             threading.Thread(target=self._watch_supervisor, daemon=True).start()
         self._status("starting")
+        self._report()
         worker = self._worker()
         try:
             loop = worker.start()
@@ -78,9 +89,9 @@ class Process:
 
     def _worker(self) -> Worker:
         launch = self._launch
-        observers = [*launch.app.observers]
+        observers: list[Observer] = [*launch.app.observers]
         if self._monitor is not None:
-            observers.append(self._monitor)
+            observers += [self._monitor, _Reporter(self._report)]
         return Worker(
             launch.app,
             launch.handlers,
@@ -100,9 +111,6 @@ class Process:
                 log.error("too many abandoned handlers: draining, to be replaced")
                 self._worn_out = True
                 return
-            if time.monotonic() >= self._next_report_s:
-                self._next_report_s = time.monotonic() + REPORT_INTERVAL_S
-                self._report()
             if self._dump:
                 self._dump = False
                 self._log_state(loop)

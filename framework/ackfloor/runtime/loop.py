@@ -304,6 +304,7 @@ class Loop:
             if now.mono_s >= self.engine.next_scan_s:
                 self.engine.expire(self._running(), now)
             self._execute()
+            self._tell(now)
             if quiet() and not self._inbox.answered:
                 return True
             if now.mono_s >= until_s:
