@@ -70,10 +70,9 @@ def show(
 
 
 def _print_table(shown: Sequence[SettingRow]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("name", "value", "source", box=None)
-    for row in shown:
-        table.add_row(row.name, row.value, row.source)
-    Console(soft_wrap=True, markup=False, highlight=False).print(table)
+    # Not a rich table: names and sources are copied, so none may be cut or folded.
+    lines = [SettingRow("name", "value", "source"), *shown]
+    width = max(len(row.name) for row in lines)
+    value_width = min(40, max(len(row.value) for row in lines))
+    for row in lines:
+        typer.echo(f"{row.name:<{width}}  {row.value:<{value_width}}  {row.source}")

@@ -130,17 +130,25 @@ def _handler_path(rest: str) -> Path | None:
 
 
 def _near(variable: str) -> str:
-    known = [setting.variable for setting in (*names.KAFKA, *names.APP, *names.HANDLER)]
-    known += [*names.ALIASES, *names.OTHER_VARIABLES]
+    known = {
+        variable.removeprefix(PREFIX).rpartition("__")[2]: variable
+        for variable in (
+            *names.OTHER_VARIABLES,
+            *names.ALIASES,
+            *(setting.variable for setting in (*names.HANDLER, *names.KAFKA, *names.APP)),
+        )
+    }
     otherwise = f"sections are {', '.join(f'{PREFIX}{s.upper()}__...' for s in SECTIONS)}"
-    return names.nearest(variable, known, otherwise)
+    return names.nearest(variable.removeprefix(PREFIX).rpartition("__")[2], known, otherwise)
 
 
 def _tables(sections: Mapping[str, object], source: str) -> Layer:
     layer: Layer = {}
     for section, table in sections.items():
         if section not in SECTIONS:
-            fix = names.nearest(section, SECTIONS, f"sections are {', '.join(SECTIONS)}")
+            fix = names.nearest(
+                section, {s: s for s in SECTIONS}, f"sections are {', '.join(SECTIONS)}"
+            )
             raise ConfigError(section, HIDDEN, "no such section", fix, source=source)
         for path, value in _leaves((section,), _table((section,), table, source), source):
             layer[path] = Assigned(value, source)

@@ -133,13 +133,17 @@ class Settings(BaseModel):
         known = {settings_key(spec.name): spec.name for spec in specs}
         for key in self.handlers:
             if key not in known:
-                self._unknown_handler(key, tuple(known.values()))
+                self._unknown_handler(key, known)
         return tuple(self._apply(spec) for spec in specs)
 
-    def _unknown_handler(self, key: str, known: Iterable[str]) -> None:
+    def _unknown_handler(self, key: str, known: Mapping[str, str]) -> None:
         for path, (value, source) in self._assigned.items():
             if path[:2] == ("handlers", key):
-                listed = f"handlers are {', '.join(known)}" if known else "there are no handlers"
+                listed = (
+                    f"handlers are {', '.join(known.values())}"
+                    if known
+                    else "there are no handlers"
+                )
                 fix = names.nearest(key, known, listed)
                 raise ConfigError(".".join(path), value, "no such handler", fix, source=source)
 

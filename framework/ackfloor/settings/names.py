@@ -8,7 +8,7 @@ name is the handler's; under the property tables of `[kafka]` it is librdkafka's
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -148,13 +148,21 @@ def near(path: Path) -> str:
     if path in _FIXED:
         return f"set one property of it, such as {variable_of((*path, 'CLIENT_RACK'))}"
     if path[0] == "handlers":
-        known = [".".join((*path[:2], *keys)) for keys in _PER_HANDLER]
-    else:
-        known = [setting.name for setting in _FIXED.values()]
-    return nearest(".".join(path), known, "`ackfloor config show` lists all names")
+        known = {".".join(keys): ".".join((*path[:2], *keys)) for keys in _PER_HANDLER}
+        return nearest(".".join(path[2:]), known, _ALL)
+    return nearest(path[-1], {setting.path[-1]: setting.name for setting in _FIXED.values()}, _ALL)
 
 
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """`did you mean ...?`, or something else to do where nothing is near."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {found[0]}?" if found else otherwise
+_ALL = "`ackfloor config show` lists all names"
+
+
+def nearest(name: str, known: Mapping[str, str], otherwise: str) -> str:
+    """`did you mean ...?`, or something else to do where nothing is near.
+
+    Args:
+        name: what was written, without what all names have in common.
+        known: the right names, short as well, and what to say for each.
+        otherwise: what to do where nothing is near.
+    """
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {known[found[0]]}?" if found else otherwise

@@ -1,0 +1,223 @@
+"""`rows` and the reference: every setting by name, value and place."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.errors import ConfigError
+from ackfloor.handler import HandlerSpec, Registry
+from ackfloor.settings import Settings, rows
+from ackfloor.settings.names import APP, HANDLER, KAFKA
+from ackfloor.settings.reference import render
+from ackfloor.settings.values import is_secret_property, spelled
+
+
+async def bill(order: bytes) -> None:
+    """A handler."""
+
+
+def spec(name: str = "bill", **options: object) -> HandlerSpec:
+    """One registered handler."""
+    registry = Registry()
+    registry.handler("orders", name=name, **options)(bill)  # type: ignore[arg-type]
+    return registry.handlers[0]
+
+
+def load(**environment: str) -> Settings:
+    """Settings of variables, by the names behind the prefix."""
+    return Settings.load(environment={f"ACKFLOOR_{k}": v for k, v in environment.items()})
+
+
+def shown(settings: Settings, *specs: HandlerSpec) -> dict[str, tuple[str, str]]:
+    """name -> (value, source)."""
+    return {row.name: (row.value, row.source) for row in rows(settings, specs)}
+
+
+def test_every_setting_is_shown() -> None:
+    """Property tables by what is in them."""
+    names = {s.name for s in (*KAFKA, *APP)} - {
+        f"kafka.{table}" for table in ("properties", "consumer", "producer", "admin")
+    }
+
+    assert set(shown(Settings.from_code())) == names
+
+
+def test_values_are_shown_as_they_are_written() -> None:
+    """Durations and sizes with their units."""
+    found = shown(load(APP__FOREIGN_HEADERS="spring,kafka"))
+
+    assert found["app.dlq_retention"] == ("30d", "built-in")
+    assert found["app.max_open_bytes"] == ("256MiB", "built-in")
+    assert found["app.create_topics"] == ("true", "built-in")
+    assert found["app.release"] == ("", "built-in")
+    assert found["app.foreign_headers"] == (
+        "spring,kafka",
+        "environment ACKFLOOR_APP__FOREIGN_HEADERS",
+    )
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "text"),
+    [
+        ("max_bytes", 1000, "1000"),
+        ("max_bytes", 0, "0"),
+        ("max_bytes", 2048, "2KiB"),
+        ("multiplier", 5.0, "5"),
+        ("jitter", 0.15, "0.15"),
+        ("wait_s", 90, "1m30s"),
+        ("oauth_cb", spec, "<spec>"),
+    ],
+)
+def test_spelling(attribute: str, value: object, text: str) -> None:
+    """The attribute's unit decides."""
+    assert spelled(attribute, value) == text
+
+
+def test_secrets_are_stars() -> None:
+    """Named ones and those among the properties."""
+    found = shown(
+        load(
+            KAFKA__SASL_PASSWORD="s3cret",
+            KAFKA__PROPERTIES__SSL_KEY_PEM="s3cret",
+            KAFKA__CONSUMER__FETCH_MIN_BYTES="1",
+        )
+    )
+
+    assert found["kafka.sasl_password"][0] == "***"
+    assert found["kafka.properties.ssl.key.pem"][0] == "***"
+    assert found["kafka.consumer.fetch.min.bytes"][0] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("sasl.password", True),
+        ("ssl.keystore.password", True),
+        ("ssl.certificate.pem", True),
+        ("sasl.oauthbearer.client.secret", True),
+        ("sasl.oauthbearer.config", True),
+        ("sasl.oauthbearer.token.endpoint.url", False),
+        ("ssl.ca.location", False),
+    ],
+)
+def test_which_properties_are_secret(name: str, secret: bool) -> None:
+    """By their names; rather one too many."""
+    assert is_secret_property(name) is secret
+
+
+def test_a_handlers_values_come_from_operator_code_or_default() -> None:
+    """Each with its place."""
+    settings = load(HANDLERS__BILL__RETRY__JITTER="0")
+    found = shown(settings, spec(concurrency=8, retry=RetryPolicy(max_redeliveries=None)))
+
+    assert found["handlers.bill.retry.jitter"] == (
+        "0",
+        "environment ACKFLOOR_HANDLERS__BILL__RETRY__JITTER",
+    )
+    assert found["handlers.bill.concurrency"] == ("8", "code")
+    assert found["handlers.bill.retry.max_redeliveries"] == ("unlimited", "code")
+    assert found["handlers.bill.consume_timeout"] == ("1m", "built-in")
+    assert found["handlers.bill.max_extend"] == ("none", "built-in")
+
+
+def test_operators_change_how_a_handler_runs() -> None:
+    """Timeout, concurrency and parts of the policy; the rest stays as in code."""
+    settings = load(
+        HANDLERS__BILL_V2__CONSUME_TIMEOUT="none",
+        HANDLERS__BILL_V2__CONCURRENCY="2",
+        HANDLERS__BILL_V2__RETRY__MAX_REDELIVERIES="2",
+    )
+    original = spec("Bill.v2", retry=RetryPolicy("2s", 3))
+
+    (changed,) = settings.applied([original])
+
+    assert (changed.consume_timeout_s, changed.concurrency) == (None, 2)
+    assert changed.retry == RetryPolicy("2s", 3, max_redeliveries=2)
+    assert changed.function is original.function
+
+
+def test_a_handler_nobody_set_is_the_same_object() -> None:
+    """And so is one whose section is empty."""
+    original = spec()
+
+    assert Settings.from_code().applied([original]) == (original,)
+    assert Settings.from_code({"handlers": {"bill": {}}}).applied([original])[0] is original
+
+
+def test_an_explicit_schedule_stays_until_another_is_asked_for() -> None:
+    """A preset keeps its steps when only the count changes."""
+    preset = spec(retry=RetryPolicy.rocketmq())
+
+    (counted,) = load(HANDLERS__BILL__RETRY__MAX_REDELIVERIES="3").applied([preset])
+    (stepped,) = load(
+        HANDLERS__BILL__RETRY__INITIAL_DELAY="1s", HANDLERS__BILL__RETRY__MULTIPLIER="2"
+    ).applied([preset])
+
+    assert counted.retry.schedule() == (10.0, 30.0, 60.0)
+    assert stepped.retry.schedule()[:3] == (1.0, 2.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("HANDLERS__BIL__CONCURRENCY", "2", "no such handler; did you mean bill? (from env"),
+        ("HANDLERS__ZZZ__CONCURRENCY", "2", "no such handler; handlers are bill"),
+        ("HANDLERS__BILL__RETRY__JITTER", "3", "handlers.bill.retry.jitter=3.0: not a share; give"),
+        ("HANDLERS__BILL__MAX_EXTEND", "1s", "handlers.bill.max_extend='1s': shorter than"),
+        ("HANDLERS__BILL__RETRY__INITIAL_DELAY", "1h", "handlers.bill.retry.max_delay='10m'"),
+    ],
+)
+def test_what_operators_set_is_held_to_the_handlers_rules(
+    variable: str, value: str, told: str
+) -> None:
+    """With the place it was set, where the value is theirs."""
+    with pytest.raises(ConfigError) as caught:
+        load(**{variable: value}).applied([spec()])
+
+    assert told in str(caught.value)
+
+
+def test_manual_ack_keeps_its_timeout() -> None:
+    """An operator can't take it away either."""
+    settings = load(HANDLERS__BILL__CONSUME_TIMEOUT="none")
+
+    with pytest.raises(ConfigError, match=r"consume_timeout=None.*from environment"):
+        settings.applied([spec(ack="manual")])
+
+
+def test_overrides_without_any_handler_are_refused() -> None:
+    """They are left over from something."""
+    with pytest.raises(ConfigError, match="there are no handlers"):
+        load(HANDLERS__BILL__CONCURRENCY="2").applied([])
+
+
+def test_the_reference_names_every_setting_with_its_variable() -> None:
+    """It is generated, so it can't fall behind."""
+    text = render()
+
+    for setting in (*KAFKA, *APP, *HANDLER):
+        assert f"`{setting.name}`" in text
+        assert f"`{setting.variable}`" in text
+        assert setting.meaning in text
+    assert "PydanticUndefined" not in text
+    rows_of_tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in rows_of_tables} == {6}
+
+
+def test_the_reference_shows_the_defaults_of_a_bare_handler() -> None:
+    """What it prints is what a bare registration runs with."""
+    bare = {row.name: row.value for row in rows(Settings.from_code(), [spec()])}
+
+    for setting in HANDLER:
+        if setting.default:
+            assert bare[setting.name.replace("<name>", "bill")] == setting.default
+
+
+def test_timedeltas_in_code_are_shown_with_their_units() -> None:
+    """Whatever way a duration was given."""
+    settings = Settings.from_code({"app": {"commit_interval": timedelta(milliseconds=250)}})
+
+    assert shown(settings)["app.commit_interval"] == ("250ms", "code")

@@ -1,0 +1,244 @@
+"""Registration: what a spec says, and each refusal with field, value and fix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.errors import ConfigError, Retry
+from ackfloor.handler import HandlerOptions, HandlerSpec, Registry, Router
+
+
+async def bill(order: bytes) -> None:
+    """A handler on the event loop."""
+
+
+def ship(order: bytes) -> None:
+    """A handler on a thread."""
+
+
+def registered(*topics: str, function: Any = bill, **options: Any) -> HandlerSpec:
+    """The spec of one registration."""
+    registry = Registry()
+    registry.handler(*topics or ("orders",), **options)(function)
+    return registry.handlers[0]
+
+
+def test_a_bare_registration_has_the_documented_defaults() -> None:
+    """Concurrency 64, timeout 60 s, unordered, parked, automatic, the default policy."""
+    spec = registered("orders")
+
+    assert (spec.name, spec.topics, spec.function) == ("bill", ("orders",), bill)
+    assert (spec.concurrency, spec.consume_timeout_s) == (64, 60.0)
+    assert (spec.ordering, spec.on_failure, spec.ack) == ("unordered", "park", "auto")
+    assert spec.retry == RetryPolicy()
+    assert (spec.executor, spec.is_async, spec.manual) == ("async", True, False)
+    assert spec.given == frozenset()
+
+
+def test_registration_returns_the_function_itself() -> None:
+    """It can be called in a test, and registered for other topics under another name."""
+    registry = Registry()
+
+    assert registry.handler("orders")(bill) is bill
+    assert registry.handler("returns", name="bill_returns")(bill) is bill
+    assert [spec.name for spec in registry.handlers] == ["bill", "bill_returns"]
+
+
+def test_a_def_runs_on_threads() -> None:
+    """The function decides; saying so is allowed."""
+    assert registered(function=ship).executor == "thread"
+    assert registered(function=ship, executor="thread").executor == "thread"
+
+
+def test_what_was_given_in_code_is_told_from_defaults() -> None:
+    """`config show` names code or built-in as the source."""
+    spec = registered(name="x", concurrency=64, consume_timeout="60s")
+
+    assert spec.given == {"concurrency", "consume_timeout"}
+
+
+def test_durations_may_be_texts_or_timedeltas() -> None:
+    """Both become seconds; None is no limit."""
+    assert registered(consume_timeout="1m30s").consume_timeout_s == 90.0
+    assert registered(consume_timeout=timedelta(minutes=2)).consume_timeout_s == 120.0
+    assert registered(consume_timeout=None).consume_timeout_s is None
+
+
+def test_the_engine_is_told_what_it_must_know() -> None:
+    """The rules are the spec without the function."""
+    spec = registered(ack="manual", max_extend="5m", ordering="key", on_failure="park")
+
+    rules = spec.rules()
+
+    assert (rules.name, rules.ordering, rules.concurrency) == ("bill", "key", 64)
+    assert (rules.consume_timeout_s, rules.max_extend_s, rules.manual) == (60.0, 300.0, True)
+    assert rules.policy is spec.retry
+
+
+class NotAnException:
+    """Something else."""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"consume_timeout": 30}, "handlers.bill.consume_timeout=30: a bare number has no unit"),
+        ({"consume_timeout": "30"}, "handlers.bill.consume_timeout='30': a bare number"),
+        ({"consume_timeout": "0s"}, "no time at all; pass consume_timeout="),
+        ({"ack": "manual", "consume_timeout": None}, "handlers.bill.consume_timeout=None: ack="),
+        ({"ack": "sometimes"}, "handlers.bill.ack='sometimes': no such choice; choose one of"),
+        ({"ordering": "fifo"}, "handlers.bill.ordering='fifo': no such choice"),
+        ({"on_failure": "drop"}, "handlers.bill.on_failure='drop': no such choice"),
+        ({"ordering": "key"}, "(the default of ordering='key') is not available in this version"),
+        ({"ordering": "partition"}, 'pass on_failure="park"'),
+        ({"on_failure": "block"}, "retrying in place is not available in this version"),
+        ({"concurrency": 0}, "handlers.bill.concurrency=0: "),
+        ({"concurrency": True}, "handlers.bill.concurrency=True: "),
+        ({"concurrency": 1.5}, "handlers.bill.concurrency=1.5: "),
+        ({"executor": "process"}, "handlers.bill.executor='process': not available in this"),
+        ({"executor": "thread"}, "the function is an `async def`, which runs on 'async'"),
+        ({"batch": 10}, "handlers.bill.batch=10: batches are not available in this version"),
+        ({"batch_wait": "1s"}, "batches are not available in this version"),
+        ({"retry": {"max_redeliveries": 3}}, "not a RetryPolicy; write retry=RetryPolicy("),
+        ({"dead_letter_on": ValueError}, "not a tuple of exceptions; write dead_letter_on=("),
+        ({"dead_letter_on": (NotAnException,)}, "not a class of exceptions"),
+        ({"dead_letter_on": (KeyboardInterrupt,)}, "name subclasses of Exception"),
+        ({"dead_letter_on": (Retry,)}, "says itself how the delivery ends; take it out"),
+        ({"decoder": bytes.decode}, "has no method decode"),
+        ({"middleware": ["log"]}, "handlers.bill.middleware='log': not callable"),
+        ({"max_extend": "30s"}, "handlers.bill.max_extend='30s': shorter than consume_timeout=1m"),
+        ({"max_extend": "5m", "consume_timeout": None}, "there is no deadline to extend"),
+        ({"name": "bill now"}, "name='bill now': a handler's name is"),
+        ({"name": ""}, "name='': "),
+        ({"consume_time": "3s"}, "no such option; did you mean consume_timeout=?"),
+        ({"zzz": 1}, "no such option; options are name, ordering"),
+    ],
+)
+def test_bad_options_are_refused_with_field_value_and_fix(
+    options: dict[str, Any], told: str
+) -> None:
+    """In the line that registers the handler, before anything is started."""
+    with pytest.raises(ConfigError) as caught:
+        registered(**options)
+
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("topics", "told"),
+    [
+        ((), "no topic; name one"),
+        ((bill,), "not a topic's name"),
+        (("^orders.*",), "topic patterns are not available in this version; name each topic"),
+        (("orders--billing--dlq",), "handlers.bill.topics='orders--billing--dlq': '--'"),
+        (("or ders",), "Kafka allows letters"),
+        (("orders", "orders"), "named twice"),
+    ],
+)
+def test_bad_topics_are_refused(topics: tuple[Any, ...], told: str) -> None:
+    """Patterns and names that would be mistaken for our own included."""
+    with pytest.raises(ConfigError) as caught:
+        Registry().handler(*topics)(bill)
+
+    assert told in str(caught.value)
+
+
+def test_a_lambda_needs_a_name() -> None:
+    """Its own is no label and no settings key."""
+    with pytest.raises(ConfigError, match="name='<lambda>'"):
+        registered(function=lambda order: None)
+
+
+def test_what_is_no_function_is_refused_at_once() -> None:
+    """Hints may wait until the start, this need not."""
+    with pytest.raises(ConfigError, match="not a function"):
+        registered(function="bill", name="bill")
+
+
+def test_one_topic_has_one_handler() -> None:
+    """Kafka gives a record to the group once; the fix is named."""
+    registry = Registry()
+    registry.handler("orders", "returns")(bill)
+
+    with pytest.raises(ConfigError) as caught:
+        registry.handler("returns")(ship)
+
+    assert str(caught.value) == (
+        "handlers.ship.topics='returns': handler 'bill' handles it already; one handler per "
+        "topic; remove one, or tell event types apart by a pydantic discriminated union"
+    )
+    assert [spec.name for spec in registry.handlers] == ["bill"]
+
+
+@pytest.mark.parametrize("name", ["bill", "Bill", "BILL"])
+def test_names_are_unique_as_variables_spell_them(name: str) -> None:
+    """`ACKFLOOR_HANDLERS__BILL__...` must mean one handler."""
+    registry = Registry()
+    registry.handler("orders")(bill)
+
+    with pytest.raises(ConfigError, match=f"name='{name}'"):
+        registry.handler("returns", name=name)(ship)
+
+
+def test_a_changed_spec_is_held_to_the_same_rules() -> None:
+    """What an operator sets can't make a handler that code could not."""
+    spec = registered(ack="manual")
+
+    with pytest.raises(ConfigError, match=r"handlers\.bill\.consume_timeout=None"):
+        replace(spec, consume_timeout_s=None)
+
+
+def test_a_router_brings_its_handlers_before_and_after_it_is_included() -> None:
+    """The order in which modules are imported decides nothing."""
+    registry, outer, inner = Registry(), Router(), Router()
+    inner.handler("orders")(bill)
+    outer.include(inner)
+    registry.include(outer)
+    inner.handler("returns")(ship)
+
+    assert [spec.name for spec in registry.handlers] == ["bill", "ship"]
+    assert registry.handler_of("returns") is inner.handlers[1]
+    assert registry.handler_of("other") is None
+
+
+def test_a_router_can_not_bring_a_clash() -> None:
+    """Neither when it is included nor later; a refused include changes nothing."""
+    registry, router = Registry(), Router()
+    registry.handler("orders")(bill)
+    router.handler("returns")(ship)
+    router.handler("orders", name="other")(ship)
+    with pytest.raises(ConfigError, match="handles it already"):
+        registry.include(router)
+    assert [spec.name for spec in registry.handlers] == ["bill"]
+
+    later = Router()
+    registry.include(later)
+    with pytest.raises(ConfigError, match="handles it already"):
+        later.handler("orders", name="late")(ship)
+    assert later.handlers == ()
+
+
+def test_routers_in_a_circle_are_refused() -> None:
+    """And one router is included once."""
+    one, two = Router(), Router()
+    one.include(two)
+
+    for outer, inner in ((one, one), (two, one)):
+        with pytest.raises(ConfigError, match="contain itself"):
+            outer.include(inner)
+    with pytest.raises(ConfigError, match="included already"):
+        one.include(two)
+
+
+def test_every_option_is_explained_where_it_is_used() -> None:
+    """The docstring of `.handler` is the reference of its options."""
+    told = Router.handler.__doc__ or ""
+
+    for option in HandlerOptions.__annotations__.keys() - {"batch", "batch_wait"}:
+        assert f"{option}: " in told
