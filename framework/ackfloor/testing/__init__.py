@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackfloor.testing.bootstrap import Broker, open_broker
+    from ackfloor.testing.clock import ManualClock
     from ackfloor.testing.cluster import KafkaCluster
+    from ackfloor.testing.memory import MemoryBroker
+    from ackfloor.testing.memory_client import MemorySink, MemorySource
 
 _HOMES = {
     "Broker": "ackfloor.testing.bootstrap",
     "KafkaCluster": "ackfloor.testing.cluster",
+    "ManualClock": "ackfloor.testing.clock",
+    "MemoryBroker": "ackfloor.testing.memory",
+    "MemorySink": "ackfloor.testing.memory_client",
+    "MemorySource": "ackfloor.testing.memory_client",
     "open_broker": "ackfloor.testing.bootstrap",
 }
 
-__all__ = ["Broker", "KafkaCluster", "open_broker"]
+__all__ = [
+    "Broker",
+    "KafkaCluster",
+    "ManualClock",
+    "MemoryBroker",
+    "MemorySink",
+    "MemorySource",
+    "open_broker",
+]
 
 
 def __getattr__(name: str) -> object:
