@@ -1,6 +1,6 @@
 """Imports point one way: the table below is the architecture, and every module has a row in it.
 
-    core <- errors, ports, observe <- declarations <- kafka | runtime <- testing <- cli
+    core <- errors, ports, observe <- declarations <- kafka | runtime <- testing | process <- cli
 
 `app` is a declaration: it connects to nothing, so what runs it may name it and not the reverse.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Final
 
 import pytest
@@ -78,11 +79,17 @@ LAYERS: Final = {
         ("core", "errors", "declarations", "runtime"),
         dynamic=("ackfloor",),
     ),
+    # What puts one worker process together: the only place, with the commands, that sees both
+    # Kafka and the runtime.
+    "process": Layer(
+        ("ackfloor.cli.loading", "ackfloor.launch", "ackfloor.worker"),
+        (*BELOW_SHELL, "kafka", "runtime"),
+        dynamic=("ackfloor.cli.loading",),
+    ),
     "cli": Layer(
         ("ackfloor.cli",),
-        (*BELOW_SHELL, "kafka", "runtime", "testing", "facade"),
+        (*BELOW_SHELL, "kafka", "runtime", "testing", "facade", "process"),
         frozenset({"click", "rich", "typer"}) | PYDANTIC,
-        dynamic=("ackfloor.cli.loading",),
     ),
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
     "monitoring": Layer(
@@ -173,6 +180,12 @@ def test_imports_follow_the_layers(module: str) -> None:
     assert layer_of(module) is not None
 
 
+def test_the_table_has_no_circle() -> None:
+    """The layers can be put in an order in which each imports only earlier ones."""
+    graph = {name: layer.may_import for name, layer in LAYERS.items()}
+    assert set(TopologicalSorter(graph).static_order()) == set(LAYERS)
+
+
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "core"])
 def test_core_reads_no_clock(module: str) -> None:
     """The core is told the time: it never asks `datetime` or `date` for it."""
@@ -204,6 +217,8 @@ def test_core_reads_no_clock(module: str) -> None:
         ("ackfloor.runtime.loop", "from .inbox import Inbox"),
         ("ackfloor.kafka.source", "from ackfloor.runtime import loop"),
         ("ackfloor.testing.cluster", "from confluent_kafka.admin import AdminClient"),
+        ("ackfloor.worker", "import typer"),
+        ("ackfloor.worker", "from ackfloor.cli.run import run"),
         ("ackfloor.cli.demo", "import ackfloor_monitoring.plugin"),
         ("ackfloor.cli.demo", "from ackfloor_handlers import orders"),
         ("ackfloor_handlers.orders", "from ackfloor.core.delivery import Delivery"),
