@@ -59,6 +59,7 @@ def make_decoder(
         return operator.methodcaller("value") if accepts_null else _raw
     if bare is str:
         return _text_or_none if accepts_null else _text
+    _refuse_constrained(bare, field)
     return _json(value_type, accepts_null, field)
 
 
@@ -68,9 +69,17 @@ def _without_none(hint: Any) -> Any:
         rest = [choice for choice in get_args(hint) if choice is not types.NoneType]
         if len(rest) == 1:
             return rest[0]
-    if get_origin(hint) is Annotated and get_args(hint)[0] is bytes:
-        return bytes
     return hint
+
+
+def _refuse_constrained(hint: Any, field: str) -> None:
+    """Raw bytes and text are not validated, so a constraint on them would be a promise broken."""
+    while get_origin(hint) is Annotated:
+        hint = _without_none(get_args(hint)[0])
+        if hint in (bytes, str):
+            why = "raw bytes and text are passed on without validation"
+            fix = f"write {hint.__name__}, or take a model"
+            raise ConfigError(field, f"Annotated[{hint.__name__}, ...]", why, fix)
 
 
 def _null() -> DecodeError:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
 
 from ackfloor.codec import Decode, make_decoder
 from ackfloor.core.model import Headers, Record
@@ -207,6 +207,28 @@ def test_a_type_pydantic_can_not_validate_is_refused_before_the_first_record() -
 
     with pytest.raises(ConfigError, match=r"handlers\.bill\.order='Plain'.*pass decoder="):
         make_decoder(Plain, accepts_null=False, field="handlers.bill.order")
+
+
+@pytest.mark.parametrize(
+    "hint", [Annotated[bytes, "x"], Annotated[str | None, "x"], Annotated[str, Field(max_length=3)]]
+)
+def test_constraints_on_raw_values_are_refused(hint: Any) -> None:
+    """They would not be checked, and reading JSON instead would surprise."""
+    with pytest.raises(ConfigError, match="without validation; write"):
+        make_decoder(hint, accepts_null=True)
+
+
+class Aliased(BaseModel):
+    """A field that is found in one of two places."""
+
+    total: int = Field(validation_alias=AliasChoices("sum", AliasPath("totals", 0)))
+
+
+def test_fields_with_several_aliases_are_named_by_them() -> None:
+    """Aliases are declared, so they may be shown."""
+    error = refusal(make_decoder(Aliased, accepts_null=False), b'{"totals": ["s3cret"]}')
+
+    assert "totals.0: Input should be a valid integer" in str(error)
 
 
 class Upper:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from ackfloor.core.errors import SettingError
@@ -171,12 +171,11 @@ def _refusal(problem: ErrorDetails, assigned: Layer) -> ConfigError:
     setting = names.find(path)
     found = assigned.get(path)
     source = found.source if found else ""
-    value: object = found.value if found else problem["input"]
-    if isinstance(value, SecretStr) or (setting and setting.secret):
-        value = "***"
+    # Never pydantic's own input: of a whole section it would show the secrets.
+    value: object = found.value if found else layers.HIDDEN
+    if setting and setting.secret:
+        value = layers.HIDDEN
     if isinstance(own, SettingError):
-        if not found:
-            value = own.value
         return ConfigError(".".join(path), value, own.why, own.fix, source=source)
     literal = problem["type"] == "literal_error"
     why = "not one of the choices" if literal else problem["msg"].removeprefix("Value error, ")

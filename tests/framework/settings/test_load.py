@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -267,3 +268,39 @@ def test_settings_are_immutable() -> None:
     """A reload makes new ones."""
     with pytest.raises(ValidationError):
         load().app.workers = 3  # type: ignore[misc]
+
+
+def test_settings_survive_the_way_to_a_worker_process() -> None:
+    """Sources included, so that a worker can say where a value came from."""
+    settings = load({"ACKFLOOR_APP__WORKERS": "4", "ACKFLOOR_KAFKA__SSL_KEY_PASSWORD": "pw"})
+
+    copy = pickle.loads(pickle.dumps(settings))
+
+    assert copy == settings
+    assert copy.source_of("app.workers") == "environment ACKFLOOR_APP__WORKERS"
+    assert copy.kafka.librdkafka("admin")["ssl.key.password"] == "pw"
+
+
+def test_what_was_set_can_be_listed() -> None:
+    """Everything that is not built in."""
+    settings = load({"ACKFLOOR_APP__WORKERS": "4"})
+
+    assert {path: assigned.value for path, assigned in settings.assigned.items()} == {
+        ("app", "workers"): "4"
+    }
+
+
+def test_none_and_text_are_allowed_where_a_limit_may_be_missing() -> None:
+    """In code None, elsewhere a word."""
+    code = {"handlers": {"bill": {"consume_timeout": None, "max_extend": "none"}}}
+
+    bill = Settings.from_code(code).handlers["bill"]
+
+    assert (bill.consume_timeout_s, bill.max_extend_s) == (None, None)
+
+
+def test_a_list_may_be_given_as_one() -> None:
+    """TOML and code have lists of their own."""
+    app = load(file='[app]\nforeign_headers = ["spring"]').app
+
+    assert app.foreign_headers == ("spring",)
