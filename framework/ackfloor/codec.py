@@ -11,7 +11,6 @@ values. What a validator of the user's own says is passed on as the user wrote i
 
 from __future__ import annotations
 
-import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Protocol, Union, get_args, get_origin
@@ -56,7 +55,7 @@ def make_decoder(
         return _own(decoder, accepts_null)
     bare = _without_none(value_type)
     if bare is bytes:
-        return operator.methodcaller("value") if accepts_null else _raw
+        return _raw_or_none if accepts_null else _raw
     if bare is str:
         return _text_or_none if accepts_null else _text
     _refuse_constrained(bare, field)
@@ -84,6 +83,10 @@ def _refuse_constrained(hint: Any, field: str) -> None:
 
 def _null() -> DecodeError:
     return DecodeError("null value where the annotation has no | None", error_type="NullValue")
+
+
+def _raw_or_none(record: Record) -> bytes | None:
+    return record.value()
 
 
 def _raw(record: Record) -> bytes:
