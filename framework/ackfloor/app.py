@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
@@ -18,7 +19,8 @@ from pydantic_core import to_json
 from ackfloor.core.errors import SettingError
 from ackfloor.core.model import Headers
 from ackfloor.core.topics import check_group
-from ackfloor.handler import Middleware, Registry
+from ackfloor.errors import ConfigError
+from ackfloor.handler import HandlerSpec, Middleware, Registry
 from ackfloor.ports import Observer, Publisher
 from ackfloor.signature import yielded_type
 
@@ -37,7 +39,8 @@ class App(Registry):
         observers: are told every event and snapshot of a worker.
         mode: "group" is the only one in this version.
         options: settings of `[app]` by name (for example `start="latest"`,
-            `commit_interval="1s"`); operators override them by file, environment and flags.
+            `commit_interval="1s"`), and `kafka={...}` for those of `[kafka]`; operators override
+            them by file, environment and flags.
 
     Raises:
         SettingError: a value is refused; the message names field, value and fix.
@@ -76,6 +79,22 @@ class App(Registry):
         """How a worker opens the lifespan; None where the app has none."""
         lifespan = self._lifespan
         return None if lifespan is None else lambda: lifespan(self)
+
+    def check_middleware(self, spec: HandlerSpec) -> None:
+        """Refuse middleware that is not of its handler's kind.
+
+        Raises:
+            ConfigError: async middleware around a `def` handler, or the other way round.
+        """
+        for around in (*self.middleware, *spec.middleware):
+            if inspect.iscoroutinefunction(around) != spec.is_async:
+                kind = "async def" if spec.is_async else "def"
+                raise ConfigError(
+                    f"handlers.{spec.name}.middleware",
+                    getattr(around, "__name__", around),
+                    f"the handler is an `{kind}`",
+                    f"write the middleware as `{kind}` too, or give it to other handlers only",
+                )
 
     async def publish(
         self, topic: str, value: Value, *, key: bytes | str | None = None, headers: Headers = ()

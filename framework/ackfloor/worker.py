@@ -45,7 +45,7 @@ class _Reporter:
     def observe(self, events: Sequence[Event]) -> None:
         """Nothing to do: the monitor counts."""
 
-    def snapshot(self, snapshot: Snapshot) -> None:
+    def snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
         """A snapshot is out: report it."""
         self._report()
 
@@ -176,10 +176,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}")
         return Process(launch, given.number, connection).run()
     except SettingError as exc:
-        log.error("%s", exc)
+        log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return Exit.START
     except AckfloorError as exc:
-        log.error("%s", exc)
+        log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return exc.exit_code
 
 

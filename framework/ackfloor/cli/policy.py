@@ -20,7 +20,7 @@ from ackfloor.core.retry import RetryPolicy, warnings
 from ackfloor.core.topics import tier_topic
 from ackfloor.errors import ConfigError
 from ackfloor.registration import HandlerSpec
-from ackfloor.settings import Settings
+from ackfloor.settings import Settings, sections_of
 
 policy_app = typer.Typer(name="policy", help="Retry policies.", no_args_is_help=True)
 
@@ -63,7 +63,7 @@ def preview(
 ) -> None:
     """Show each handler's deliveries with the time of each, if it failed for the first time now."""
     loaded = load_app(app, factory=factory)
-    settings = Settings.load({"app": {"group": loaded.group, **loaded.options}})
+    settings = Settings.load(sections_of(loaded.group, loaded.options))
     specs = settings.applied(loaded.handlers)
     if handler is not None:
         known = ", ".join(spec.name for spec in specs)
@@ -85,9 +85,7 @@ def _print(
     console: Console, spec: HandlerSpec, group: str, retention_s: float | None, now: datetime
 ) -> None:
     policy = spec.retry
-    timeout = (
-        "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
-    )
+    timeout = "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
     table = Table(title=f"{spec.name}: {', '.join(spec.topics)} (consume timeout {timeout})")
     table.add_column("delivery", justify="right")
     table.add_column("wait", justify="right")

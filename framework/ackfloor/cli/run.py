@@ -38,7 +38,9 @@ def run(
     factory: Annotated[
         bool,
         typer.Option(
-            "--factory", help="APP is a function that returns the app.", envvar="ACKFLOOR_RUN_FACTORY"
+            "--factory",
+            help="APP is a function that returns the app.",
+            envvar="ACKFLOOR_RUN_FACTORY",
         ),
     ] = False,
     only: Annotated[
@@ -78,9 +80,7 @@ def run(
         "app.log_format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    launch = Launch.of(
-        load_app(app, factory=factory), flags=given, config=config, only=only or ()
-    )
+    launch = Launch.of(load_app(app, factory=factory), flags=given, config=config, only=only or ())
     settings = launch.settings.app
     set_up_logging(settings.log_level, settings.log_format, "run")
     launch.check_handlers()

@@ -19,7 +19,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _OURS = re.compile(
     r"(?P<topic>.+?)--(?P<group>.+?)--(?:retry-(?P<delay>\d+(?:ms|s|m|h|d))|(?P<kind>dlq|dispositions))"
 )
-_FIX = "choose another name, or set topics.tier_template and its like"
+_FIX = "choose another name"
 
 
 @dataclass(frozen=True, slots=True)

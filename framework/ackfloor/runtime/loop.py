@@ -212,7 +212,7 @@ class Loop:
             self.latest = build_snapshot(
                 self.engine.state,
                 self._executors,
-                self._source.high_watermarks(),
+                {} if self.status == "stopped" else self._source.high_watermarks(),
                 now,
                 group=self._group,
                 status=self.status,

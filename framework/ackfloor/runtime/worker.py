@@ -87,6 +87,7 @@ class Worker:
         outside: the ports.
         observers: are told everything.
         pick: chooses a partition among n; random unless a test says otherwise.
+        make_engine: the engine's class, or one that watches it (the test kit does).
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Worker:
         outside: Outside,
         observers: Sequence[Observer] = (),
         pick: Callable[[int], int] = random.randrange,
+        make_engine: Callable[..., Engine] = Engine,
     ) -> None:
         self._app = app
         self._handlers = handlers
@@ -113,7 +115,7 @@ class Worker:
             spring_headers=config.spring_headers,
             kafka_headers=config.kafka_headers,
         )
-        self.engine = Engine(
+        self.engine = make_engine(
             [spec.rules() for spec in handlers],
             topology.routes,
             parking,

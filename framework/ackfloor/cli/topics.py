@@ -1,0 +1,145 @@
+"""`ackfloor topics plan|apply`: the retry and dead-letter topics an app needs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ackfloor.cli.loading import load_app
+from ackfloor.core.durations import format_duration, parse_duration
+from ackfloor.kafka.topic_plan import Action, TopicPlan
+from ackfloor.kafka.topics import Cluster
+from ackfloor.launch import Launch
+from ackfloor.runtime.exit_codes import Exit
+
+topics_app = typer.Typer(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
+
+
+class _Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+_App = Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")]
+_Factory = Annotated[
+    bool,
+    typer.Option(
+        "--factory",
+        help="APP is a function that returns the app.",
+        envvar="ACKFLOOR_TOPICS_FACTORY",
+    ),
+]
+_Timeout = Annotated[
+    str,
+    typer.Option(help="How long to wait for a broker.", envvar="ACKFLOOR_TOPICS_CONNECT_TIMEOUT"),
+]
+_OutputOption = Annotated[
+    _Output, typer.Option("-o", "--output", help="table or json.", envvar="ACKFLOOR_OUTPUT")
+]
+
+
+@topics_app.command()
+def plan(
+    app: _App,
+    detailed_exitcode: Annotated[
+        bool,
+        typer.Option(
+            "--detailed-exitcode",
+            help="Exit with 2 when something is to be created.",
+            envvar="ACKFLOOR_TOPICS_DETAILED_EXITCODE",
+        ),
+    ] = False,
+    factory: _Factory = False,
+    connect_timeout: _Timeout = "30s",
+    output: _OutputOption = _Output.table,
+) -> None:
+    """Show which topics exist, which would be created, and what differs. Changes nothing."""
+    _, plans = _plan(app, factory, connect_timeout)
+    _show(plans, output)
+    if detailed_exitcode and any(p.action is Action.CREATE for p in plans):
+        raise typer.Exit(Exit.USAGE)
+
+
+@topics_app.command()
+def apply(
+    app: _App,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask.", envvar="ACKFLOOR_TOPICS_YES"),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show what would be done.", envvar="ACKFLOOR_TOPICS_DRY_RUN"
+        ),
+    ] = False,
+    factory: _Factory = False,
+    connect_timeout: _Timeout = "30s",
+    output: _OutputOption = _Output.table,
+) -> None:
+    """Create the missing topics. Existing ones are never changed or deleted."""
+    cluster, plans = _plan(app, factory, connect_timeout)
+    _show(plans, output)
+    missing = [p.topic for p in plans if p.action is Action.CREATE]
+    if dry_run or not missing:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            typer.secho(
+                f"{len(missing)} topics would be created: confirm with --yes", fg="red", err=True
+            )
+            raise typer.Exit(Exit.USAGE)
+        typer.confirm(f"Create {len(missing)} topics?", abort=True, err=True)
+    for name in cluster.create(plans):
+        typer.echo(f"created {name}", err=True)
+
+
+def _plan(app: str, factory: bool, connect_timeout: str) -> tuple[Cluster, tuple[TopicPlan, ...]]:
+    launch = Launch.of(load_app(app, factory=factory), flags={})
+    cluster = Cluster(launch.kafka_options())
+    cluster.wait(parse_duration(connect_timeout, field="--connect-timeout"))
+    settings = launch.settings.app
+    plans = cluster.plan(
+        launch.handlers,
+        launch.settings.group,
+        replication_factor=settings.replication_factor,
+        dlq_retention_s=settings.dlq_retention_s,
+    )
+    return cluster, plans
+
+
+def _show(plans: tuple[TopicPlan, ...], output: _Output) -> None:
+    if output is _Output.json:
+        facts = [
+            {
+                "topic": p.topic,
+                "action": p.action.value,
+                "source": p.source,
+                "handler": p.handler,
+                "partitions": p.partitions,
+                "replication_factor": p.replication_factor,
+                "config": dict(p.config),
+                "notes": list(p.notes),
+            }
+            for p in plans
+        ]
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    table = Table("topic", "action", "partitions", "replicas", "retention", "notes")
+    for p in plans:
+        retention_ms = int(p.config.get("retention.ms", "-1"))
+        table.add_row(
+            p.topic,
+            p.action.value,
+            str(p.partitions),
+            str(p.replication_factor),
+            "unlimited" if retention_ms < 0 else format_duration(retention_ms / 1000),
+            "; ".join(p.notes),
+        )
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""The Kafka shell: the only place that imports the Kafka client."""

@@ -1,0 +1,163 @@
+"""Options: from settings to librdkafka configurations, refusing what would break a promise.
+
+Any librdkafka property can be passed. A few are ours, because a guarantee rests on them: who
+commits and when, where reading starts, that parks are confirmed by all replicas, that a missing
+topic is an error and not a new topic. Those are refused with the reason and the fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ackfloor.errors import ConfigError
+
+MIB = 1024 * 1024
+#: What the producer accepts locally; brokers and topics have limits of their own.
+LARGEST_REQUEST = 100 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """The librdkafka properties of each client, as settings give them (secrets in the open)."""
+
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    admin: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """A property with one value; `why` it is not the user's to set, and what to do instead."""
+
+    value: object
+    why: str
+    fix: str
+
+
+_CONSUMER_OURS = {
+    "enable.auto.commit": _Ours(
+        False,
+        "the client would commit records whose handlers still run",
+        "leave it out: floors are committed for you",
+    ),
+    "enable.auto.offset.store": _Ours(
+        False, "the client would decide what is settled", "leave it out"
+    ),
+    "auto.offset.reset": _Ours(
+        "error",
+        "a reset would skip or repeat records behind the tracker's back",
+        'set app.start to "earliest" or "latest" for groups without commits',
+    ),
+    "allow.auto.create.topics": _Ours(
+        False, "a misspelt topic would be created", "create the topic first"
+    ),
+    "enable.partition.eof": _Ours(False, "it is not used", "leave it out"),
+    "isolation.level": _Ours(
+        "read_committed", "records of aborted transactions would be handled", "leave it out"
+    ),
+}
+_PRODUCER_OURS = {
+    "acks": _Ours("all", "a parked record could be lost with one broker", "leave it out"),
+    "enable.idempotence": _Ours(
+        True, "a retried request could write a parked record twice", "leave it out"
+    ),
+    "allow.auto.create.topics": _Ours(
+        False, "a missing retry topic must be a failed park", "create it: ackfloor topics apply"
+    ),
+}
+_ALIASES = {
+    "request.required.acks": "acks",
+    "metadata.broker.list": "bootstrap.servers",
+    "message.timeout.ms": "delivery.timeout.ms",
+}
+_CALLBACKS = ("on_commit", "error_cb", "stats_cb", "on_delivery", "dr_cb", "rebalance_cb")
+_FORBIDDEN = {
+    "group.id": ("the group is part of every retry topic's name", "set it with App(group=...)"),
+    "transactional.id": ("parking does not use transactions in this version", "leave it out"),
+}
+_NOT_WITH_KIP_848 = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "partition.assignment.strategy",
+    "group.protocol.type",
+)
+
+
+def consumer_config(options: KafkaOptions, group: str) -> dict[str, Any]:
+    """The consumer's configuration.
+
+    Raises:
+        ConfigError: a property is dangerous or conflicts; names property, value and fix.
+    """
+    given = _checked("consumer", options.consumer, _CONSUMER_OURS)
+    kip_848 = str(given.get("group.protocol", "classic")).lower() == "consumer"
+    if kip_848:
+        for name in _NOT_WITH_KIP_848:
+            if name in given:
+                raise ConfigError(
+                    f"kafka.consumer.{name}",
+                    given[name],
+                    "the broker decides it with group.protocol=consumer",
+                    "leave it out, or set group.protocol=classic",
+                )
+    defaults: dict[str, Any] = {
+        # The prefetch counts in the worker's memory, so it has a bound.
+        "queued.max.messages.kbytes": 64 * 1024,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+    }
+    if not kip_848:
+        defaults["partition.assignment.strategy"] = "cooperative-sticky"
+    return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group}
+
+
+def producer_config(options: KafkaOptions) -> dict[str, Any]:
+    """The configuration of a producer; raises ConfigError as above."""
+    given = _checked("producer", options.producer, _PRODUCER_OURS)
+    defaults: dict[str, Any] = {
+        # The client's own default refuses records near 1 MB before the broker sees them.
+        "message.max.bytes": LARGEST_REQUEST,
+        "linger.ms": 2,
+        "compression.type": "lz4",
+        # A missing topic or an absent broker must become a failed park soon, not in 5 minutes.
+        "delivery.timeout.ms": 30_000,
+        "topic.metadata.propagation.max.ms": 3_000,
+    }
+    return {**defaults, **given, **_values(_PRODUCER_OURS)}
+
+
+def admin_config(options: KafkaOptions) -> dict[str, Any]:
+    """The admin client's configuration."""
+    return {"allow.auto.create.topics": False, **_checked("admin", options.admin, {})}
+
+
+def _values(ours: Mapping[str, _Ours]) -> dict[str, Any]:
+    return {name: own.value for name, own in ours.items()}
+
+
+def _checked(role: str, given: Mapping[str, Any], ours: Mapping[str, _Ours]) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for raw_name, value in given.items():
+        name = _ALIASES.get(raw_name, raw_name)
+        field_name = f"kafka.{role}.{raw_name}"
+        if name in _FORBIDDEN:
+            raise ConfigError(field_name, value, *_FORBIDDEN[name])
+        if name in _CALLBACKS:
+            raise ConfigError(
+                field_name, value, "this callback is used by ackfloor", "leave it out"
+            )
+        if name in ours and not _same(value, ours[name].value):
+            raise ConfigError(field_name, value, ours[name].why, ours[name].fix)
+        if name in checked:
+            raise ConfigError(field_name, value, f"is the same as {name}", "set it once")
+        checked[name] = value
+    return checked
+
+
+def _same(value: object, own: object) -> bool:
+    if isinstance(own, bool):
+        return str(value).lower() in (("true", "1") if own else ("false", "0"))
+    text = str(value).lower()
+    return text == str(own) or (own == "all" and text == "-1")

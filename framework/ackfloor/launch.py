@@ -1,0 +1,195 @@
+"""Launch: an app with its settings, ready to be run on Kafka.
+
+The composition root: the one place that knows the app, the settings and the Kafka shell. The
+supervisor's command uses it to check everything before a worker starts, each worker to put
+itself together.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ackfloor.app import App
+from ackfloor.codec import make_decoder
+from ackfloor.core.durations import parse_duration
+from ackfloor.errors import ConfigError
+from ackfloor.ports import MonitoringPlugin
+from ackfloor.registration import HandlerSpec
+from ackfloor.runtime.clock import SystemClock
+from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
+from ackfloor.settings import Settings, sections_of
+from ackfloor.signature import read_signature
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.options import KafkaOptions
+
+log = logging.getLogger("ackfloor")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is about to run.
+
+    Attributes:
+        handlers: the app's handlers, or those of `--only`, with operators' settings applied.
+    """
+
+    app: App
+    settings: Settings
+    handlers: tuple[HandlerSpec, ...]
+
+    @classmethod
+    def of(
+        cls,
+        app: App,
+        *,
+        flags: Mapping[str, object],
+        config: Path | str | None = None,
+        only: Sequence[str] = (),
+    ) -> Launch:
+        """Load the settings around an app.
+
+        Raises:
+            ConfigError: a setting is refused, or `--only` names no handler.
+        """
+        settings = Settings.load(sections_of(app.group, app.options), flags=flags, config=config)
+        handlers = settings.applied(app.handlers)
+        if not handlers:
+            raise ConfigError(
+                "app", app.group, "it has no handlers", 'register one: @app.handler("topic")'
+            )
+        known = [spec.name for spec in handlers]
+        for name in only:
+            if name not in known:
+                raise ConfigError(
+                    "--only", name, "no such handler", f"handlers are {', '.join(known)}"
+                )
+        if only:
+            handlers = tuple(spec for spec in handlers if spec.name in only)
+        return cls(app, settings, handlers)
+
+    def check_handlers(self) -> None:
+        """Refuse handlers that could not be called; raises ConfigError."""
+        for spec in self.handlers:
+            signature = read_signature(
+                spec.function, handler=spec.name, state_type=self.app.state_type
+            )
+            make_decoder(
+                signature.value_type,
+                signature.accepts_null,
+                decoder=spec.decoder,
+                field=f"handlers.{spec.name}.{signature.value_param or 'value'}",
+            )
+            self.app.check_middleware(spec)
+
+    def prepare_topics(self, connect_timeout: str | None = None) -> None:
+        """Wait for Kafka and see to the topics: create what is missing, name what differs.
+
+        Args:
+            connect_timeout: how long to wait for a broker, such as "30s"; None for ever.
+
+        Raises:
+            KafkaUnreachable: no broker answered in time.
+            ConfigError: a topic is missing that must not be created.
+        """
+        from ackfloor.kafka.topic_plan import Action
+        from ackfloor.kafka.topics import Cluster, check_complete
+
+        timeout_s = (
+            None
+            if connect_timeout is None
+            else parse_duration(connect_timeout, field="--connect-timeout")
+        )
+        cluster = Cluster(self.kafka_options())
+        cluster.wait(timeout_s)
+        app = self.settings.app
+        plans = cluster.plan(
+            self.handlers,
+            self.settings.group,
+            replication_factor=app.replication_factor,
+            dlq_retention_s=app.dlq_retention_s,
+        )
+        if app.create_topics:
+            for name in cluster.create(plans):
+                log.info("created topic %s", name)
+        else:
+            check_complete(plans)
+        for plan in plans:
+            if plan.action in (Action.DRIFT, Action.LEFTOVER):
+                log.warning("topic %s: %s", plan.topic, "; ".join(plan.notes))
+
+    def topology(self) -> Topology:
+        """What a worker subscribes to and parks in, as the cluster has it now."""
+        from ackfloor.kafka.topics import Cluster, check_complete, routes_of
+
+        cluster = Cluster(self.kafka_options())
+        cluster.wait(None)
+        app = self.settings.app
+        plans = cluster.plan(
+            self.handlers,
+            self.settings.group,
+            replication_factor=app.replication_factor,
+            dlq_retention_s=app.dlq_retention_s,
+        )
+        check_complete(plans)
+        partitions = {plan.topic: plan.partitions for plan in plans}
+        return Topology(routes_of(plans, self.handlers), partitions)
+
+    def outside(self, events: EventLoopThread, client_suffix: str) -> Outside:
+        """The Kafka side of a worker."""
+        from ackfloor.kafka.publisher import KafkaPublisher
+        from ackfloor.kafka.sink import KafkaSink
+        from ackfloor.kafka.source import KafkaSource
+
+        options = self.kafka_options(client_suffix)
+        return Outside(
+            KafkaSource(options, self.settings.group, self.settings.app.start),
+            KafkaSink(options),
+            KafkaPublisher(options),
+            SystemClock(),
+            events,
+        )
+
+    def kafka_options(self, client_suffix: str = "") -> KafkaOptions:
+        """The clients' properties; refused ones raise ConfigError where a client is made."""
+        from ackfloor.kafka.options import KafkaOptions
+
+        kafka = self.settings.kafka
+        own = {"client.id": f"{kafka.client_id}-{client_suffix}"} if client_suffix else {}
+        return KafkaOptions(
+            consumer={**kafka.librdkafka("consumer"), **own},
+            producer={**kafka.librdkafka("producer"), **own},
+            admin={**kafka.librdkafka("admin"), **own},
+        )
+
+    def worker_config(self) -> WorkerConfig:
+        """The settings a worker needs."""
+        app = self.settings.app
+        return WorkerConfig(
+            group=self.settings.group,
+            limits=app.limits,
+            commit_interval_s=app.commit_interval_s,
+            commit_count=app.commit_count,
+            drain_s=app.drain_timeout_s,
+            shutdown_s=app.shutdown_timeout_s,
+            cancel_grace_s=app.cancel_grace_s,
+            max_abandoned=app.max_abandoned_threads,
+            release=app.release or os.environ.get("ACKFLOOR_RELEASE"),
+            spring_headers="spring" in app.foreign_headers,
+            kafka_headers="kafka" in app.foreign_headers,
+        )
+
+    @staticmethod
+    def monitoring() -> MonitoringPlugin | None:
+        """The installed monitoring plugin, None where there is none."""
+        for entry in entry_points(group="ackfloor.monitoring"):
+            plugin: MonitoringPlugin = entry.load()
+            return plugin
+        return None
