@@ -215,11 +215,9 @@ class Engine:
 
     def next_wakeup_s(self, now: Now) -> float:
         """Monotonic seconds at which `tick` or `expire` has something to do."""
+        return min(self._state.commits.next_s, self.next_scan_s, self.next_due_s(now))
+
+    def next_due_s(self, now: Now) -> float:
+        """The same for waiting records, refused parcels and holds alone; inf without any."""
         holds = [h.held_until_s for h in self._state.handlers.values() if h.held_until_s]
-        return min(
-            self._state.commits.next_s,
-            self.next_scan_s,
-            self._intake.next_s(now),
-            self._parcels.next_s(),
-            *holds,
-        )
+        return min(self._intake.next_s(now), self._parcels.next_s(), *holds)

@@ -12,26 +12,44 @@ if TYPE_CHECKING:
     from ackfloor.testing.bootstrap import Broker, open_broker
     from ackfloor.testing.clock import ManualClock
     from ackfloor.testing.cluster import KafkaCluster
+    from ackfloor.testing.driver import Unsettled
+    from ackfloor.testing.event_loop import ManualEventLoop
+    from ackfloor.testing.harness import Harness
     from ackfloor.testing.memory import MemoryBroker
     from ackfloor.testing.memory_client import MemorySink, MemorySource
+    from ackfloor.testing.witness import HandledRecord, ParkedRecord, SeenRecord, Trouble
 
 _HOMES = {
     "Broker": "ackfloor.testing.bootstrap",
+    "HandledRecord": "ackfloor.testing.witness",
+    "Harness": "ackfloor.testing.harness",
     "KafkaCluster": "ackfloor.testing.cluster",
     "ManualClock": "ackfloor.testing.clock",
+    "ManualEventLoop": "ackfloor.testing.event_loop",
     "MemoryBroker": "ackfloor.testing.memory",
     "MemorySink": "ackfloor.testing.memory_client",
     "MemorySource": "ackfloor.testing.memory_client",
+    "ParkedRecord": "ackfloor.testing.witness",
+    "SeenRecord": "ackfloor.testing.witness",
+    "Trouble": "ackfloor.testing.witness",
+    "Unsettled": "ackfloor.testing.driver",
     "open_broker": "ackfloor.testing.bootstrap",
 }
 
 __all__ = [
     "Broker",
+    "HandledRecord",
+    "Harness",
     "KafkaCluster",
     "ManualClock",
+    "ManualEventLoop",
     "MemoryBroker",
     "MemorySink",
     "MemorySource",
+    "ParkedRecord",
+    "SeenRecord",
+    "Trouble",
+    "Unsettled",
     "open_broker",
 ]
 

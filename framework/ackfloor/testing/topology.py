@@ -1,0 +1,84 @@
+"""What a worker on the in-memory broker subscribes to, with which handlers and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.state import Route
+from ackfloor.core.topics import TopicTemplates, check_names
+from ackfloor.registration import HandlerSpec
+from ackfloor.runtime.worker import Topology, WorkerConfig
+from ackfloor.settings import Settings
+from ackfloor.testing.memory import MemoryBroker
+
+
+def create_topics(
+    broker: MemoryBroker,
+    group: str,
+    handlers: Sequence[HandlerSpec],
+    partitions: int | Mapping[str, int],
+) -> Topology:
+    """Create the handlers' topics with their retry and dead-letter topics."""
+    templates = TopicTemplates()
+    routes: dict[str, Route] = {}
+    for spec in handlers:
+        tiers = spec.retry.tiers()
+        check_names(spec.topics, group, tiers)
+        for topic in spec.topics:
+            number = partitions if isinstance(partitions, int) else partitions.get(topic, 1)
+            routes[topic] = Route(spec.name, topic)
+            for delay_s in tiers:
+                routes[templates.tier_topic(topic, group, delay_s)] = Route(
+                    spec.name, topic, delay_s
+                )
+            for name in (*routes, templates.dlq_topic(topic, group)):
+                if name not in broker.topics:
+                    broker.create_topic(name, number)
+    return Topology(routes, broker.topics)
+
+
+def without_jitter(spec: HandlerSpec) -> HandlerSpec:
+    """A handler whose retries wait exactly as long as its policy's schedule says."""
+    policy = spec.retry
+    if not policy.jitter:
+        return spec
+    plain = RetryPolicy(
+        timedelta(seconds=policy.initial_delay_s),
+        policy.multiplier,
+        timedelta(seconds=policy.max_delay_s),
+        policy.max_redeliveries,
+        0,
+        delays=[timedelta(seconds=delay_s) for delay_s in policy.delays_s],
+    )
+    return replace(spec, retry=plain)
+
+
+def worker_config(settings: Settings) -> WorkerConfig:
+    """A worker's settings, from code alone."""
+    app = settings.app
+    return WorkerConfig(
+        group=settings.group,
+        limits=app.limits,
+        commit_interval_s=app.commit_interval_s,
+        commit_count=app.commit_count,
+        drain_s=app.drain_timeout_s,
+        cancel_grace_s=app.cancel_grace_s,
+        max_abandoned=app.max_abandoned_threads,
+        release=app.release,
+        spring_headers="spring" in app.foreign_headers,
+        kafka_headers="kafka" in app.foreign_headers,
+    )
+
+
+class TurnByTurn:
+    """Chooses partitions one after the other, so that every run of a test is the same."""
+
+    def __init__(self) -> None:
+        self._count = count()
+
+    def __call__(self, number: int) -> int:
+        return next(self._count) % number
