@@ -43,12 +43,14 @@ class Report:
     """One worker's findings. Labels come without `group` and `worker`.
 
     Attributes:
+        pid: its process, for people who want to look at it or end it.
         joined: the group has given this worker an assignment, maybe an empty one.
         edges: histogram -> its upper edges.
         histograms: histogram -> (labels, counts between edges, sum) of each series.
     """
 
     started_s: float
+    pid: int
     joined: bool
     counters: Mapping[str, Sequence[tuple[Labels, int]]]
     edges: Mapping[str, Sequence[float]]
@@ -60,6 +62,7 @@ class Report:
         parts = {
             "shape": SHAPE,
             "started_s": self.started_s,
+            "pid": self.pid,
             "joined": self.joined,
             "counters": self.counters,
             "edges": self.edges,
@@ -82,6 +85,7 @@ class Report:
             packed = parts["snapshot"]
             return cls(
                 started_s=float(parts["started_s"]),
+                pid=int(parts["pid"]),
                 joined=bool(parts["joined"]),
                 counters={
                     name: [(tuple(labels), count) for labels, count in rows]

@@ -149,8 +149,15 @@ class RunMetrics:
                 "ready": health.ready,
                 "workers_expected": self._workers,
                 "workers": {
-                    str(worker): None if report.snapshot is None else as_tree(report.snapshot)
+                    str(worker): _tree(report)
                     for worker, report in sorted(self.reports().items())
                 },
             }
         )
+
+
+def _tree(report: Report) -> dict[str, Any] | None:
+    """What `/state` shows of one worker; None before its first snapshot."""
+    if report.snapshot is None:
+        return None
+    return {"pid": report.pid, **as_tree(report.snapshot)}

@@ -7,6 +7,7 @@ once for a report, keeps the two apart.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,6 +115,7 @@ class WorkerMetrics:
         with self._lock:
             report = Report(
                 started_s=self._started_s,
+                pid=os.getpid(),
                 joined=self._joined,
                 counters={
                     spec.name: list(tally.values.items()) for spec, tally in self._tallies.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -148,6 +149,7 @@ def test_state_shows_partitions_handlers_and_faults(run: RunMetrics, address: st
     assert (worker["handlers"][0]["running"], worker["handlers"][0]["concurrency"]) == (2, 64)
     assert worker["handlers"][0]["oldest"][0]["offset"] == 100
     assert worker["faults"] == []
+    assert worker["pid"] == os.getpid()
 
 
 def test_unknown_pages_are_404_and_name_the_known(address: str) -> None:

@@ -92,6 +92,12 @@ LAYERS: Final = {
         frozenset({"click", "rich", "typer"}) | PYDANTIC,
     ),
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
+    # It plays the part of the outside world: produces, reads back, and watches over HTTP.
+    "demo": Layer(
+        ("ackfloor_handlers.demo",),
+        ("handlers",),
+        frozenset({"confluent_kafka", "prometheus_client", "pydantic", "rich"}),
+    ),
     "monitoring": Layer(
         ("ackfloor_monitoring",),
         third_party=frozenset({"opentelemetry", "prometheus_client", "rich", "typer"}),
@@ -108,6 +114,7 @@ PUBLIC: Final = frozenset(PUBLIC_MODULES)
 # Beyond that: the names of headers and topics, and, for Spark, the jars and the Java of the kit.
 ALSO: Final = {
     "handlers": frozenset[str](),
+    "demo": frozenset({"ackfloor.core.envelope", "ackfloor.core.topics"}),
     "monitoring": frozenset({"ackfloor.core.envelope"}),
     "spark": frozenset(
         {"ackfloor.core.envelope", "ackfloor.testing.jars", "ackfloor.testing.java"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ackfloor.app import App
@@ -38,6 +39,19 @@ def load_app(path: str, *, factory: bool = False) -> App:
         raise StartError(f"{path} is a function: add --factory if it returns the App")
     if not isinstance(found, App):
         raise StartError(f"{path} is of type {type(found).__name__}, not an ackfloor App")
+    return found
+
+
+def load_command(path: str) -> Callable[..., int]:
+    """The code of a command that lives in another package of the distribution.
+
+    Args:
+        path: `package.module:function`; the function returns the exit code.
+    """
+    module_name, _, attribute = path.partition(":")
+    found = _attribute(_module(module_name), module_name, attribute)
+    if not callable(found):
+        raise StartError(f"{path} is of type {type(found).__name__}, not a function")
     return found
 
 
