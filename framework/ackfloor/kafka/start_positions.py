@@ -10,8 +10,9 @@ anew, and goes on at the start of what is there: late rather than lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Literal
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -22,8 +23,13 @@ from ackfloor.kafka.errors import told
 log = logging.getLogger("ackfloor.kafka")
 
 Start = Literal["earliest", "latest"]
-ATTEMPTS = 3
+#: How long one question may be repeated. A topic that was just created has no leader yet, and
+#: a coordinator that moves is away for seconds; a worker that gives up starts again from here.
+PATIENCE_S = 30.0
 REQUEST_S = 10.0
+PAUSE_S = 0.2
+
+T = TypeVar("T")
 
 
 def resolve(
@@ -32,23 +38,33 @@ def resolve(
     """The start position of each assigned partition.
 
     Raises:
-        SourceFailed: the broker did not say within `ATTEMPTS` requests of `REQUEST_S` seconds.
+        SourceFailed: the broker did not say within `PATIENCE_S` seconds.
     """
-    return [_resolve(consumer, committed, start) for committed in _committed(consumer, partitions)]
+    committed: list[TopicPartition] = _ask(
+        "the committed positions", lambda: consumer.committed(list(partitions), timeout=REQUEST_S)
+    )
+    for partition in committed:
+        if partition.error is not None:
+            raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
+    return [_resolve(consumer, partition, start) for partition in committed]
 
 
-def _committed(consumer: Consumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    for attempt in range(1, ATTEMPTS + 1):
+def _ask(what: str, question: Callable[[], T | None]) -> T:
+    """Repeat a question to the broker until it is answered."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
         try:
-            found: list[TopicPartition] = consumer.committed(list(partitions), timeout=REQUEST_S)
+            answer = question()
         except KafkaException as exc:
-            log.warning("committed positions, attempt %d: %s", attempt, told(exc))
-            continue
-        for partition in found:
-            if partition.error is not None:
-                raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
-        return found
-    raise SourceFailed(f"the committed positions could not be read in {ATTEMPTS} attempts")
+            why = told(exc)
+            log.debug("%s: %s", what, why)
+        else:
+            if answer is not None:
+                return answer
+            why = "no answer"
+        if time.monotonic() >= until_s:
+            raise SourceFailed(f"{what} could not be read within {PATIENCE_S:g} s: {why}")
+        time.sleep(PAUSE_S)
 
 
 def _resolve(consumer: Consumer, committed: TopicPartition, start: Start) -> StartPosition:
@@ -85,14 +101,9 @@ def log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]
     Raises:
         SourceFailed: the broker did not say.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            found = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=REQUEST_S, cached=False
-            )
-        except KafkaException as exc:
-            log.warning("log range of %s/%d, attempt %d: %s", topic, partition, attempt, told(exc))
-            continue
-        if found is not None:
-            return found[0], found[1]
-    raise SourceFailed(f"the log range of {topic}/{partition} could not be read")
+    return _ask(
+        f"the log range of {topic}/{partition}",
+        lambda: consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=REQUEST_S, cached=False
+        ),
+    )
