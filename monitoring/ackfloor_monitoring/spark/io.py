@@ -124,7 +124,7 @@ def _connection_error(
     if kind.endswith(_UNREACHABLE):
         return KafkaUnreachable(
             f"{servers}: no Kafka broker answered within {timeout_s:g} s ({message}); "
-            "check the address and that a broker listens there"
+            "check the address, that a broker listens there, and the security settings"
         )
     return KafkaRefused(
         f"{servers} refused this client ({kind}: {message}); check the security settings and the "

@@ -58,6 +58,9 @@ rootLogger.appenderRef.stderr.ref = stderr
 # Spark's launcher sets the level of this one to the root's, and says so at length.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+# Whatever the Kafka client has to say comes back as an exception as well.
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = off
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
