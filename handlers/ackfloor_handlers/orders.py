@@ -96,6 +96,6 @@ if __name__ == "__main__":
         h.send(TOPIC, Order(id=3, customer="bob", cents=700, card="flaky-2"), key="bob")
         h.send(TOPIC, b"not an order", key="eve")
         h.advance("10s")
-        print(f"billed: {[Order.model_validate_json(r.value()).id for r in h.handled(TOPIC)]}")
+        print(f"billed: {[record.json()['id'] for record in h.handled(TOPIC)]}")
         for letter in h.dlq(TOPIC):
             print(f"dead letter: {letter.reason}: {letter.error_message}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.event_loop import EventLoopThread
@@ -13,6 +14,7 @@ from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.worker import Outside, Topology, Worker
 from ackfloor.settings import Settings
 from ackfloor.testing.clock import ManualClock
+from ackfloor.testing.driver import Driver, Unsettled
 from ackfloor.testing.event_loop import ManualEventLoop
 from ackfloor.testing.memory import MemoryBroker, MemoryPublisher
 from ackfloor.testing.memory_client import MemorySink, MemorySource
@@ -22,33 +24,62 @@ from ackfloor.testing.witness import WatchedEngine, WatchedErrors, WatchedObserv
 if TYPE_CHECKING:
     from ackfloor.app import App
 
+T = TypeVar("T")
+
 
 class ManualEventLoopThread(EventLoopThread):
-    """A manual event loop in a thread of its own."""
+    """A manual event loop in a thread of its own.
+
+    Args:
+        clock: the loop's clock.
+        witness: is told what no coroutine could raise to anybody.
+        give_up_s: real seconds after which a coroutine that was waited for is given up.
+    """
 
     # Its sign of life would be a timer to stop at, twice in every second of manual time.
     BEAT_INTERVAL_S = 1e8
 
-    def __init__(self, clock: ManualClock, witness: Witness) -> None:
+    def __init__(self, clock: ManualClock, witness: Witness, give_up_s: float) -> None:
         self.manual = ManualEventLoop(clock)
         super().__init__(lambda: self.manual)
         self._witness = witness
+        self._give_up_s = give_up_s
         self.manual.set_exception_handler(self._raised)
 
     def _raised(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         exc = context.get("exception") or RuntimeError(context["message"])
         self._witness.raised("event loop", exc)
 
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """As any event loop's thread; time passes as the coroutine needs it.
+
+        Raises:
+            Unsettled: it waits for something else than time.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.manual)
+        with self.manual.free_running():
+            try:
+                return future.result(min(timeout_s or inf, self._give_up_s))
+            except TimeoutError:
+                if future.done():
+                    raise
+                future.cancel()
+                name = getattr(coroutine, "__qualname__", "a coroutine")
+                raise Unsettled(
+                    f"{name} did not end: the lifespan or a handler blocks the "
+                    "event loop, or waits for what never comes"
+                ) from None
+
     def stop(self) -> None:
         """Cancel what is left, so that nothing is destroyed while it is pending."""
-        if self.manual.is_running():
-            try:
-                self.run(_cancel_all(), 1.0)
-            except TimeoutError:
-                self._witness.raised("event loop", TimeoutError("blocked by a handler"))
-            super().stop()
-        else:
+        if not self.manual.is_running():
             self.manual.close()
+            return
+        try:
+            self.run(_cancel_all(), 1.0)
+        except Unsettled as exc:
+            self._witness.raised("event loop", exc)
+        super().stop()
 
 
 async def _cancel_all() -> None:
@@ -79,11 +110,14 @@ class Crew:
         broker: MemoryBroker,
         clock: ManualClock,
         witness: Witness,
+        give_up_s: float,
     ) -> None:
-        self.events = ManualEventLoopThread(clock, witness)
+        self.events = ManualEventLoopThread(clock, witness, give_up_s)
         self._source = MemorySource(broker, settings.group, start=settings.app.start)
         self._sink = MemorySink(broker)
         self._publisher = MemoryPublisher(broker, create_topics=True)
+        self._clock = clock
+        self._on_threads = frozenset(spec.name for spec in handlers if not spec.is_async)
         self._witness = witness
         self.worker = Worker(
             app,
@@ -95,16 +129,31 @@ class Crew:
             TurnByTurn(),
             partial(WatchedEngine, witness),
         )
-        self.worker.inbox.errors = WatchedErrors(witness)
+        self.worker.inbox.errors = WatchedErrors(witness.raised_late)
+        self.worker.inbox.fatal = WatchedErrors(witness.raised_to_end)
         try:
             self.loop: Loop = self.worker.start()
         except BaseException:
-            self._end()
+            self.close()
             raise
+
+    def driver(self, *, grace_s: float, give_up_s: float) -> Driver:
+        """What turns it; the caller's thread becomes the owner thread."""
+        return Driver(
+            self.loop,
+            self._source,
+            self.worker.inbox,
+            self.events.manual,
+            self._clock,
+            self._witness.abandoned,
+            self._on_threads,
+            grace_s=grace_s,
+            give_up_s=give_up_s,
+        )
 
     def close(self) -> None:
         """End in order; handlers that still run are cut short, their records stay open."""
-        self._end()
+        self.worker.close(lambda: True)
 
     def crash(self) -> None:
         """Be gone as far as the broker knows: nothing is committed, parked or given up.
@@ -115,12 +164,10 @@ class Crew:
         self._source.kill()
         self._sink.kill()
         self._publisher.close(0.0)
+        self._witness.listening = False
         try:
-            self._end()
+            self.close()
         except Exception as exc:  # noqa: BLE001 -- the lifespan's exit is user code
             self._witness.raised("the crashed worker's clean-up", exc)
-
-    def _end(self) -> None:
-        if self.events.manual.is_running():
-            self.events.manual.free_run()
-        self.worker.close(lambda: True)
+        finally:
+            self._witness.listening = True

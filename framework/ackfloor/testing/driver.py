@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from math import inf
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.errors import AckfloorError
+from ackfloor.ports import Source
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.loop import Loop
 from ackfloor.testing.clock import ManualClock
@@ -37,10 +39,12 @@ class Driver:
 
     Args:
         loop: the worker's owner loop; the caller's thread becomes its owner.
+        source: what the loop listens to.
         inbox: what its executors post to.
         event_loop: where its async handlers run.
         clock: its clock.
-        async_handlers: names of the handlers that run on the event loop.
+        abandoned: deliveries that have timed out and whose handlers may still run.
+        on_threads: names of the handlers that run on threads.
         grace_s: real seconds without change after which a handler counts as stuck.
         give_up_s: real seconds after which coming to rest is given up.
     """
@@ -48,19 +52,23 @@ class Driver:
     def __init__(
         self,
         loop: Loop,
+        source: Source,
         inbox: Inbox,
         event_loop: ManualEventLoop,
         clock: ManualClock,
-        async_handlers: frozenset[str],
+        abandoned: set[Delivery],
+        on_threads: frozenset[str],
         *,
         grace_s: float,
         give_up_s: float,
     ) -> None:
         self._loop = loop
+        self._source = source
         self._inbox = inbox
         self._event_loop = event_loop
         self._clock = clock
-        self._async_handlers = async_handlers
+        self._abandoned = abandoned
+        self._on_threads = on_threads
         self._grace_s = grace_s
         self._give_up_s = give_up_s
         self._stuck: set[Delivery] = set()
@@ -84,11 +92,24 @@ class Driver:
                 raise self._unsettled(f"it did not come to rest in {turn} turns")
             if not self._event_loop.settle(left_s):
                 raise self._unsettled("an async handler blocks the event loop or never waits")
-            if self._loop.turn(0.0) or self._posted():
+            if self._step():
                 continue
             if not self._await_outside():
                 return
         raise self._unsettled(f"{MOST_TURNS} turns, and still there is more to do")
+
+    def _step(self) -> bool:
+        """One turn; returns whether there is more to do.
+
+        Answers are taken before new records are handed out, never after: so no answer is taken
+        in the step that made it possible, however fast its handler is, and what a commit of
+        this step contains is the same every time.
+        """
+        moved = self._loop.settle_down()
+        count = self._source.poll(0.0)
+        engine = self._loop.engine
+        left = bool(engine.state.commands) or engine.commit_due(self._clock.now())
+        return moved or count > 0 or left or self._posted()
 
     def _posted(self) -> bool:
         inbox = self._inbox
@@ -96,8 +117,9 @@ class Driver:
 
     def _await_outside(self) -> bool:
         """Wait in real time for what may still answer; False when nothing will."""
+        self._abandoned.difference_update([d for d in self._abandoned if d.outcome is not None])
         awaited = set(self._awaited())
-        self._stuck.intersection_update(self._in_flight())
+        self._stuck &= awaited
         if awaited <= self._stuck:
             return False
         started = self._progress(awaited)
@@ -119,11 +141,11 @@ class Driver:
     def _awaited(self) -> Iterator[Delivery]:
         """Deliveries that the real world may answer."""
         outside = self._event_loop.outside() > 0
-        for delivery in self._in_flight():
+        for delivery in chain(self._in_flight(), self._abandoned):
             handler = delivery.assignment.handler
             if handler.held_until_s and not delivery.started_s:
                 continue
-            if outside or handler.rules.name not in self._async_handlers:
+            if outside or handler.rules.name in self._on_threads:
                 yield delivery
 
     def _in_flight(self) -> Iterator[Delivery]:
@@ -152,7 +174,7 @@ class Driver:
             self._clock.move_to(min(end_s, self._next_s()))
             # The engine before the event loop: of a deadline and an answer that are due at the
             # same moment the deadline wins, every time.
-            self._loop.turn(0.0)
+            self._loop.settle_down()
             self.settle()
 
     def _next_s(self) -> float:

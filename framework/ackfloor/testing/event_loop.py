@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from math import inf
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -171,7 +172,12 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
         """The clock has moved: run what has become due."""
         self.settle(1.0)
 
-    def free_run(self) -> None:
-        """From now on, never wait for the clock: move it. For the end of a worker."""
+    @contextmanager
+    def free_running(self) -> Iterator[None]:
+        """Meanwhile, timers don't wait for the clock: they move it."""
         self._free_running = True
         self.call_soon_threadsafe(lambda: None)
+        try:
+            yield
+        finally:
+            self._free_running = False

@@ -19,12 +19,11 @@ from ackfloor.core.assignment import Assignment
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.model import Origin
 from ackfloor.core.topics import dlq_topic
-from ackfloor.settings import Settings
 from ackfloor.testing.clock import ManualClock
 from ackfloor.testing.crew import Crew
 from ackfloor.testing.driver import Driver
 from ackfloor.testing.memory import MemoryBroker
-from ackfloor.testing.topology import create_topics, without_jitter
+from ackfloor.testing.topology import create_topics, settings_of, without_jitter
 from ackfloor.testing.witness import (
     HandledRecord,
     ParkedRecord,
@@ -70,10 +69,10 @@ class Harness:
         give_up_after: timedelta | str = "10s",
     ) -> None:
         self._app = app
-        sections = dict(settings or {})
-        of_app = {"group": app.group, **app.options, **sections.pop("app", {})}
-        self._settings = Settings.from_code({"app": of_app, **sections})
+        self._settings = settings_of(app, settings or {})
         specs = self._settings.applied(app.handlers)
+        for spec in specs:
+            app.check_middleware(spec)
         self._specs = specs if jitter else tuple(without_jitter(spec) for spec in specs)
         self._grace_s = parse_duration(stuck_after, field="stuck_after")
         self._give_up_s = parse_duration(give_up_after, field="give_up_after")
@@ -125,17 +124,10 @@ class Harness:
             self.broker,
             self.clock,
             self._witness,
+            self._give_up_s,
         )
         self._crew = crew
-        self._driver = Driver(
-            crew.loop,
-            crew.worker.inbox,
-            crew.events.manual,
-            self.clock,
-            frozenset(spec.name for spec in self._specs if spec.is_async),
-            grace_s=self._grace_s,
-            give_up_s=self._give_up_s,
-        )
+        self._driver = crew.driver(grace_s=self._grace_s, give_up_s=self._give_up_s)
         self._driver.settle()
 
     def _running(self) -> tuple[Crew, Driver]:
@@ -218,6 +210,7 @@ class Harness:
         crew, _ = self._running()
         self._crew = self._driver = None
         crew.crash()
+        self._witness.abandoned.clear()
         self._begin()
 
     # What a test asserts.

@@ -138,8 +138,10 @@ class MemorySource:
         if found.position > log.end:
             # The log is not the one that was committed for: start over, lose nothing.
             return StartPosition(*key, log.start, committed=False)
-        lost = max(0, log.start - found.position)
-        return StartPosition(*key, found.position + lost, True, found.metadata, lost)
+        if found.position < log.start:
+            lost = log.start - found.position
+            return StartPosition(*key, log.start, committed=False, lost=lost)
+        return StartPosition(*key, found.position, True, found.metadata)
 
     def _read(self) -> list[MemoryRecord]:
         """A batch, beginning with another partition each time so that none starves."""
@@ -235,16 +237,20 @@ class MemorySink:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._listener: SinkListener | None = None
+        self._open = False
         #: Written or refused, and not reported: (parcel, error).
         self._outstanding: list[tuple[Parcel, PublishFailed | None]] = []
 
     def open(self, listener: SinkListener) -> None:
         """Make ready to write."""
         self._listener = listener
+        self._open = True
 
     def publish(self, parcel: Parcel) -> None:
         """Write a parcel; it is reported by the next poll."""
-        if self._listener is None:
+        if not self._open:
+            if self._listener is not None:
+                self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
             return
         record = parcel.delivery.record
         error: PublishFailed | None = None
@@ -279,9 +285,10 @@ class MemorySink:
     def close(self, timeout_s: float) -> None:  # noqa: ARG002
         """Report what is outstanding, then stop."""
         self.poll()
-        self._listener = None
+        self._open = False
 
     def kill(self) -> None:
         """Die without a word: what is outstanding is never reported."""
         self._listener = None
+        self._open = False
         self._outstanding = []

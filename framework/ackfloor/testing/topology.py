@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
+from typing import TYPE_CHECKING
 
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.state import Route
@@ -14,6 +15,17 @@ from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.worker import Topology, WorkerConfig
 from ackfloor.settings import Settings
 from ackfloor.testing.memory import MemoryBroker
+
+if TYPE_CHECKING:
+    from ackfloor.app import App
+
+
+def settings_of(app: App, given: Mapping[str, Mapping[str, object]]) -> Settings:
+    """An app's settings from code alone; how to reach Kafka does not matter here."""
+    sections = dict(given)
+    of_app = {name: value for name, value in app.options.items() if name != "kafka"}
+    of_app |= sections.pop("app", {})
+    return Settings.from_code({"app": {"group": app.group, **of_app}, **sections})
 
 
 def create_topics(

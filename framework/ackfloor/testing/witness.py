@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
@@ -22,6 +22,8 @@ from ackfloor.core.outcomes import ACKED, Discarded, Failed, Rejected
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.topics import parse_topic
 from ackfloor.ports import Observer
+
+T = TypeVar("T")
 
 #: What a handler raises on purpose to say how a delivery ends: no error.
 _ASKED = ("Retry", "DeadLetter")
@@ -163,17 +165,23 @@ class Witness:
         handled: settled as handled, in order.
         discarded: settled by an explicit `Discard`, in order.
         errors: exceptions of handlers, timeouts, late answers, failed observers.
+        abandoned: timed out, and their threads had not returned when last looked at.
+        listening: off while a worker that has crashed is cleaned up: what it answers is lost.
     """
 
     handled: list[HandledRecord] = field(default_factory=list)
     discarded: list[HandledRecord] = field(default_factory=list)
     errors: list[Trouble] = field(default_factory=list)
+    abandoned: set[Delivery] = field(default_factory=set)
+    listening: bool = True
     #: Late answers that were told with their delivery, and will come as a count as well.
     _late_told: int = 0
 
     def answered(self, delivery: Delivery, *, late: bool) -> None:
         """A delivery came back."""
         outcome = delivery.outcome
+        if not self.listening:
+            return
         if late:
             self._late_told += 1
             self.errors.append(
@@ -192,6 +200,8 @@ class Witness:
     def timed_out(self, delivery: Delivery) -> None:
         """A delivery outlived its consume timeout."""
         limit_s = (delivery.deadline_s or 0.0) - delivery.started_s
+        if not delivery.assignment.handler.rules.manual:
+            self.abandoned.add(delivery)
         self.errors.append(
             Trouble(describe(delivery), f"ConsumeTimeout: no answer within {limit_s:g} s")
         )
@@ -199,6 +209,14 @@ class Witness:
     def raised(self, where: str, exc: BaseException) -> None:
         """Something was raised where no delivery could carry it."""
         self.errors.append(Trouble(where, f"{type(exc).__qualname__}: {exc}"))
+
+    def raised_late(self, item: tuple[str, BaseException]) -> None:
+        """A handler raised after its delivery had been answered."""
+        self.raised(f"handler {item[0]}, after its answer", item[1])
+
+    def raised_to_end(self, exc: BaseException) -> None:
+        """A handler asked the worker to end, which a worker of `ackfloor run` would do."""
+        self.raised("the worker would end", exc)
 
     # Observer.
 
@@ -263,15 +281,14 @@ class WatchedObserver:
             raise
 
 
-class WatchedErrors(deque[tuple[str, BaseException]]):
-    """The inbox's errors: exceptions of handlers that had answered before."""
+class WatchedErrors(deque[T]):
+    """One of the inbox's deques of exceptions; each is noted and passed on."""
 
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, note: Callable[[T], None]) -> None:
         super().__init__()
-        self._witness = witness
+        self._note = note
 
-    def append(self, item: tuple[str, BaseException]) -> None:
+    def append(self, item: T) -> None:
         """Note it, and pass it on."""
-        handler, exc = item
-        self._witness.raised(f"handler {handler}, after its answer", exc)
+        self._note(item)
         super().append(item)

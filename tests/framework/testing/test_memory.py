@@ -245,7 +245,7 @@ def test_retention_loses_what_was_not_read(broker: MemoryBroker) -> None:
     broker.commit("g", "t", 0, 1, "m")
     broker.trim("t", 0, 2)
     _, listener = open_source(broker, "t")
-    assert listener.starts[TopicPartition("t", 0)] == StartPosition("t", 0, 2, True, "m", 1)
+    assert listener.starts[TopicPartition("t", 0)] == StartPosition("t", 0, 2, False, "", 1)
     assert listener.values == [b"c"]
 
 
