@@ -77,7 +77,7 @@ def local_session(
     java: JavaChoice | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A SparkSession in this process, stopped at the end; nothing is left on the disk.
+    """A SparkSession in this process, stopped at the end and its files removed.
 
     The first one of a process decides on Java and jars: Spark keeps its Java process until Python
     ends.
