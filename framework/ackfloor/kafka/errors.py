@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 #: A seek target that the log does not hold.
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
@@ -13,8 +13,8 @@ TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO
 
 
 def kafka_error(exc: BaseException) -> KafkaError | None:
-    """The client's error inside an exception, if there is one."""
-    if isinstance(exc, KafkaException) and exc.args and isinstance(exc.args[0], KafkaError):
+    """The client's error inside an exception (a full queue is a BufferError), if there is one."""
+    if exc.args and isinstance(exc.args[0], KafkaError):
         return exc.args[0]
     return None
 

@@ -168,36 +168,44 @@ class KafkaSource:
             raise SourceFailed(told(error))
         topic, partition = message.topic(), message.partition()
         if error.code() in OUT_OF_RANGE and topic is not None and partition is not None:
-            self._restart(topic, partition)
+            self._restart(message, topic, partition)
             return
         text = told(error)
         if text != self._last_error:
             log.warning("%s", text)
             self._last_error = text
 
-    def _restart(self, topic: str, partition: int) -> None:
-        """The log no longer holds the position that was to be read: a new epoch, loudly."""
-        key = Partition(topic, partition)
-        wanted = self._wanted(topic, partition)
+    def _restart(self, message: Message, topic: str, partition: int) -> None:
+        """The log no longer holds what was to be read: a new epoch, loudly."""
         low, high = log_range(self._consumer, topic, partition)
-        lost = max(0, low - wanted) if wanted <= high else 0
+        wanted = message.offset()
+        lost = low - wanted if wanted is not None and 0 <= wanted < low else 0
         log.error(
-            "%s/%d: position %d is outside the log (%d to %d); going on at %d, %d records lost",
+            "%s/%d: position %s is outside the log (%d to %d); going on at %d",
             topic,
             partition,
             wanted,
             low,
             high,
             low,
-            lost,
         )
-        self._listener.on_lost([key])
-        self._consumer.seek(TopicPartition(topic, partition, low))
+        self._listener.on_lost([Partition(topic, partition)])
+        self._outstanding.pop((topic, partition), None)
+        self._reassign(TopicPartition(topic, partition, low))
         self._listener.on_assigned([StartPosition(topic, partition, low, False, "", lost)])
 
-    def _wanted(self, topic: str, partition: int) -> int:
-        found = self._consumer.position([TopicPartition(topic, partition)])
-        return max(0, found[0].offset)
+    def _reassign(self, target: TopicPartition) -> None:
+        """The client has stopped fetching it: a seek is refused, a new assignment is not."""
+        if self._cooperative:
+            self._consumer.incremental_unassign([target])
+            self._consumer.incremental_assign([target])
+            return
+        others = [
+            p
+            for p in self._consumer.position(self._consumer.assignment())
+            if (p.topic, p.partition) != (target.topic, target.partition)
+        ]
+        self._consumer.assign([*others, target])
 
     # Commits.
 

@@ -1,0 +1,120 @@
+"""Client properties: what is ours is kept, what would break a promise is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ackfloor.errors import ConfigError
+from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, producer_config
+
+TLS = {
+    "bootstrap.servers": "b:9092",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "u",
+    "sasl.password": "p",
+    "ssl.ca.location": "/ca.pem",
+}
+
+
+def test_security_reaches_every_client() -> None:
+    """SASL and TLS properties are the same for consumer, producer and admin."""
+    options = KafkaOptions(TLS, TLS, TLS)
+    for config in (consumer_config(options, "g"), producer_config(options), admin_config(options)):
+        assert TLS.items() <= config.items()
+
+
+def test_guarantees_have_their_properties() -> None:
+    """Nobody commits for us, nothing resets, parks need all replicas."""
+    consumer = consumer_config(KafkaOptions(), "g")
+    assert consumer["group.id"] == "g"
+    assert consumer["enable.auto.commit"] is False
+    assert consumer["enable.auto.offset.store"] is False
+    assert consumer["auto.offset.reset"] == "error"
+    assert consumer["allow.auto.create.topics"] is False
+    assert consumer["isolation.level"] == "read_committed"
+    producer = producer_config(KafkaOptions())
+    assert (producer["acks"], producer["enable.idempotence"]) == ("all", True)
+    assert producer["message.max.bytes"] > 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("enable.auto.commit", True),
+        ("enable.auto.commit", "true"),
+        ("enable.auto.offset.store", True),
+        ("auto.offset.reset", "latest"),
+        ("allow.auto.create.topics", "true"),
+        ("isolation.level", "read_uncommitted"),
+        ("enable.partition.eof", True),
+        ("group.id", "other"),
+        ("on_commit", print),
+    ],
+)
+def test_dangerous_consumer_properties_are_refused(name: str, value: Any) -> None:
+    """The refusal names property, value and fix."""
+    with pytest.raises(ConfigError) as refused:
+        consumer_config(KafkaOptions(consumer={name: value}), "g")
+    assert refused.value.field == f"kafka.consumer.{name}"
+    assert refused.value.value == value
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", "1"),
+        ("acks", 0),
+        ("request.required.acks", "1"),
+        ("enable.idempotence", False),
+        ("transactional.id", "t"),
+        ("on_delivery", print),
+    ],
+)
+def test_dangerous_producer_properties_are_refused(name: str, value: Any) -> None:
+    """A park that is not confirmed by all replicas is not a park."""
+    with pytest.raises(ConfigError) as refused:
+        producer_config(KafkaOptions(producer={name: value}))
+    assert refused.value.field == f"kafka.producer.{name}"
+
+
+@pytest.mark.parametrize(
+    ("role", "given"),
+    [
+        ("consumer", {"enable.auto.commit": False, "auto.offset.reset": "error"}),
+        ("consumer", {"fetch.min.bytes": 10, "queued.max.messages.kbytes": 1024}),
+        ("producer", {"acks": -1, "enable.idempotence": "true", "linger.ms": 50}),
+        ("producer", {"acks": "all"}),
+    ],
+)
+def test_harmless_properties_pass(role: str, given: dict[str, Any]) -> None:
+    """Any other property is passed on, ours may be repeated with their own value."""
+    if role == "consumer":
+        made = consumer_config(KafkaOptions(consumer=given), "g")
+    else:
+        made = producer_config(KafkaOptions(producer=given))
+    assert {name: made[name] for name in given if name not in ("acks", "enable.idempotence")} == {
+        name: value for name, value in given.items() if name not in ("acks", "enable.idempotence")
+    }
+
+
+def test_one_property_under_two_names_is_refused() -> None:
+    """An alias and its name can't both be set."""
+    given = {"delivery.timeout.ms": 1, "message.timeout.ms": 2}
+    with pytest.raises(ConfigError, match="set it once"):
+        producer_config(KafkaOptions(producer=given))
+
+
+@pytest.mark.parametrize(
+    "name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"]
+)
+def test_the_new_protocol_refuses_what_its_broker_decides(name: str) -> None:
+    """KIP-848 takes session, heartbeat and assignor out of the client's hands."""
+    given = {"group.protocol": "consumer", name: "1"}
+    with pytest.raises(ConfigError, match=r"group\.protocol=classic"):
+        consumer_config(KafkaOptions(consumer=given), "g")
+    made = consumer_config(KafkaOptions(consumer={"group.protocol": "consumer"}), "g")
+    assert "partition.assignment.strategy" not in made

@@ -1,0 +1,186 @@
+"""KafkaSink and KafkaPublisher on a real broker: one honest report for each record."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from ackfloor.core.parcel import Parcel
+from ackfloor.errors import PublishFailed
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.publisher import KafkaPublisher
+from ackfloor.kafka.sink import KafkaSink
+from tests.framework.kafka.wire import Given, fresh, make_topic, options, parcel, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+MIB = 1024 * 1024
+
+
+@dataclass
+class Reports:
+    """Writes down what a sink reports."""
+
+    published: list[Parcel] = field(default_factory=list)
+    failed: list[tuple[Parcel, str, bool]] = field(default_factory=list)
+
+    def on_published(self, parcel: Parcel) -> None:
+        self.published.append(parcel)
+
+    def on_publish_failed(self, parcel: Parcel, error: str, *, too_large: bool) -> None:
+        self.failed.append((parcel, error, too_large))
+
+
+def opened(servers: str, **producer: object) -> tuple[KafkaSink, Reports]:
+    """A sink ready to write."""
+    given = options(servers)
+    sink, reports = KafkaSink(KafkaOptions(producer={**given.producer, **producer})), Reports()
+    sink.open(reports)
+    return sink, reports
+
+
+def settle(sink: KafkaSink) -> None:
+    """Poll until every report is in."""
+
+    def quiet() -> bool:
+        sink.poll()
+        return sink.pending() == 0
+
+    until(quiet, 60)
+
+
+def read_one(servers: str, topic: str) -> Message:
+    """The first record of a topic's partition 0."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": fresh("r")})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.error() is None
+        return message
+    finally:
+        consumer.close()
+
+
+def test_a_parked_record_is_byte_identical(bootstrap_servers: str) -> None:
+    """Key, value and headers come out as they went in: empty, odd, repeated, not UTF-8, null."""
+    topic = make_topic(bootstrap_servers)
+    sink, reports = opened(bootstrap_servers)
+    headers = [("a", b"1"), ("a", b"\xff\xfe"), ("", b""), ("n", None)]
+    sink.publish(parcel(topic, Given(b"\x00\xff", b""), headers=headers))
+    settle(sink)
+    assert len(reports.published) == 1
+    message = read_one(bootstrap_servers, topic)
+    assert (message.key(), message.value()) == (b"", b"\x00\xff")
+    assert message.headers() == headers
+    sink.close(5)
+
+
+def test_a_tombstone_stays_one(bootstrap_servers: str) -> None:
+    """A null value and a null key are not empty ones."""
+    topic = make_topic(bootstrap_servers)
+    sink, _ = opened(bootstrap_servers)
+    sink.publish(parcel(topic, Given(None, None)))
+    settle(sink)
+    message = read_one(bootstrap_servers, topic)
+    assert (message.key(), message.value()) == (None, None)
+    sink.close(5)
+
+
+def test_a_large_record_is_not_refused_by_the_client(bootstrap_servers: str) -> None:
+    """Rule 10: the client's own limit near 1 MB is raised; the topic's decides."""
+    topic = make_topic(bootstrap_servers, **{"max.message.bytes": str(4 * MIB)})
+    sink, reports = opened(bootstrap_servers, **{"compression.type": "none"})
+    sink.publish(parcel(topic, Given(b"x" * (3 * MIB))))
+    settle(sink)
+    assert (len(reports.published), reports.failed) == (1, [])
+    sink.close(5)
+
+
+def test_a_record_over_the_topics_limit_is_too_large(bootstrap_servers: str) -> None:
+    """The broker's refusal is told as such, so that headers can be shed."""
+    topic = make_topic(bootstrap_servers, **{"max.message.bytes": "1000"})
+    sink, reports = opened(bootstrap_servers, **{"compression.type": "none"})
+    sink.publish(parcel(topic, Given(b"x" * 5_000)))
+    settle(sink)
+    assert [too_large for _, _, too_large in reports.failed] == [True]
+    sink.close(5)
+
+
+def test_a_missing_topic_is_a_failed_park_in_bounded_time(bootstrap_servers: str) -> None:
+    """Rule 10: it is not created, and not waited for without end."""
+    sink, reports = opened(bootstrap_servers)
+    sink.publish(parcel(fresh("missing"), Given()))
+    settle(sink)
+    assert len(reports.failed) == 1
+    assert reports.failed[0][2] is False
+    sink.close(5)
+
+
+def test_a_missing_partition_is_a_failed_park(bootstrap_servers: str) -> None:
+    """A topic that has fewer partitions than it had fails the park, and only that."""
+    topic = make_topic(bootstrap_servers)
+    sink, reports = opened(bootstrap_servers)
+    sink.publish(parcel(topic, Given(), partition=9))
+    sink.publish(parcel(topic, Given()))
+    settle(sink)
+    assert (len(reports.published), len(reports.failed)) == (1, 1)
+    sink.close(5)
+
+
+def test_what_produce_raises_is_a_failed_park(bootstrap_servers: str) -> None:
+    """Rule 10: a full queue is reported like any other failure, in the call itself."""
+    topic = make_topic(bootstrap_servers)
+    sink, reports = opened(bootstrap_servers, **{"queue.buffering.max.messages": 2})
+    for _ in range(5):
+        sink.publish(parcel(topic, Given()))
+    settle(sink)
+    assert len(reports.published) + len(reports.failed) == 5
+    assert any("QUEUE_FULL" in error for _, error, _ in reports.failed)
+    sink.close(5)
+
+
+def test_no_report_at_the_end_is_a_failure() -> None:
+    """Rule 10: what was not confirmed when the sink closed is still open."""
+    sink, reports = opened("127.0.0.1:1")
+    sink.publish(parcel("anything", Given()))
+    assert sink.pending() == 1
+    sink.close(0.1)
+    assert [error for _, error, _ in reports.failed] == ["not confirmed before the worker closed"]
+    sink.poll()
+    sink.publish(parcel("anything", Given()))
+    assert len(reports.failed) == 2
+
+
+def test_publish_is_confirmed_from_any_thread(bootstrap_servers: str) -> None:
+    """Each call is answered once, after the broker has it."""
+    topic = make_topic(bootstrap_servers)
+    publisher = KafkaPublisher(options(bootstrap_servers))
+    answers: list[BaseException | None] = []
+
+    def write() -> None:
+        for _ in range(50):
+            publisher.publish(topic, b"v", None, (), answers.append)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: len(answers) == 200)
+    assert set(answers) == {None}
+    publisher.close(5)
+
+
+def test_a_failed_publish_says_so(bootstrap_servers: str) -> None:
+    """A missing topic, and a worker that has closed, are errors of the call."""
+    publisher = KafkaPublisher(options(bootstrap_servers))
+    answers: list[BaseException | None] = []
+    publisher.publish(fresh("missing"), b"v", None, (), answers.append)
+    until(lambda: answers, 60)
+    publisher.close(5)
+    publisher.publish("anything", b"v", None, (), answers.append)
+    assert [type(answer) for answer in answers] == [PublishFailed, PublishFailed]

@@ -1,0 +1,165 @@
+"""What the tests of the Kafka shell share: topics, records, and listeners that write down."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Envelope
+from ackfloor.core.flow import Gate
+from ackfloor.core.model import CommitPosition, Record, StartPosition
+from ackfloor.core.model import TopicPartition as Partition
+from ackfloor.core.parcel import Parcel
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.source import KafkaSource
+
+BOUND_S = 30.0
+
+
+def fresh(name: str) -> str:
+    """A name nobody has used."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def options(servers: str, **consumer: Any) -> KafkaOptions:
+    """Client properties for tests: short sessions."""
+    common = {"bootstrap.servers": servers}
+    return KafkaOptions(
+        consumer={**common, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500, **consumer},
+        producer=common,
+        admin=common,
+    )
+
+
+def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
+    """A new topic, ready for use."""
+    topic = fresh("wire")
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(10)
+    until(lambda: topic in admin.list_topics(timeout=5).topics)
+    return topic
+
+
+def produce(servers: str, topic: str, count: int, partition: int = 0, **extra: Any) -> None:
+    """Write records with values b"0", b"1", ..."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **extra})
+    for n in range(count):
+        producer.produce(topic, str(n).encode(), partition=partition)
+    assert producer.flush(10) == 0
+
+
+def until(done: Callable[[], object], bound_s: float = BOUND_S) -> None:
+    """Wait for a condition, and fail when it does not come."""
+    end_s = time.monotonic() + bound_s
+    while not done():
+        assert time.monotonic() < end_s, "the condition did not come about in time"
+        time.sleep(0.01)
+
+
+def stored(servers: str, group: str, topic: str, partition: int = 0) -> TopicPartition:
+    """What the group has committed."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+    finally:
+        consumer.close()
+    return found[0]
+
+
+@dataclass
+class Listener:
+    """Writes down what a source reports; `on_revoke` may act inside the callback."""
+
+    starts: list[StartPosition] = field(default_factory=list)
+    revoked: list[Partition] = field(default_factory=list)
+    lost: list[Partition] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    commits: list[tuple[CommitPosition, str | None]] = field(default_factory=list)
+    on_revoke: Callable[[], None] = lambda: None
+    on_assign: Callable[[], None] = lambda: None
+
+    def on_assigned(self, starts: Sequence[StartPosition]) -> None:
+        self.starts += starts
+        self.on_assign()
+
+    def on_revoked(self, partitions: Sequence[Partition]) -> None:
+        self.revoked += partitions
+        self.on_revoke()
+
+    def on_lost(self, partitions: Sequence[Partition]) -> None:
+        self.lost += partitions
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        self.records += records
+        self.batches.append(len(records))
+
+    def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
+        self.commits += results
+
+    @property
+    def offsets(self) -> list[int]:
+        """Offsets in the order in which they were reported."""
+        return [record.offset() for record in self.records]
+
+
+def pump(source: KafkaSource, done: Callable[[], object], bound_s: float = BOUND_S) -> None:
+    """Poll until a condition holds."""
+    end_s = time.monotonic() + bound_s
+    while not done():
+        assert time.monotonic() < end_s, "the condition did not come about in time"
+        source.poll(0.1)
+
+
+@dataclass(slots=True)
+class Given:
+    """A record to park."""
+
+    _value: bytes | None = b"v"
+    _key: bytes | None = b"k"
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 0
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
+
+def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = ()) -> Parcel:
+    """A parcel for a topic, as the engine would make it."""
+    assignment = Assignment(
+        "orders", 0, 1, 0,
+        handler=HandlerState(HandlerRules("bill")), source_topic="orders", tier_s=None,
+        span_gate=Gate(1), stats=AckStats("orders", "bill"), inbox=None,  # type: ignore[arg-type]
+        clock=time.monotonic, now_ms=0,
+    )  # fmt: skip
+    delivery = Delivery(assignment, record, 0, len(record), 0.0)
+    made = Parcel(delivery, None, Envelope(), 0.0)
+    made.topic, made.partition, made.headers = topic, partition, headers
+    return made
