@@ -12,11 +12,17 @@ from fractions import Fraction
 
 from ackfloor.core.errors import SettingError
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+#: Largest first, which is also the order in which a text names them.
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+# Each unit at most once: "1s5s" is a list that someone took for a duration, not six seconds.
+_DURATION = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in _UNITS_MS))
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+#: No duration is written with more characters; also bounds the numbers that are computed with.
+_LONGEST_TEXT = 64
 #: Longer than any schedule makes sense, short enough for every clock it is added to.
 LONGEST_S = 365 * 86_400.0
+
+_FIX = 'write numbers with units, largest first (d, h, m, s, ms), such as "1h30m", or a timedelta'
 
 
 def parse_duration(value: timedelta | str, *, field: str) -> float:
@@ -30,41 +36,49 @@ def parse_duration(value: timedelta | str, *, field: str) -> float:
         SettingError: no unit, no number, negative, or over a year.
     """
     if isinstance(value, timedelta):
-        seconds = value.total_seconds()
+        seconds, shown = value.total_seconds(), str(value)
         if seconds < 0:
-            raise SettingError(field, str(value), "a duration can't be negative", _fix("30s"))
+            raise SettingError(field, shown, "a duration can't be negative", _FIX)
     elif isinstance(value, str):
-        seconds = _parse(value.strip(), field)
+        seconds, shown = _parse(value.strip(), field), value.strip()
     else:
-        raise SettingError(field, value, "a bare number has no unit", _fix(f"{value}s"))
+        # Typed callers can't come here; files, environments and untyped code do.
+        raise _refuse(value, str(value), field)
     if seconds > LONGEST_S:
-        raise SettingError(field, str(value), "longer than a year", "give at most 365d")
+        raise SettingError(field, shown, "longer than a year", "give at most 365d")
     return seconds
 
 
 def _parse(text: str, field: str) -> float:
-    if not _WHOLE.fullmatch(text):
-        bare = re.fullmatch(r"\d+(\.\d+)?", text) is not None
-        why = "a bare number has no unit" if bare else "not a duration"
-        raise SettingError(field, text, why, _fix(f"{text}s" if bare else "30s"))
-    total_ms = sum(
-        (Fraction(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)), Fraction(0)
-    )
-    return float(total_ms / 1000)
+    if len(text) > _LONGEST_TEXT:
+        raise SettingError(field, f"{text[:20]}...", "not a duration", _FIX)
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise _refuse(text, text, field)
+    parts = zip(match.groups(), _UNITS_MS.values(), strict=True)
+    return float(sum(Fraction(number) * unit_ms for number, unit_ms in parts if number) / 1000)
 
 
-def _fix(example: str) -> str:
-    return f'write a number with its unit (ms, s, m, h, d) such as "{example}", or a timedelta'
+def _refuse(value: object, text: str, field: str) -> SettingError:
+    """Why this is no duration, and what its writer most likely meant."""
+    if not text:
+        return SettingError(field, value, "empty", _FIX)
+    if text.startswith("-"):
+        return SettingError(field, value, "a duration can't be negative", _FIX)
+    if _NUMBER.fullmatch(text):
+        fix = f'write "{text}s" or timedelta(seconds={text})'
+        return SettingError(field, value, "a bare number has no unit", fix)
+    return SettingError(field, value, "not a duration", _FIX)
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people: "2m5s", "1h30m", "250ms", "0s"."""
-    left_ms = round(seconds * 1000)
+    """A duration for people: "2m5s", "1h30m", "250ms", "0s"; whole milliseconds."""
+    left_ms = round(abs(seconds) * 1000)
     if left_ms == 0:
         return "0s"
-    parts = []
-    for unit in ("d", "h", "m", "s", "ms"):
-        count, left_ms = divmod(left_ms, _UNITS_MS[unit])
+    parts = ["-"] if seconds < 0 else []
+    for unit, unit_ms in _UNITS_MS.items():
+        count, left_ms = divmod(left_ms, unit_ms)
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts)
@@ -74,10 +88,12 @@ def format_exact_unit(seconds: float) -> str:
     """A duration in its largest exact unit, as topic names carry it: "1500ms", "90s", "10m".
 
     Raises:
-        ValueError: it is not a whole, positive number of milliseconds.
+        SettingError: it is not a whole, positive number of milliseconds.
     """
-    ms = round(seconds * 1000)
-    if ms <= 0 or abs(seconds * 1000 - ms) > 1e-6 * max(1.0, ms):
-        raise ValueError(f"{seconds!r} s is no whole, positive number of milliseconds")
-    unit = next(u for u in ("d", "h", "m", "s", "ms") if ms % _UNITS_MS[u] == 0)
+    ms = round(seconds * 1000) if 0 < seconds <= LONGEST_S else 0
+    # Seconds are floats: 0.1 s times 1000 may miss 100 by its rounding, never by a microsecond.
+    if ms == 0 or abs(seconds * 1000 - ms) > 5e-4:
+        why = "not a whole, positive number of milliseconds"
+        raise SettingError("delay", seconds, why, 'give at least "1ms", and no fraction of one')
+    unit = next(unit for unit, unit_ms in _UNITS_MS.items() if ms % unit_ms == 0)
     return f"{ms // _UNITS_MS[unit]}{unit}"

@@ -23,3 +23,7 @@ class SettingError(ValueError):
         self.value = value
         self.why = why
         self.fix = fix
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # An exception is rebuilt from its text alone otherwise, and this one takes four parts.
+        return (type(self), (self.field, self.value, self.why, self.fix))

@@ -10,23 +10,28 @@ The names follow ActiveMQ's RedeliveryPolicy where it has them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil, inf
 from typing import NamedTuple
 
-from ackfloor.core.durations import format_duration, format_exact_unit, parse_duration
+from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
 
 _GOLDEN = 0.6180339887498949
 #: A schedule that is over sooner than this sends an outage's records to the DLQ.
 SHORT_SCHEDULE_S = 10.0
+#: Each delay is a retry topic; a multiplier near 1 would ask for thousands of them.
+MOST_STEPS = 100
+#: Beyond this a count stands for "no limit", and a schedule could not be listed.
+MOST_REDELIVERIES = 1_000_000
 #: RocketMQ's delay levels 3 to 18, which its redeliveries step through.
 _ROCKETMQ_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, slots=True)
 class RetryPolicy:
     """When a failed record comes again, and when it goes to the dead-letter queue.
 
@@ -62,9 +67,9 @@ class RetryPolicy:
         *,
         delays: Iterable[timedelta | str] = (),
     ) -> None:
-        initial_s = parse_duration(initial_delay, field="retry.initial_delay")
-        max_s = parse_duration(max_delay, field="retry.max_delay")
-        explicit = tuple(parse_duration(d, field="retry.delays") for d in delays)
+        initial_s = _whole_ms(parse_duration(initial_delay, field="retry.initial_delay"))
+        max_s = _whole_ms(parse_duration(max_delay, field="retry.max_delay"))
+        explicit = tuple(_whole_ms(parse_duration(d, field="retry.delays")) for d in delays)
         _check_numbers(multiplier, max_redeliveries, jitter)
         if explicit:
             initial_s, max_s = explicit[0], max(explicit)
@@ -89,16 +94,20 @@ class RetryPolicy:
     def _check_delays(self) -> None:
         if self.max_redeliveries == 0:
             return
-        for delay_s in self.delays_s or (self.initial_delay_s, self.max_delay_s):
-            if delay_s < 0.001:
-                unlimited = self.max_redeliveries is None
-                raise SettingError(
-                    "retry.initial_delay",
-                    format_duration(delay_s),
-                    "redelivers for ever without a pause" if unlimited else "no wait at all",
-                    'give a delay of at least "1ms"'
-                    + (" and a max_redeliveries" if unlimited else ", or max_redeliveries=0"),
-                )
+        field = "retry.delays" if self.delays_s else "retry.initial_delay"
+        if min(self.delays_s, default=self.initial_delay_s) <= 0:
+            why = "no wait at all; a retry topic has one"
+            fix = 'give a delay of at least "1ms", or max_redeliveries=0'
+            if self.max_redeliveries is None:
+                why = "redelivers for ever without a pause"
+                fix = 'give a delay of at least "1ms" and a max_redeliveries'
+            raise SettingError(field, "0s", why, fix)
+        if self._steps() > MOST_STEPS:
+            why = f"more than {MOST_STEPS} different delays, and each is a retry topic"
+            if self.delays_s:
+                raise SettingError(field, f"{len(self.delays_s)} delays", why, "list fewer")
+            fix = "raise multiplier, or lower max_delay or max_redeliveries"
+            raise SettingError("retry.multiplier", self.multiplier, why, fix)
 
     @classmethod
     def fixed(
@@ -109,18 +118,24 @@ class RetryPolicy:
 
     @classmethod
     def activemq(cls) -> RetryPolicy:
-        """ActiveMQ's defaults: 6 redeliveries, 1 s apart, no backoff, no collision avoidance."""
+        """ActiveMQ's defaults: 6 redeliveries, 1 s apart, no collision avoidance.
+
+        Its backOffMultiplier of 5 counts only with useExponentialBackOff, which is off there;
+        `RetryPolicy()` is that schedule with a cap.
+        """
         return cls("1s", 1, "1s", 6, 0)
 
     @classmethod
     def rocketmq(cls) -> RetryPolicy:
-        """RocketMQ's defaults: 16 redeliveries on its delay levels 3 to 18, 10s to 2h."""
+        """RocketMQ's defaults: 16 redeliveries on its delay levels 3 to 18 of 18, 10s to 2h."""
         return cls(
             max_redeliveries=16, jitter=0, delays=[timedelta(seconds=s) for s in _ROCKETMQ_S]
         )
 
     def delay_s(self, redelivery: int) -> float | None:
         """The nominal wait before redelivery n (1 = first) in seconds; None past the budget."""
+        if redelivery < 1:
+            raise ValueError(f"redelivery {redelivery}: they count from 1")
         if self.max_redeliveries is not None and redelivery > self.max_redeliveries:
             return None
         return self._nominal_s(redelivery)
@@ -129,49 +144,72 @@ class RetryPolicy:
         if self.delays_s:
             return self.delays_s[min(redelivery, len(self.delays_s)) - 1]
         try:
-            raw = self.initial_delay_s * self.multiplier ** (redelivery - 1)
+            raw_s = self.initial_delay_s * self.multiplier ** (redelivery - 1)
         except OverflowError:
-            raw = inf
-        # Whole milliseconds: topic names and headers carry no less.
-        return round(min(raw, self.max_delay_s) * 1000) / 1000
+            raw_s = inf
+        return _whole_ms(min(raw_s, self.max_delay_s))
+
+    def _steps(self) -> int:
+        """How many redeliveries it takes until the delay stays what it is; past the most, one more.
+
+        Found by walking: two neighbours may be equal to the millisecond and grow later.
+        """
+        steps = len(self.delays_s) or 1
+        if not self.delays_s and self.multiplier > 1:
+            reached = (
+                n for n in range(1, MOST_STEPS + 1) if self._nominal_s(n) >= self.max_delay_s
+            )
+            steps = next(reached, MOST_STEPS + 1)
+        return steps if self.max_redeliveries is None else min(steps, self.max_redeliveries)
+
+    def _growth(self) -> tuple[float, ...]:
+        return tuple(self._nominal_s(n) for n in range(1, self._steps() + 1))
 
     def schedule(self) -> tuple[float, ...]:
         """The nominal delays in seconds, in order.
 
         Without a limit: up to and including the first that repeats for ever.
         """
-        if self.max_redeliveries is not None:
-            return tuple(self._nominal_s(n) for n in range(1, self.max_redeliveries + 1))
-        delays = [self._nominal_s(1)]
-        while len(delays) < max(1, len(self.delays_s)) or delays[-1] != self._nominal_s(
-            len(delays) + 1
-        ):
-            delays.append(self._nominal_s(len(delays) + 1))
-        return tuple(delays)
+        growth = self._growth()
+        if self.max_redeliveries is None:
+            return growth
+        return growth + growth[-1:] * (self.max_redeliveries - len(growth))
 
     def tiers(self) -> tuple[float, ...]:
         """The distinct delays in seconds, shortest first: one retry topic each."""
-        return tuple(sorted(set(self.schedule())))
+        return tuple(sorted(set(self._growth())))
 
     def total_s(self) -> float:
         """Nominal seconds from the first failure to the dead-letter queue; inf without limit."""
         return inf if self.max_redeliveries is None else sum(self.schedule())
 
 
+def _whole_ms(seconds: float) -> float:
+    """Seconds to the millisecond: topic names and headers carry no less."""
+    return round(seconds * 1000) / 1000
+
+
 def _check_numbers(multiplier: float, max_redeliveries: int | None, jitter: float) -> None:
-    if isinstance(multiplier, bool) or not 1 <= multiplier < inf:
-        raise SettingError(
-            "retry.multiplier", multiplier, "delays would shrink", "give a number from 1 up"
-        )
+    if not _within(multiplier, 1, sys.float_info.max):
+        fix = "give a number from 1 up"
+        raise SettingError("retry.multiplier", multiplier, "delays would shrink", fix)
     if max_redeliveries is not None and (type(max_redeliveries) is not int or max_redeliveries < 0):
+        fix = "give 0 for none, a positive whole number, or None for no limit"
+        raise SettingError("retry.max_redeliveries", max_redeliveries, "not a count", fix)
+    if max_redeliveries is not None and max_redeliveries > MOST_REDELIVERIES:
+        why = f"over {MOST_REDELIVERIES}"
         raise SettingError(
-            "retry.max_redeliveries",
-            max_redeliveries,
-            "not a count",
-            "give 0 for none, a positive whole number, or None for no limit",
+            "retry.max_redeliveries", max_redeliveries, why, "give None for no limit"
         )
-    if isinstance(jitter, bool) or not 0 <= jitter <= 1:
+    if not _within(jitter, 0, 1):
         raise SettingError("retry.jitter", jitter, "not a share", "give a number from 0 to 1")
+
+
+def _within(number: object, least: float, most: float) -> bool:
+    """A number in the range; True, False and NaN are none."""
+    return (
+        isinstance(number, int | float) and not isinstance(number, bool) and least <= number <= most
+    )
 
 
 def tier_wait_s(delay_s: float, jitter: float, partition: int) -> float:
@@ -210,6 +248,8 @@ def next_hop(
         pick: chooses one of n eligible partitions.
     """
     for tier_s in reversed(tiers):
+        if tier_s > left_s:
+            continue
         waits = [(p, tier_wait_s(tier_s, jitter, p)) for p in range(partitions)]
         fitting = [(p, wait_s) for p, wait_s in waits if wait_s <= left_s]
         if fitting:
@@ -235,6 +275,8 @@ def warnings(
     total_s = policy.total_s()
     if total_s == inf:
         told.append("unlimited redeliveries: a poison record is retried for ever")
+    elif policy.max_redeliveries == 0:
+        told.append("no redelivery: the first failure sends a record to the dead-letter queue")
     elif total_s < SHORT_SCHEDULE_S:
         told.append(
             f"the whole schedule is over in {format_duration(total_s)}: a short outage of a "
@@ -252,16 +294,3 @@ def warnings(
         if broad in dead_letter_on
     )
     return tuple(told)
-
-
-def describe(policy: RetryPolicy) -> str:
-    """The schedule in one line: "1s, 5s, 25s, 2m5s, 10m, 10m"."""
-    delays = ", ".join(format_duration(delay_s) for delay_s in policy.schedule())
-    if policy.max_redeliveries is None:
-        return f"{delays}, and so on"
-    return delays or "no redelivery"
-
-
-def tier_name(delay_s: float) -> str:
-    """A tier as its topic's name carries it."""
-    return format_exact_unit(delay_s)

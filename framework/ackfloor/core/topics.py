@@ -1,25 +1,35 @@
 """Topic names: of retry tiers, dead letters and dispositions, and which names are refused.
 
-A name is `{topic}--{group}--retry-{delay}` and so on. `--` is reserved, so a name splits in one
-way only, and the group is part of it, so two groups never see each other's retries.
+A name is `{topic}--{group}--retry-{delay}` and so on. `--` is reserved: no topic or group we
+accept contains it, or starts or ends with a dash. So a name splits in one way only, and since
+the group is part of it, two groups never see each other's retries.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from string import Formatter
 from typing import Literal
 
-from ackfloor.core.durations import format_exact_unit, parse_duration
+from ackfloor.core.durations import LONGEST_S, format_exact_unit
 from ackfloor.core.errors import SettingError
 
+#: Kafka's limit: a topic is a folder, and its partition number is appended to the name.
 LONGEST_NAME = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-_OURS = re.compile(
-    r"(?P<topic>.+?)--(?P<group>.+?)--(?:retry-(?P<delay>\d+(?:ms|s|m|h|d))|(?P<kind>dlq|dispositions))"
-)
-_FIX = "choose another name"
+# What `check_group` and `check_source_topic` accept: single dashes, inside only.
+_PART = r"[a-zA-Z0-9._]+(?:-[a-zA-Z0-9._]+)*"
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_PATTERNS = {
+    "topic": rf"(?P<topic>{_PART})",
+    "group": rf"(?P<group>{_PART})",
+    "delay": rf"(?P<count>[1-9][0-9]{{0,11}})(?P<unit>{'|'.join(_UNITS_S)})",
+}
+_TEMPLATE_FIX = "or change the names made from it with topics.tier_template and its like"
+
+Kind = Literal["retry", "dlq", "dispositions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +38,33 @@ class ParsedTopic:
 
     topic: str
     group: str
-    kind: Literal["retry", "dlq", "dispositions"]
+    kind: Kind
     delay_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplates:
-    """How our topics are named."""
+    """How our topics are named.
+
+    Raises:
+        SettingError: a template lacks a placeholder, repeats one or has an unknown one.
+    """
 
     tier: str = "{topic}--{group}--retry-{delay}"
     dlq: str = "{topic}--{group}--dlq"
     dispositions: str = "{topic}--{group}--dispositions"
+    _patterns: tuple[tuple[Kind, re.Pattern[str]], ...] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        kinds: tuple[Kind, ...] = ("retry", "dlq", "dispositions")
+        patterns = []
+        for kind, setting in zip(kinds, fields(self), strict=False):
+            wanted = ["topic", "group", "delay"] if kind == "retry" else ["topic", "group"]
+            template = getattr(self, setting.name)
+            patterns.append((kind, _pattern(f"topics.{setting.name}_template", template, wanted)))
+        object.__setattr__(self, "_patterns", tuple(patterns))
 
     def tier_topic(self, topic: str, group: str, delay_s: float) -> str:
         """The retry topic of one delay."""
@@ -52,26 +78,47 @@ class TopicTemplates:
         """The compacted topic that says what was done with each dead letter."""
         return self.dispositions.format(topic=topic, group=group)
 
+    def parse(self, name: str) -> ParsedTopic | None:
+        """Take one of our topic names apart; None where it is not one."""
+        for kind, pattern in self._patterns:
+            match = pattern.fullmatch(name)
+            if match is None:
+                continue
+            if kind != "retry":
+                return ParsedTopic(match["topic"], match["group"], kind)
+            delay_s = round(int(match["count"]) * _UNITS_S[match["unit"]], 3)
+            # "60s" is not how we write a minute: the name is somebody else's.
+            if (
+                delay_s <= LONGEST_S
+                and format_exact_unit(delay_s) == match["count"] + match["unit"]
+            ):
+                return ParsedTopic(match["topic"], match["group"], kind, delay_s)
+        return None
+
+
+def _pattern(setting: str, template: str, wanted: list[str]) -> re.Pattern[str]:
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError:
+        parts = []
+    names = [name for _, name, spec, conversion in parts if name is not None]
+    plain = all(not spec and not conversion for _, _, spec, conversion in parts)
+    if sorted(names) != sorted(wanted) or not plain:
+        placeholders = ", ".join(f"{{{name}}}" for name in wanted)
+        raise SettingError(
+            setting, template, "names made from it can't be taken apart again",
+            f"use each of {placeholders} exactly once",
+        )  # fmt: skip
+    return re.compile(
+        "".join(re.escape(text) + (_PATTERNS[name] if name else "") for text, name, _, _ in parts)
+    )
+
 
 _DEFAULT = TopicTemplates()
 tier_topic = _DEFAULT.tier_topic
 dlq_topic = _DEFAULT.dlq_topic
 dispositions_topic = _DEFAULT.dispositions_topic
-
-
-def parse_topic(name: str) -> ParsedTopic | None:
-    """Take one of our topic names apart; None where it is not one."""
-    match = _OURS.fullmatch(name)
-    if match is None:
-        return None
-    topic, group, delay = match["topic"], match["group"], match["delay"]
-    if delay is not None:
-        delay_s = parse_duration(delay, field="topic")
-        if delay_s <= 0 or format_exact_unit(delay_s) != delay:
-            return None
-        return ParsedTopic(topic, group, "retry", delay_s)
-    kind: Literal["dlq", "dispositions"] = "dlq" if match["kind"] == "dlq" else "dispositions"
-    return ParsedTopic(topic, group, kind)
+parse_topic = _DEFAULT.parse
 
 
 def check_group(group: str) -> None:
@@ -84,43 +131,75 @@ def check_source_topic(topic: str) -> None:
     _check("topic", topic)
 
 
-def _check(field: str, name: str) -> None:
+def _check(setting: str, name: str) -> None:
     if not name:
-        raise SettingError(field, name, "empty", "give a name")
-    if not _LEGAL.fullmatch(name) or name in (".", ".."):
-        raise SettingError(
-            field, name, "Kafka allows letters, digits, '.', '_' and '-' in topic names",
-            f"rename it: our topics carry the {field}'s name",
-        )  # fmt: skip
-    if "--" in name or name.startswith("-") or name.endswith("-"):
-        raise SettingError(
-            field, name, "'--' separates the parts of our topic names and must stay unambiguous",
-            "use single dashes, inside the name only",
-        )  # fmt: skip
+        raise SettingError(setting, name, "empty", "give a name")
     if len(name) > LONGEST_NAME:
-        raise SettingError(field, name[:40] + "...", f"over {LONGEST_NAME} characters", _FIX)
+        why = f"over {LONGEST_NAME} characters"
+        raise SettingError(setting, f"{name[:40]}...", why, f"shorten it, {_TEMPLATE_FIX}")
+    if not _LEGAL.fullmatch(name) or name in (".", ".."):
+        why = "Kafka allows letters, digits, '.', '_' and '-' in topic names"
+        raise SettingError(setting, name, why, f"rename it: our topics carry the {setting}'s name")
+    if "--" in name or name.startswith("-") or name.endswith("-"):
+        why = "'--' separates the parts of our topic names and must stay unambiguous"
+        fix = f"use single dashes, inside the name only, {_TEMPLATE_FIX}"
+        raise SettingError(setting, name, why, fix)
 
 
-def check_names(topics: Iterable[str], group: str, tiers: Iterable[float]) -> None:
-    """Refuse sources whose tiers or dead-letter topics would be too long or collide.
+def check_names(
+    topics: Iterable[str],
+    group: str,
+    tiers: Iterable[float],
+    templates: TopicTemplates = _DEFAULT,
+) -> None:
+    """Refuse sources whose tiers or dead-letter topics would be illegal or mistaken for others.
 
     Kafka's metrics fold '.' into '_', so it refuses a topic whose name differs from another's
     only there.
+
+    Args:
+        topics: the source topics of one group.
+        tiers: the delays in seconds that each of them has a retry topic for.
     """
-    seen: dict[str, str] = {}
     delays = list(tiers)
+    # By its folded name: the topic, and the source it was made from ("" for a source itself).
+    seen: dict[str, tuple[str, str]] = {}
     for topic in topics:
-        names = [topic, dlq_topic(topic, group), dispositions_topic(topic, group)]
-        names += [tier_topic(topic, group, delay_s) for delay_s in delays]
-        for name in names:
-            if len(name) > LONGEST_NAME:
-                raise SettingError(
-                    "topic", topic, f"{name} would have {len(name)} characters, Kafka allows "
-                    f"{LONGEST_NAME}", _FIX,
-                )  # fmt: skip
-            folded = name.replace(".", "_")
-            other = seen.setdefault(folded, name)
-            if other != name:
-                raise SettingError(
-                    "topic", name, f"Kafka can't tell it from {other} ('.' and '_' collide)", _FIX
-                )
+        _claim(seen, topic, topic, "")
+        for kind, name in _made_from(topic, group, delays, templates):
+            _check_made(topic, name)
+            parsed = templates.parse(name)
+            if parsed is None or (parsed.topic, parsed.group, parsed.kind) != (topic, group, kind):
+                why = f"{name} can be read in two ways"
+                raise SettingError("topic", topic, why, f"rename it, {_TEMPLATE_FIX}")
+            _claim(seen, topic, name, topic)
+
+
+def _made_from(
+    topic: str, group: str, delays: Iterable[float], templates: TopicTemplates
+) -> list[tuple[Kind, str]]:
+    made: list[tuple[Kind, str]] = [
+        ("dlq", templates.dlq_topic(topic, group)),
+        ("dispositions", templates.dispositions_topic(topic, group)),
+    ]
+    return made + [("retry", templates.tier_topic(topic, group, delay_s)) for delay_s in delays]
+
+
+def _check_made(topic: str, name: str) -> None:
+    if len(name) > LONGEST_NAME:
+        why = f"{name} would have {len(name)} characters, Kafka allows {LONGEST_NAME}"
+        raise SettingError("topic", topic, why, f"shorten it or the group, {_TEMPLATE_FIX}")
+    if not _LEGAL.fullmatch(name):
+        why = f"{name} would not be a topic name: letters, digits, '.', '_' and '-' only"
+        raise SettingError("topic", topic, why, f"rename it, {_TEMPLATE_FIX}")
+
+
+def _claim(seen: dict[str, tuple[str, str]], topic: str, name: str, source: str) -> None:
+    other, other_source = seen.setdefault(name.replace(".", "_"), (name, source))
+    if (other, other_source) == (name, source):
+        return
+    why = (
+        f"{name} would be two topics" if other == name
+        else f"Kafka can't tell {name} from {other} ('.' and '_' collide)"
+    )  # fmt: skip
+    raise SettingError("topic", topic, why, f"rename it, {_TEMPLATE_FIX}")
