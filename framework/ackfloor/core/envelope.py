@@ -5,6 +5,10 @@ byte-identical, in order, repeated names included; only headers under our prefix
 They carry the first origin and the last error, so they never grow with attempts. Reading never
 fails: what can't be read is named in `unreadable` and treated as absent.
 
+Order tells whose a header is: a parked record's own come first, then ours, then the copies for
+other tools. A `kafka_dlt-*` in front of ours came with the record and stays; one behind ours is
+an earlier copy and is replaced.
+
 `attempt` counts the deliveries made so far, so a record in a tier with attempt 2 is about to be
 delivered for the third time. `not_before` is when this wait ends; `retry_at` is there only
 where an explicit wait needs further hops after it.
@@ -49,6 +53,13 @@ TRUNCATED: Final = "ackfloor.truncated"
 #: Caps of the two headers that could be large, in bytes of UTF-8.
 MESSAGE_CAP: Final = 2_048
 STACK_CAP: Final = 16_384
+_LARGEST_INT32: Final = 2**31 - 1
+
+_SPRING: Final = "kafka_dlt-"
+_SPRING_TIMESTAMP_TYPE: Final = "kafka_dlt-original-timestamp-type"
+_KAFKA: Final = "__dlq.errors."
+#: The client's codes for whose clock a record's timestamp is, and Kafka's names for them.
+_TIMESTAMP_TYPES: Final = {1: "CreateTime", 2: "LogAppendTime"}
 
 
 class Reason(StrEnum):
@@ -102,9 +113,15 @@ def _text(value: bytes) -> str:
 
 
 def _count(value: bytes) -> int:
-    if not value.isdigit():
+    if value.startswith(b"-"):
         raise ValueError("not a count")
-    return int(value)
+    return _whole(value)
+
+
+def _partition(value: bytes) -> int:
+    if (partition := _count(value)) > _LARGEST_INT32:
+        raise ValueError("not a partition")
+    return partition
 
 
 def _whole(value: bytes) -> int:
@@ -120,7 +137,7 @@ def _reason(value: bytes) -> Reason:
 
 _READERS: Final = {
     ORIGIN_TOPIC: ("origin_topic", _text),
-    ORIGIN_PARTITION: ("origin_partition", _count),
+    ORIGIN_PARTITION: ("origin_partition", _partition),
     ORIGIN_OFFSET: ("origin_offset", _count),
     ORIGIN_TIMESTAMP: ("origin_timestamp_ms", _whole),
     GROUP: ("group", _text),
@@ -164,40 +181,68 @@ def read_envelope(headers: Headers | None) -> Envelope:
     return Envelope(**found, unreadable=tuple(unreadable))
 
 
-def write_headers(envelope: Envelope, own: Headers) -> list[tuple[str, bytes | None]]:
-    """A parked record's headers: its own as they are, then ours anew."""
-    written = [header for header in own if not header[0].startswith(PREFIX)]
+def write_headers(
+    envelope: Envelope,
+    own: Headers,
+    *,
+    spring: bool = False,
+    kafka: bool = False,
+    timestamp_type: int = 0,
+) -> list[tuple[str, bytes | None]]:
+    """A parked record's headers: its own as they are, then ours anew, then copies asked for.
+
+    Args:
+        own: the headers of the record that is parked, earlier ones of ours included.
+        spring: also write Spring's names, see `foreign_headers`.
+        kafka: also write Kafka's names.
+        timestamp_type: the parked record's, as the client gives it.
+    """
+    prefixes = (*([_SPRING] if spring else []), *([_KAFKA] if kafka else []))
+    written: list[tuple[str, bytes | None]] = []
+    copied: dict[str, bytes | None] = {}
+    parked_before = False
+    for name, value in own:
+        if name.startswith(PREFIX):
+            parked_before = True
+        elif parked_before and name.startswith(prefixes) and name in _FOREIGN:
+            copied[name] = value
+        else:
+            written.append((name, value))
     for name, (field, _) in _READERS.items():
         value = getattr(envelope, field)
         if value is None or (value == 0 and field == "replays"):
             continue
-        if name == ERROR_MESSAGE:
-            value = _cut(value, MESSAGE_CAP)
-        elif name == ERROR_STACK:
-            value = _cut_front(value, STACK_CAP)
-        written.append((name, str(value).encode("utf-8", "replace")))
+        written.append((name, _encoded(field, value)))
+    first_type = 0 if parked_before else timestamp_type
+    written += foreign_headers(envelope, spring=spring, kafka=kafka, timestamp_type=first_type)
+    if spring and copied.get(_SPRING_TIMESTAMP_TYPE) is not None:
+        # Known when the record was first parked only; a tier has its own.
+        written.append((_SPRING_TIMESTAMP_TYPE, copied[_SPRING_TIMESTAMP_TYPE]))
     return written
 
 
-def _cut(text: str, cap: int) -> str:
-    """The head of a text, at most `cap` bytes of UTF-8."""
-    raw = text.encode("utf-8", "replace")
-    return text if len(raw) <= cap else raw[:cap].decode("utf-8", "ignore")
-
-
-def _cut_front(text: str, cap: int) -> str:
-    """The tail of a text: the innermost frames of a stack are what is read."""
-    raw = text.encode("utf-8", "replace")
-    return text if len(raw) <= cap else raw[-cap:].decode("utf-8", "ignore")
+def _encoded(field: str, value: object) -> bytes:
+    """A field as UTF-8, capped: of a message its head, of a stack its tail, where the error is."""
+    raw = str(value).encode("utf-8", "replace")
+    if field == "error_message" and len(raw) > MESSAGE_CAP:
+        return raw[:MESSAGE_CAP].decode("utf-8", "ignore").encode()
+    if field == "error_stack" and len(raw) > STACK_CAP:
+        return raw[-STACK_CAP:].decode("utf-8", "ignore").encode()
+    return raw
 
 
 def shed(envelope: Envelope) -> Envelope | None:
     """Too large to park: drop the stack, the next time the message; None when both are gone."""
+    dropped = envelope.truncated.split(",") if envelope.truncated else []
     if envelope.error_stack is not None:
-        return replace(envelope, error_stack=None, truncated="stack")
+        return replace(envelope, error_stack=None, truncated=_named([*dropped, "stack"]))
     if envelope.error_message is not None:
-        return replace(envelope, error_message=None, truncated="stack,message")
+        return replace(envelope, error_message=None, truncated=_named([*dropped, "message"]))
     return None
+
+
+def _named(dropped: Sequence[str]) -> str:
+    return ",".join(part for part in ("stack", "message") if part in dropped)
 
 
 def fingerprint(error_type: str, frames: Sequence[tuple[str, str]]) -> str:
@@ -211,42 +256,42 @@ def fingerprint(error_type: str, frames: Sequence[tuple[str, str]]) -> str:
     return hashlib.sha256(f"{error_type}|{where}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
+#: Other tools' headers: name -> (our field, struct format of a binary number or "" for text).
+_FOREIGN: Final = {
+    "kafka_dlt-original-topic": ("origin_topic", ""),
+    "kafka_dlt-original-partition": ("origin_partition", ">i"),
+    "kafka_dlt-original-offset": ("origin_offset", ">q"),
+    "kafka_dlt-original-timestamp": ("origin_timestamp_ms", ">q"),
+    "kafka_dlt-original-consumer-group": ("group", ""),
+    "kafka_dlt-exception-fqcn": ("error_type", ""),
+    "kafka_dlt-exception-message": ("error_message", ""),
+    "kafka_dlt-exception-stacktrace": ("error_stack", ""),
+    _SPRING_TIMESTAMP_TYPE: ("", ""),
+    "__dlq.errors.topic": ("origin_topic", ""),
+    "__dlq.errors.partition": ("origin_partition", ""),
+    "__dlq.errors.offset": ("origin_offset", ""),
+    "__dlq.errors.group": ("group", ""),
+    "__dlq.errors.delivery.count": ("attempt", ""),
+    "__dlq.errors.message": ("error_message", ""),
+}
+
+
 def foreign_headers(
-    envelope: Envelope, *, spring: bool, kafka: bool
+    envelope: Envelope, *, spring: bool, kafka: bool, timestamp_type: int = 0
 ) -> list[tuple[str, bytes | None]]:
     """The same facts under the names other tools read.
 
     Args:
         spring: Spring Kafka's `kafka_dlt-*` (numbers as big-endian binary).
         kafka: Kafka's own `__dlq.errors.*` (KIP-1191, UTF-8 text).
+        timestamp_type: of the origin, as the client gives it; 0 where it is not known.
     """
     written: list[tuple[str, bytes | None]] = []
-
-    def text(name: str, value: object) -> None:
-        if value is not None:
-            written.append((name, str(value).encode("utf-8", "replace")))
-
-    def binary(name: str, form: str, value: int | None) -> None:
-        if value is not None:
-            written.append((name, struct.pack(form, value)))
-
-    e = envelope
-    if spring:
-        text("kafka_dlt-original-topic", e.origin_topic)
-        binary("kafka_dlt-original-partition", ">i", e.origin_partition)
-        binary("kafka_dlt-original-offset", ">q", e.origin_offset)
-        binary("kafka_dlt-original-timestamp", ">q", e.origin_timestamp_ms)
-        text("kafka_dlt-original-consumer-group", e.group)
-        text("kafka_dlt-exception-fqcn", e.error_type)
-        text("kafka_dlt-exception-message", e.error_message and _cut(e.error_message, MESSAGE_CAP))
-        text(
-            "kafka_dlt-exception-stacktrace", e.error_stack and _cut_front(e.error_stack, STACK_CAP)
-        )
-    if kafka:
-        text("__dlq.errors.topic", e.origin_topic)
-        text("__dlq.errors.partition", e.origin_partition)
-        text("__dlq.errors.offset", e.origin_offset)
-        text("__dlq.errors.group", e.group)
-        text("__dlq.errors.delivery.count", e.attempt)
-        text("__dlq.errors.message", e.error_message and _cut(e.error_message, MESSAGE_CAP))
+    for name, (field, form) in _FOREIGN.items():
+        if not (spring if name.startswith(_SPRING) else kafka):
+            continue
+        value = getattr(envelope, field) if field else _TIMESTAMP_TYPES.get(timestamp_type)
+        if value is None:
+            continue
+        written.append((name, struct.pack(form, value) if form else _encoded(field, value)))
     return written

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.envelope import Envelope, Reason, foreign_headers, shed, write_headers
-from ackfloor.core.model import Failure, Headers, Now
+from ackfloor.core.envelope import Envelope, Reason, shed, write_headers
+from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.retry import next_hop, tier_wait_s
@@ -63,12 +63,13 @@ class Parking:
         else:
             self._address_hop(parcel, now)
         record = parcel.delivery.record
-        own = record.headers() or ()
-        extra = self._foreign(parcel)
-        if extra:
-            names = {name for name, _ in extra}
-            own = [header for header in own if header[0] not in names]
-        parcel.headers = [*write_headers(parcel.envelope, own), *extra]
+        parcel.headers = write_headers(
+            parcel.envelope,
+            record.headers() or (),
+            spring=self.spring_headers,
+            kafka=self.kafka_headers,
+            timestamp_type=record.timestamp()[0],
+        )
 
     def lighten(self, parcel: Parcel) -> bool:
         """Shed the heaviest header of ours left; False where nothing can be shed any more."""
@@ -84,13 +85,6 @@ class Parking:
         parcel.refusals += 1
         parcel.retry_at_s = now.mono_s + wait_s
         return wait_s
-
-    def _foreign(self, parcel: Parcel) -> Headers:
-        if not (self.spring_headers or self.kafka_headers):
-            return ()
-        return foreign_headers(
-            parcel.envelope, spring=self.spring_headers, kafka=self.kafka_headers
-        )
 
     def _address_dlq(self, parcel: Parcel) -> None:
         delivery = parcel.delivery
