@@ -13,7 +13,7 @@ TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO
 
 
 def kafka_error(exc: BaseException) -> KafkaError | None:
-    """The client's error inside an exception (a full queue is a BufferError), if there is one."""
+    """The client's error inside an exception, if there is one."""
     if exc.args and isinstance(exc.args[0], KafkaError):
         return exc.args[0]
     return None

@@ -139,7 +139,7 @@ def test_what_produce_raises_is_a_failed_park(bootstrap_servers: str) -> None:
         sink.publish(parcel(topic, Given()))
     settle(sink)
     assert len(reports.published) + len(reports.failed) == 5
-    assert any("QUEUE_FULL" in error for _, error, _ in reports.failed)
+    assert any("Queue full" in error for _, error, _ in reports.failed)
     sink.close(5)
 
 
