@@ -147,10 +147,14 @@ class Engine:
         self._intake.polled(records, now)
 
     def passed(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """The consumer's own positions: they pass trailing records that never arrive."""
+        """The consumer's own positions: they pass trailing records that never arrive.
+
+        Not for a partition that is stopping: what is read then is not registered, so the
+        consumer's position passes records that nobody has handled.
+        """
         for key, position in positions.items():
             assignment = self._state.assignments.get(key)
-            if assignment is not None:
+            if assignment is not None and not assignment.stopping:
                 assignment.tracker.passed(position)
 
     def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
