@@ -45,7 +45,7 @@ PURE: Final = frozenset(
     enum fractions functools hashlib heapq itertools json math operator re reprlib string struct
     sys textwrap types typing unicodedata zlib""".split()  # noqa: SIM905
 )
-PYDANTIC: Final = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
+PYDANTIC: Final = frozenset({"pydantic", "pydantic_core"})
 BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
 
 LAYERS: Final = {
