@@ -69,6 +69,7 @@ class MemorySource:
         if self._answers:
             answers, self._answers = self._answers, []
             self._call(lambda: listener.on_committed(answers))
+        self._skip_lost(listener)
         records = self._read()
         if records:
             self._call(lambda: listener.on_records(records))
@@ -143,6 +144,21 @@ class MemorySource:
             return StartPosition(*key, log.start, committed=False, lost=lost)
         return StartPosition(*key, found.position, True, found.metadata)
 
+    def _skip_lost(self, listener: SourceListener) -> None:
+        """Retention has taken what was to be read next: a new epoch, at what is left."""
+        starts: list[StartPosition] = []
+        with self._broker.changed:
+            for key, position in self._positions.items():
+                first = self._broker.log(*key).start
+                if position < first and key not in self._paused:
+                    self._positions[key] = first
+                    starts.append(
+                        StartPosition(*key, first, committed=False, lost=first - position)
+                    )
+        if starts:
+            self._call(lambda: listener.on_lost([TopicPartition(s[0], s[1]) for s in starts]))
+            self._call(lambda: listener.on_assigned(starts))
+
     def _read(self) -> list[MemoryRecord]:
         """A batch, beginning with another partition each time so that none starves."""
         self._turn += 1
@@ -152,7 +168,7 @@ class MemorySource:
             batch: list[MemoryRecord] = []
             for key in keys[first:] + keys[:first]:
                 log = self._broker.log(*key)
-                position = max(self._positions[key], log.start)
+                position = self._positions[key]
                 records = log.read(position, self._batch - len(batch))
                 if records:
                     position = records[-1].offset() + 1

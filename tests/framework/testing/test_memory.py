@@ -249,15 +249,19 @@ def test_retention_loses_what_was_not_read(broker: MemoryBroker) -> None:
     assert listener.values == [b"c"]
 
 
-def test_retention_during_a_pause_skips_ahead(broker: MemoryBroker) -> None:
-    """A reader whose next record is gone goes on with the first that is there."""
+def test_retention_while_running_begins_a_new_epoch(broker: MemoryBroker) -> None:
+    """A reader whose next record is gone loses the partition and gets it back at what is left."""
     source, listener = open_source(broker, "t")
     source.pause([TopicPartition("t", 0)])
     for value in (b"a", b"b", b"c"):
         broker.produce("t", value)
     broker.trim("t", 0, 2)
+    source.poll(0)
+    assert [name for name, _ in listener.log] == ["assigned"]
     source.resume([(TopicPartition("t", 0), 0)])
     source.poll(0)
+    assert [name for name, _ in listener.log] == ["assigned", "lost", "assigned"]
+    assert listener.starts[TopicPartition("t", 0)] == StartPosition("t", 0, 2, False, "", 2)
     assert listener.values == [b"c"]
 
 

@@ -1,0 +1,345 @@
+"""ExecutorContract: what every `ports.Executor` does, on the event loop as on threads.
+
+The handlers of these tests stop at a gate of their delivery (named by its offset) where a test
+closes one, so that a test decides what is running; the bench of a subclass makes that wait
+fit its kind of handler.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from ackfloor.core.assignment import Assignment
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
+from ackfloor.core.outcomes import ACKED, RELEASED, Failed
+from ackfloor.errors import Pause, Retry
+from ackfloor.ports import Executor
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.invoke import Invocation, current_delivery
+from ackfloor.testing.log import MemoryRecord
+from tests.contracts.sink_contract import assignment_of
+
+BOUND_S = 10.0
+#: How long a test watches that something does not happen.
+WATCH_S = 0.05
+
+
+def eventually(done: Callable[[], object]) -> None:
+    """Wait until something has come about."""
+    end_s = time.monotonic() + BOUND_S
+    while not done():
+        assert time.monotonic() < end_s, "it did not come about in time"
+        time.sleep(0.001)
+
+
+class Bench(ABC):
+    """Executors and what their handlers do."""
+
+    #: Whether a handler that is abandoned or stopped can be cut short.
+    cancels: bool
+
+    def __init__(self) -> None:
+        self.inbox = Inbox()
+        self.started: list[int] = []
+        self.gates: dict[int, threading.Event] = {}
+        self.raises: dict[int, list[BaseException]] = {}
+        self.acts: Callable[[Delivery], object] = lambda _: None
+        self._assignments: dict[bool, Assignment] = {}
+
+    @abstractmethod
+    def executor(
+        self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
+    ) -> Executor:
+        """A started executor; stopped at the end of the test."""
+
+    def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
+        """How the executor calls the handler."""
+        return Invocation("bill", call, self.cancels, manual)
+
+    def enter(self, delivery: Delivery) -> threading.Event | None:
+        """A handler begins; returns the gate at which it must wait."""
+        assert current_delivery() is delivery
+        self.started.append(delivery.offset)
+        self.acts(delivery)
+        return self.gates.get(delivery.offset)
+
+    def leave(self, delivery: Delivery) -> None:
+        """A handler ends."""
+        waiting = self.raises.get(delivery.offset)
+        if waiting:
+            raise waiting.pop(0)
+
+    def shut(self, *offsets: int) -> None:
+        """Close the gates of these deliveries."""
+        self.gates.update({offset: threading.Event() for offset in offsets})
+
+    def open(self, *offsets: int) -> None:
+        """Open gates; of all deliveries where none is named."""
+        for offset in offsets or self.gates:
+            self.gates[offset].set()
+
+    def deliveries(self, count: int, *, manual: bool = False) -> list[Delivery]:
+        """Deliveries of offsets 0, 1, ... in one assignment."""
+        assignment = self._assignments.setdefault(manual, assignment_of(manual=manual))
+        assignment.inbox = self.inbox.answered
+        return [
+            Delivery(assignment, MemoryRecord("orders", 0, n, None, b"", (), 0), n, 0, 0.0)
+            for n in range(count)
+        ]
+
+    @property
+    def answered(self) -> list[int]:
+        """Offsets of the deliveries that came back, in order."""
+        return [delivery.offset for delivery in list(self.inbox.answered)]
+
+
+def run_of(name: str, deliveries: Sequence[Delivery]) -> Run:
+    """A lane's run."""
+    run = Run(deliveries)
+    run.lane = name
+    for delivery in deliveries:
+        delivery.run = run
+    return run
+
+
+class ExecutorContract:
+    """Subclass it with a `bench` fixture."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[Bench]:
+        """Executors of one kind."""
+        raise NotImplementedError
+
+    def test_a_delivery_comes_back_stamped(self, bench: Bench) -> None:
+        """With its outcome, and with the times between which its handler ran."""
+        before_s = time.monotonic()
+        (delivery,) = bench.deliveries(1)
+        bench.executor().dispatch([delivery])
+        eventually(lambda: bench.inbox.answered)
+        assert delivery.outcome is ACKED
+        assert before_s <= delivery.started_s <= delivery.finished_s <= time.monotonic()
+
+    def test_no_more_run_than_the_concurrency(self, bench: Bench) -> None:
+        """The others are queued; each end lets the next one start."""
+        bench.shut(0, 1, 2)
+        executor = bench.executor(concurrency=2)
+        deliveries = bench.deliveries(5)
+        executor.dispatch(deliveries)
+        eventually(lambda: len(list(executor.running())) == 2)
+        assert (sorted(bench.started), executor.queued()) == ([0, 1], 3)
+        assert set(executor.running()) == set(deliveries[:2])
+        bench.open(0)
+        eventually(lambda: len(bench.started) == 3)
+        assert executor.queued() == 2
+        bench.open()
+        eventually(lambda: len(bench.answered) == 5)
+        assert executor.queued() == 0
+        assert list(executor.running()) == []
+
+    def test_many_deliveries_all_come_back(self, bench: Bench) -> None:
+        """However they are dispatched, each is handled once."""
+        executor = bench.executor(concurrency=8)
+        deliveries = bench.deliveries(2000)
+        for n in range(0, 1000, 10):
+            executor.dispatch(deliveries[n : n + 10])
+        executor.dispatch(deliveries[1000:])
+        eventually(lambda: len(bench.answered) == 2000)
+        assert sorted(bench.answered) == sorted(bench.started) == list(range(2000))
+
+    def test_exceptions_come_back_as_outcomes(self, bench: Bench) -> None:
+        """An error and an explicit retry are failures with their reason; work goes on."""
+        bench.raises = {0: [ValueError("no")], 1: [Retry(after="5s", reason="later")]}
+        deliveries = bench.deliveries(3)
+        bench.executor(concurrency=1).dispatch(deliveries)
+        eventually(lambda: len(bench.answered) == 3)
+        first, second, third = (delivery.outcome for delivery in deliveries)
+        assert isinstance(first, Failed)
+        assert (first.failure.error_type, first.failure.message) == ("ValueError", "no")
+        assert isinstance(second, Failed)
+        assert second.after_s == 5.0
+        assert third is ACKED
+
+    def test_a_closed_delivery_does_not_start(self, bench: Bench) -> None:
+        """Nor does one whose partition is about to leave; neither comes back."""
+        executor = bench.executor(concurrency=1)
+        closed, good = bench.deliveries(2)
+        closed.closed = True
+        executor.dispatch([closed, good])
+        eventually(lambda: bench.answered == [1])
+        good.assignment.stopping = True
+        executor.dispatch(bench.deliveries(3)[2:])
+        eventually(lambda: executor.queued() == 0)
+        time.sleep(WATCH_S)
+        assert bench.started == [1]
+
+    def test_hold_keeps_what_has_not_started(self, bench: Bench) -> None:
+        """What runs goes on, what is dispatched meanwhile waits, and unhold lets it go."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1)
+        deliveries = bench.deliveries(3)
+        executor.dispatch(deliveries[:2])
+        eventually(lambda: bench.started)
+        executor.hold()
+        executor.dispatch(deliveries[2:])
+        bench.open()
+        eventually(lambda: bench.answered == [0])
+        time.sleep(WATCH_S)
+        assert (bench.started, executor.queued()) == ([0], 2)
+        executor.unhold()
+        eventually(lambda: bench.answered == [0, 1, 2])
+
+    def test_a_pause_puts_the_delivery_back_first(self, bench: Bench) -> None:
+        """It is not answered, its handler is held, and it is the first to start again."""
+        bench.raises = {0: [Pause("30s", "away")]}
+        executor = bench.executor(concurrency=1)
+        executor.dispatch(bench.deliveries(3))
+        eventually(lambda: bench.inbox.held)
+        assert bench.inbox.held[0] == ("bill", 30.0, "away")
+        time.sleep(WATCH_S)
+        assert bench.started == [0]
+        assert bench.answered == []
+        executor.unhold()
+        eventually(lambda: len(bench.answered) == 3)
+        assert bench.started == [0, 0, 1, 2]
+
+    def test_an_abandoned_delivery_gives_its_slot_up(self, bench: Bench) -> None:
+        """The next one starts although the first never returned."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1)
+        stuck, good = bench.deliveries(2)
+        executor.dispatch([stuck, good])
+        eventually(lambda: bench.started == [0])
+        stuck.closed = True
+        executor.abandon(stuck)
+        eventually(lambda: bench.answered == [1])
+        assert executor.abandoned() == (0 if bench.cancels else 1)
+        assert list(executor.running()) == []
+        bench.open()
+        eventually(lambda: executor.abandoned() == 0)
+
+    def test_abandoning_what_has_ended_changes_nothing(self, bench: Bench) -> None:
+        """The slot's next delivery is not the one that is cut short."""
+        executor = bench.executor(concurrency=1)
+        first, second = bench.deliveries(2)
+        executor.dispatch([first])
+        eventually(lambda: bench.answered == [0])
+        bench.shut(1)
+        executor.dispatch([second])
+        eventually(lambda: bench.started == [0, 1])
+        executor.abandon(first)
+        time.sleep(WATCH_S)
+        assert list(executor.running()) == [second]
+        bench.open()
+        eventually(lambda: bench.answered == [0, 1])
+        assert second.outcome is ACKED
+
+    def test_a_lane_runs_one_at_a_time_in_order(self, bench: Bench) -> None:
+        """Two lanes run side by side; a run that is found empty is posted back."""
+        bench.shut(0, 10)
+        executor = bench.executor(concurrency=4, lanes=True)
+        deliveries = bench.deliveries(13)
+        ada, bob = run_of("ada", deliveries[:3]), run_of("bob", deliveries[10:])
+        executor.dispatch([ada, bob])
+        eventually(lambda: len(bench.started) == 2)
+        time.sleep(WATCH_S)
+        assert sorted(bench.started) == [0, 10]
+        bench.open()
+        eventually(lambda: len(bench.inbox.left) == 2)
+        assert [n for n in bench.started if n < 10] == [0, 1, 2]
+        assert [n for n in bench.started if n >= 10] == [10, 11, 12]
+        assert {id(run) for _, run in bench.inbox.left} == {id(ada), id(bob)}
+
+    def test_a_long_lane_lets_others_have_their_turn(self, bench: Bench) -> None:
+        """With one slot, a short lane does not wait for the end of a long one."""
+        executor = bench.executor(concurrency=1, lanes=True)
+        bench.shut(0)
+        deliveries = bench.deliveries(1000)
+        executor.dispatch([run_of("long", deliveries[:999])])
+        eventually(lambda: bench.started == [0])
+        executor.dispatch([run_of("short", deliveries[999:])])
+        bench.open()
+        eventually(lambda: len(bench.inbox.left) == 2)
+        assert bench.started.index(999) < 998
+        assert [n for n in bench.started if n < 999] == list(range(999))
+
+    def test_a_pause_keeps_the_order_of_its_lane(self, bench: Bench) -> None:
+        """The record is first in its lane again."""
+        bench.raises = {1: [Pause("1s")]}
+        executor = bench.executor(concurrency=1, lanes=True)
+        executor.dispatch([run_of("ada", bench.deliveries(3))])
+        eventually(lambda: bench.inbox.held)
+        executor.unhold()
+        eventually(lambda: len(bench.inbox.left) == 1)
+        assert bench.answered == [0, 1, 2]
+
+    def test_a_manual_answer_frees_the_slot(self, bench: Bench) -> None:
+        """The slot is taken until the answer, which comes from another thread, not until return."""
+        executor = bench.executor(concurrency=1, manual=True)
+        first, second = bench.deliveries(2, manual=True)
+        executor.dispatch([first, second])
+        eventually(lambda: bench.started)
+        time.sleep(WATCH_S)
+        assert bench.started == [0]
+        assert list(executor.running()) == [first]
+        assert first.ack()
+        assert not first.ack()
+        eventually(lambda: bench.started == [0, 1])
+        assert second.retry(reason="again")
+        eventually(lambda: bench.answered == [0, 1])
+        assert first.outcome is ACKED
+        assert isinstance(second.outcome, Failed)
+
+    def test_an_error_before_the_manual_answer_is_the_answer(self, bench: Bench) -> None:
+        """After it, it is an error of nobody's record."""
+        bench.raises = {0: [ValueError("before")], 1: [ValueError("after")]}
+        bench.acts = lambda delivery: delivery.offset == 1 and delivery.ack()
+        first, second = bench.deliveries(2, manual=True)
+        bench.executor(concurrency=1, manual=True).dispatch([first, second])
+        eventually(lambda: bench.answered == [0, 1] and bench.inbox.errors)
+        assert isinstance(first.outcome, Failed)
+        assert second.outcome is ACKED
+        handler, error = bench.inbox.errors[0]
+        assert (handler, str(error)) == ("bill", "after")
+
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+    def test_a_handler_can_ask_the_worker_to_end(self, bench: Bench, error: BaseException) -> None:
+        """Its record is released, the wish is posted, and the slot lives on."""
+        bench.raises = {0: [error]}
+        first, second = bench.deliveries(2)
+        bench.executor(concurrency=1).dispatch([first, second])
+        eventually(lambda: bench.answered == [0, 1])
+        assert list(bench.inbox.fatal) == [error]
+        assert first.outcome is RELEASED
+        assert second.outcome is ACKED
+
+    def test_stopping_an_idle_executor_leaves_nothing(self, bench: Bench) -> None:
+        """Nobody is running afterwards, and nothing starts any more."""
+        executor = bench.executor(concurrency=3)
+        executor.dispatch(bench.deliveries(1))
+        eventually(lambda: bench.answered == [0])
+        assert executor.stop(BOUND_S) == 0
+        assert list(executor.running()) == []
+
+    def test_stopping_counts_who_does_not_end(self, bench: Bench) -> None:
+        """An async handler is cancelled and its record released; a thread can only be counted."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1)
+        running, queued = bench.deliveries(2)
+        executor.dispatch([running, queued])
+        eventually(lambda: bench.started == [0])
+        left = executor.stop(0.05)
+        bench.open()
+        if bench.cancels:
+            assert (left, running.outcome) == (0, RELEASED)
+        else:
+            assert left == 1
+            eventually(lambda: running.outcome is ACKED)
+        assert bench.started == [0]
+        assert queued.outcome is None

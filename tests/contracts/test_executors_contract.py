@@ -1,0 +1,114 @@
+"""The async and the thread executor keep the contract of Executor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.ports import Executor
+from ackfloor.runtime.async_executor import AsyncExecutor
+from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.thread_executor import ThreadExecutor
+from tests.contracts.executor_contract import Bench, ExecutorContract
+
+
+class AsyncBench(Bench):
+    """Async handlers on an event loop in a thread."""
+
+    cancels = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events = EventLoopThread(asyncio.new_event_loop)
+        self.events.start()
+        self._executors: list[Executor] = []
+
+    async def _call(self, delivery: Delivery) -> None:
+        gate = self.enter(delivery)
+        while gate is not None and not gate.is_set():  # noqa: ASYNC110 -- the gate is a thread's
+            await asyncio.sleep(0.001)
+        self.leave(delivery)
+
+    def executor(
+        self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
+    ) -> AsyncExecutor:
+        executor = AsyncExecutor(
+            self.invocation(self._call, manual=manual),
+            self.events.loop,
+            self.inbox,
+            time.monotonic,
+            concurrency=concurrency,
+            lanes=lanes,
+            cancel_grace_s=0.05,
+        )
+        executor.start()
+        self._executors.append(executor)
+        return executor
+
+    def close(self) -> None:
+        """Stop everything."""
+        for executor in self._executors:
+            executor.stop(1.0)
+        self.events.stop()
+
+
+class ThreadBench(Bench):
+    """Plain handlers on threads."""
+
+    cancels = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._executors: list[Executor] = []
+
+    def _call(self, delivery: Delivery) -> None:
+        gate = self.enter(delivery)
+        if gate is not None:
+            gate.wait()
+        self.leave(delivery)
+
+    def executor(
+        self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
+    ) -> ThreadExecutor:
+        executor = ThreadExecutor(
+            self.invocation(self._call, manual=manual),
+            self.inbox,
+            time.monotonic,
+            concurrency=concurrency,
+            lanes=lanes,
+        )
+        executor.start()
+        self._executors.append(executor)
+        return executor
+
+    def close(self) -> None:
+        """Let every handler end, and stop."""
+        self.open()
+        for executor in self._executors:
+            assert executor.stop(5.0) == 0
+
+
+class TestAsyncExecutor(ExecutorContract):
+    """AsyncExecutor keeps the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[AsyncBench]:
+        """Async handlers."""
+        bench = AsyncBench()
+        yield bench
+        bench.close()
+
+
+class TestThreadExecutor(ExecutorContract):
+    """ThreadExecutor keeps the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[ThreadBench]:
+        """Plain handlers."""
+        bench = ThreadBench()
+        yield bench
+        bench.close()

@@ -1,0 +1,148 @@
+"""The Kafka client keeps the contracts of Source and Sink, on a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ackfloor.core.model import Record
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.sink import KafkaSink
+from ackfloor.kafka.source import KafkaSource
+from ackfloor.ports import Sink, Source
+from tests.contracts.sink_contract import SinkContract, SinkWorld
+from tests.contracts.source_contract import SourceContract, SourceWorld
+
+pytestmark = pytest.mark.kafka
+
+REQUEST_S = 15.0
+
+
+def fresh(name: str) -> str:
+    """A name nobody has used."""
+    return f"{name}-{uuid.uuid4().hex[:10]}"
+
+
+class KafkaWorld(SourceWorld, SinkWorld):
+    """Topics and groups of one test's own on the run's broker."""
+
+    def __init__(self, servers: str) -> None:
+        self._common: dict[str, Any] = {"bootstrap.servers": servers}
+        self._admin = AdminClient(self._common)
+        self._sources: list[Source] = []
+
+    def close(self) -> None:
+        """Close what the test left open."""
+        for source in self._sources:
+            source.close()
+
+    def create_topic(self, partitions: int = 1, most_bytes: int | None = None) -> str:
+        topic = fresh("contract")
+        config = {} if most_bytes is None else {"max.message.bytes": str(most_bytes)}
+        self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(
+            REQUEST_S
+        )
+        end_s = time.monotonic() + REQUEST_S
+        while topic not in self._admin.list_topics(timeout=REQUEST_S).topics:
+            assert time.monotonic() < end_s, "the topic did not appear"
+        return topic
+
+    def produce(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+        producer = Producer({**self._common, "linger.ms": 0})
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(REQUEST_S) == 0
+
+    def leave_hole(self, topic: str) -> None:
+        producer = Producer({**self._common, "transactional.id": fresh("hole"), "linger.ms": 0})
+        producer.init_transactions(REQUEST_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"aborted", partition=0)
+        assert producer.flush(REQUEST_S) == 0
+        producer.abort_transaction(REQUEST_S)
+
+    def trim(self, topic: str, start: int) -> None:
+        target = TopicPartition(topic, 0, start)
+        for future in self._admin.delete_records([target]).values():
+            future.result(REQUEST_S)
+
+    def commit(self, group: str, topic: str, position: int) -> None:
+        consumer = self._onlooker(group)
+        consumer.commit(offsets=[TopicPartition(topic, 0, position)], asynchronous=False)
+        consumer.close()
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> tuple[int, str] | None:
+        consumer = self._onlooker(group)
+        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=REQUEST_S)
+        consumer.close()
+        return None if found.offset < 0 else (found.offset, found.metadata or "")
+
+    def _onlooker(self, group: str) -> Consumer:
+        """A client that speaks in a group's name without being a member."""
+        return Consumer({**self._common, "group.id": group, "enable.auto.commit": False})
+
+    def new_group(self) -> str:
+        return fresh("group")
+
+    def source(self, group: str, start: Literal["earliest", "latest"] = "earliest") -> KafkaSource:
+        consumer = {**self._common, "session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+        source = KafkaSource(KafkaOptions(consumer=consumer), group, start)
+        self._sources.append(source)
+        return source
+
+    def missing_topic(self) -> str:
+        return fresh("missing")
+
+    def records(self, topic: str) -> Sequence[Record]:
+        consumer = self._onlooker(fresh("reader"))
+        found: list[Record] = []
+        partitions = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions
+        for partition in partitions:
+            key = TopicPartition(topic, partition, 0)
+            _, end = consumer.get_watermark_offsets(key, timeout=REQUEST_S)
+            consumer.assign([key])
+            end_s = time.monotonic() + REQUEST_S
+            left = end
+            while left:
+                assert time.monotonic() < end_s, "the records could not be read"
+                batch = consumer.consume(left, 0.5)
+                assert all(message.error() is None for message in batch)
+                found.extend(cast("list[Record]", batch))
+                left -= len(batch)
+        consumer.close()
+        return found
+
+    def sink(self) -> Sink:
+        return KafkaSink(KafkaOptions(producer=self._common))
+
+
+@pytest.fixture
+def kafka_world(bootstrap_servers: str) -> Iterator[KafkaWorld]:
+    """The run's broker."""
+    world = KafkaWorld(bootstrap_servers)
+    yield world
+    world.close()
+
+
+class TestKafkaSource(SourceContract):
+    """KafkaSource keeps the contract."""
+
+    @pytest.fixture
+    def world(self, kafka_world: KafkaWorld) -> KafkaWorld:  # type: ignore[override]
+        """The run's broker."""
+        return kafka_world
+
+
+class TestKafkaSink(SinkContract):
+    """KafkaSink keeps the contract."""
+
+    @pytest.fixture
+    def world(self, kafka_world: KafkaWorld) -> KafkaWorld:  # type: ignore[override]
+        """The run's broker."""
+        return kafka_world
