@@ -15,7 +15,7 @@ import time
 
 from pydantic import BaseModel
 
-from ackfloor import App, Delivery, RetryPolicy
+from ackfloor import App, Delivery, Origin, RetryPolicy
 from ackfloor_handlers.payments import charge
 
 TOPIC = "orders"
@@ -36,11 +36,15 @@ class Order(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What was billed, and the delivery that did it."""
+    """What was billed, and the delivery that did it.
+
+    The origin names the order however often it is delivered; the record that was delivered may
+    be one of a retry topic.
+    """
 
     order: int
-    partition: int
-    offset: int
+    origin: Origin
+    delivered: Origin
     attempt: int
     started_ms: int
     due_ms: int | None
@@ -70,8 +74,8 @@ async def bill(order: Order, delivery: Delivery) -> None:
     await charge(order.card, delivery.attempt)
     receipt = Receipt(
         order=order.id,
-        partition=delivery.origin.partition,
-        offset=delivery.origin.offset,
+        origin=delivery.origin,
+        delivered=Origin(delivery.topic, delivery.partition, delivery.offset),
         attempt=delivery.attempt,
         started_ms=started_ms,
         due_ms=due_ms(delivery),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+USUAL_S = 0.05
 SLOW_S = 0.3
 
 
@@ -27,9 +28,8 @@ async def charge(card: str, attempt: int) -> None:
         ProviderUnavailable: a flaky card before its time.
     """
     kind, _, heals = card.partition("-")
-    if kind == "slow":
-        await asyncio.sleep(SLOW_S)
-    elif kind == "flaky" and attempt < int(heals):
+    await asyncio.sleep(SLOW_S if kind == "slow" else USUAL_S)
+    if kind == "flaky" and attempt < int(heals):
         raise ProviderUnavailable(f"provider answered 503 to attempt {attempt}")
-    elif kind == "stuck" and (not heals or attempt < int(heals)):
+    if kind == "stuck" and (not heals or attempt < int(heals)):
         await asyncio.Event().wait()

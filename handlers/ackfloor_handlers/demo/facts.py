@@ -77,9 +77,14 @@ class Parked:
         return "" if self.envelope.reason is None else self.envelope.reason.value
 
     @property
+    def error(self) -> str:
+        """The class of the error, without its module."""
+        return (self.envelope.error_type or "").rpartition(".")[2]
+
+    @property
     def timed_out(self) -> bool:
         """Whether the delivery before outlived its timeout."""
-        return self.envelope.error_type == TIMED_OUT
+        return self.error == TIMED_OUT
 
     @property
     def started_ms(self) -> int:

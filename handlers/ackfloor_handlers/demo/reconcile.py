@@ -135,7 +135,7 @@ def _add_repeats(account: Account, stories: list[Story], facts: Facts) -> None:
     twice = sum(len(story.receipts) > 1 for story in repeated)
     row = Row(
         "handled more than once",
-        f"at most {_exposed(facts):,}, at or above the floor",
+        f"at most {_exposed(facts):,}",
         f"{twice:,}",
         len(account.repeats) == len(repeated),
         f"{len(repeated):,} with retries and dead letters that came twice",
@@ -163,8 +163,8 @@ def _add_bytes(account: Account, stories: list[Story]) -> None:
         account.problems += [f"{story}: {fault}" for fault in faults]
     account.rows.append(
         Row(
-            "parked and dead letters byte-identical",
-            f"{parked:,} + {letters:,}",
+            "bytes unchanged",
+            f"{parked:,} parked + {letters:,} dead",
             "all" if not faulty else f"{faulty:,} differ",
             not faulty,
             "key, value and own headers",
@@ -184,7 +184,7 @@ def _add_spark(account: Account, facts: Facts) -> None:
             )
     account.rows.append(
         Row(
-            "records that Spark read",
+            "counted by Spark",
             f"{sum(there.values()):,}",
             f"{sum(counted.values()):,}",
             counted == there,

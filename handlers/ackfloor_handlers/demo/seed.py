@@ -51,9 +51,8 @@ class Expected:
     error: str = ""
 
     def __str__(self) -> str:
-        if self.reason is None:
-            return f"handled on delivery {self.attempt}"
-        return f"dead letter: {self.reason}, delivery {self.attempt}"
+        which = ("1st", "2nd", "3rd")[self.attempt - 1]
+        return f"{'handled' if self.reason is None else self.reason}, {which} delivery"
 
 
 EXPECTED: Final = {

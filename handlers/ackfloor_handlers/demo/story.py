@@ -128,8 +128,8 @@ def _wrongly_dead(story: Story, expected: Expected) -> Iterator[str]:
                 f"dead-lettered as {record.reason!r} after delivery {record.envelope.attempt} "
                 f"instead of {expected.reason!r} after {expected.attempt}"
             )
-        elif expected.error and record.envelope.error_type != expected.error:
-            yield f"dead letter with {record.envelope.error_type} instead of {expected.error}"
+        elif expected.error and record.error != expected.error:
+            yield f"dead letter with {record.error} instead of {expected.error}"
 
 
 def _wrongly_parked(

@@ -1,0 +1,81 @@
+"""What is done to the run: a worker killed with SIGKILL, the broker taken away.
+
+Right as it happens the group's committed positions are read: records at or above them may be
+handled again, and no others. That is what the reconciliation holds every repetition against.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from ackfloor.testing import KafkaCluster
+from ackfloor_handlers.demo.facts import Disturbance, Place
+from ackfloor_handlers.demo.stage import Stage, wall_ms
+from ackfloor_handlers.demo.topics import SOURCE
+
+_RECOVERY_S = 60.0
+
+
+def kill_worker(stage: Stage, workers: int) -> Disturbance:
+    """Kill the worker with most partitions of the source; returns when others have taken over.
+
+    Raises:
+        DemoFailed: the run does not recover.
+    """
+    view = stage.view
+    victim = max(
+        view.owners(SOURCE), key=lambda worker: [p[0] for p in view.owned(worker)].count(SOURCE)
+    )
+    pid, places = view.pids[victim], view.owned(victim)
+    os.kill(pid, signal.SIGKILL)
+    at_ms = wall_ms()
+    # Now: before its partitions go to somebody who commits for them.
+    floors = _floors(stage, places)
+    stage.live.tell(
+        f"killed worker {victim} (pid {pid}) with SIGKILL; its {len(places)} partitions wait"
+    )
+
+    def recovered() -> bool:
+        now = stage.view
+        back = len(now.pids) == workers and now.pids.get(victim) != pid
+        owned = {part.place for part in now.partitions} >= set(stage.topics.consumed())
+        return back and owned and all(taken > at_ms for taken in now.taken_ms.values())
+
+    stage.until(recovered, "its partitions have workers again", _RECOVERY_S)
+    over_ms = wall_ms()
+    stage.live.tell(
+        f"worker {victim} runs again (pid {stage.view.pids[victim]}), every partition has a "
+        f"worker {(over_ms - at_ms) / 1000:.1f} s after the kill"
+    )
+    return Disturbance(f"worker {victim} killed", at_ms, at_ms, over_ms, floors)
+
+
+def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Disturbance:
+    """Kill the broker, wait, start it again; returns when the run has caught up.
+
+    Raises:
+        DemoFailed: the run does not recover.
+    """
+    floors = _floors(stage, stage.topics.consumed())
+    (node,) = cluster.node_ids
+    at_ms = wall_ms()
+    cluster.kill(node)
+    stage.live.tell(f"killed the broker with SIGKILL; it stays away for {outage_s:g} s")
+    back_s = time.monotonic() + outage_s
+    stage.until(lambda: time.monotonic() >= back_s, "the outage is over", outage_s + 10)
+    cluster.start_node(node)
+    back_ms = wall_ms()
+    stage.live.tell("the broker is back")
+    places = stage.topics.consumed()
+    stage.until(lambda: stage.view.calm(places, back_ms), "the run has caught up", _RECOVERY_S)
+    over_ms = wall_ms()
+    stage.live.tell(f"the run caught up {(over_ms - back_ms) / 1000:.1f} s later")
+    return Disturbance("broker away", at_ms, over_ms, over_ms, floors, timeouts=True)
+
+
+def _floors(stage: Stage, places: list[Place]) -> dict[Place, int]:
+    """The committed position of each; 0 where there is none yet."""
+    committed = stage.topics.committed()
+    return {place: committed.get(place, 0) for place in places}
