@@ -213,11 +213,11 @@ def write_headers(
         if value is None or (value == 0 and field == "replays"):
             continue
         written.append((name, _encoded(field, value)))
-    first_type = 0 if parked_before else timestamp_type
-    written += foreign_headers(envelope, spring=spring, kafka=kafka, timestamp_type=first_type)
-    if spring and copied.get(_SPRING_TIMESTAMP_TYPE) is not None:
-        # Known when the record was first parked only; a tier has its own.
-        written.append((_SPRING_TIMESTAMP_TYPE, copied[_SPRING_TIMESTAMP_TYPE]))
+    if parked_before:
+        # A tier's timestamp is not the origin's; what the first park wrote is.
+        said = copied.get(_SPRING_TIMESTAMP_TYPE)
+        timestamp_type = next((t for t, n in _TIMESTAMP_TYPES.items() if n.encode() == said), 0)
+    written += foreign_headers(envelope, spring=spring, kafka=kafka, timestamp_type=timestamp_type)
     return written
 
 
@@ -262,11 +262,11 @@ _FOREIGN: Final = {
     "kafka_dlt-original-partition": ("origin_partition", ">i"),
     "kafka_dlt-original-offset": ("origin_offset", ">q"),
     "kafka_dlt-original-timestamp": ("origin_timestamp_ms", ">q"),
+    _SPRING_TIMESTAMP_TYPE: ("", ""),
     "kafka_dlt-original-consumer-group": ("group", ""),
     "kafka_dlt-exception-fqcn": ("error_type", ""),
     "kafka_dlt-exception-message": ("error_message", ""),
     "kafka_dlt-exception-stacktrace": ("error_stack", ""),
-    _SPRING_TIMESTAMP_TYPE: ("", ""),
     "__dlq.errors.topic": ("origin_topic", ""),
     "__dlq.errors.partition": ("origin_partition", ""),
     "__dlq.errors.offset": ("origin_offset", ""),
