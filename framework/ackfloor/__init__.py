@@ -73,13 +73,15 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module 'ackfloor' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:
+    # A type checker that saw this would take every misspelt name for one of these.
+    def __getattr__(name: str) -> Any:
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError(f"module 'ackfloor' has no attribute {name!r}")
+        from importlib import import_module
 
-    return getattr(import_module(module), name)
+        return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

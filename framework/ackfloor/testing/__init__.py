@@ -54,12 +54,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    try:
-        home = _HOMES[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return getattr(import_module(home), name)
+if not TYPE_CHECKING:
+    # A type checker that saw this would take every misspelt name for one of these.
+    def __getattr__(name: str) -> object:
+        try:
+            home = _HOMES[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
