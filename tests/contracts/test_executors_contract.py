@@ -13,7 +13,7 @@ from ackfloor.ports import Executor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.thread_executor import ThreadExecutor
-from tests.contracts.executor_contract import Bench, ExecutorContract
+from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
 
 
 class AsyncBench(Bench):
@@ -101,6 +101,16 @@ class TestAsyncExecutor(ExecutorContract):
         bench = AsyncBench()
         yield bench
         bench.close()
+
+    def test_stopping_is_bounded_when_a_handler_blocks_the_loop(self, bench: AsyncBench) -> None:
+        """It can't be cancelled; it is counted, and the worker's end goes on."""
+        bench.shut(0)
+        bench.acts = lambda _: bench.gates[0].wait()
+        executor = bench.executor(concurrency=1)
+        executor.dispatch(bench.deliveries(1))
+        eventually(lambda: bench.started == [0])
+        assert executor.stop(0.0) == 1
+        bench.open()
 
 
 class TestThreadExecutor(ExecutorContract):

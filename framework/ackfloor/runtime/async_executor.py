@@ -30,6 +30,8 @@ from ackfloor.runtime.invoke import Invocation, set_current
 STREAK = 64
 #: Records a slot takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
+#: Seconds beyond its time limit after which a stop gives up on an event loop that is blocked.
+BLOCKED_S = 1.0
 
 
 class _Slot:
@@ -127,7 +129,14 @@ class AsyncExecutor:
 
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs and return how many handlers did not end in time."""
-        return asyncio.run_coroutine_threadsafe(self._stop(timeout_s), self._loop).result()
+        stopping = asyncio.run_coroutine_threadsafe(self._stop(timeout_s), self._loop)
+        try:
+            return stopping.result(timeout_s + BLOCKED_S)
+        except TimeoutError:
+            # A handler blocks the loop's thread: nothing on it can be cancelled.
+            stopping.cancel()
+            self._stopping = True
+            return max(1, len(list(self.running())))
 
     # The event loop's side.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,7 +155,20 @@ class Crew:
 
     def close(self) -> None:
         """End in order; handlers that still run are cut short, their records stay open."""
-        self.worker.close(lambda: True)
+        # Time may pass for those that have ignored their cancellation, and only where no other
+        # handler would take it for its own.
+        passing = nullcontext() if self._handlers_run() else self.events.manual.free_running()
+        with passing:
+            self.worker.close(lambda: True)
+
+    def _handlers_run(self) -> bool:
+        open_ = chain.from_iterable(
+            assignment.tracker.open.values()
+            for assignment in self.worker.engine.assignments.values()
+        )
+        return not self.events.manual.is_running() or any(
+            delivery.started_s and not delivery.closed for delivery in open_
+        )
 
     def crash(self) -> None:
         """Be gone as far as the broker knows: nothing is committed, parked or given up.

@@ -87,10 +87,9 @@ class Driver:
         """
         until_s = time.monotonic() + self._give_up_s
         for turn in range(MOST_TURNS):
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
+            if time.monotonic() > until_s:
                 raise self._unsettled(f"it did not come to rest in {turn} turns")
-            if not self._event_loop.settle(left_s):
+            if not self._event_loop.settle(self._give_up_s):
                 raise self._unsettled("an async handler blocks the event loop or never waits")
             if self._step():
                 continue

@@ -446,6 +446,63 @@ def test_a_handler_that_swallows_its_cancellation_is_left_behind() -> None:
         assert len(h.handled()) == 1
 
 
+def test_a_handler_that_ignores_every_cancellation_does_not_hold_up_the_end() -> None:
+    """It is left behind with the event loop that it runs on, and nothing is waited for."""
+    app, enough = App(group="g", cancel_grace="1s"), threading.Event()
+
+    @app.handler("orders", consume_timeout="2s", retry=ONCE)
+    async def deaf(order: Order) -> None:
+        while not enough.is_set():
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+
+    with quick(), Harness(app) as h:
+        h.send("orders", Order(id=1))
+        h.advance("10s")
+        assert len(h.dlq("orders")) == 1
+        app_clock = h.clock
+    enough.set()
+    assert app_clock.monotonic() >= 1010
+
+
+def test_background_tasks_are_cancelled_at_the_end() -> None:
+    """What a lifespan leaves running ends with the harness."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def poll() -> None:
+        while True:  # noqa: ASYNC110 -- as they do
+            await asyncio.sleep(1)
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        tasks.append(asyncio.create_task(poll()))
+        yield
+
+    app = App(group="g", lifespan=lifespan)
+    app.handler("orders")(_nothing)
+    with Harness(app) as h:
+        h.advance("1m")
+        h.send("orders", Order(id=1))
+        assert h.errors == []
+    assert tasks[0].cancelled()
+
+
+def test_a_timeout_of_the_lifespans_own_is_raised() -> None:
+    """It is not taken for the harness's own patience."""
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        raise TimeoutError("database")
+        yield
+
+    app = App(group="g", lifespan=lifespan)
+    app.handler("orders")(_nothing)
+    with pytest.raises(TimeoutError, match="database"), Harness(app):
+        pytest.fail("never entered")
+
+
 class BadObserver:
     """Raises whatever it is told."""
 
