@@ -16,14 +16,23 @@ from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Command, Commit, Dispatch, Event, Publish
-from ackfloor.core.model import Headers, Now, StartPosition
-from ackfloor.core.outcomes import ACKED, Outcome
+from ackfloor.core.model import (
+    CommitPosition,
+    Failure,
+    Headers,
+    Now,
+    StartPosition,
+    TopicPartition,
+)
+from ackfloor.core.outcomes import ACKED, Failed, Outcome
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parking import Parking
 from ackfloor.core.state import Route
 
 START_S = 1_000.0
 START_MS = 1_700_000_000_000
+TIER = "orders--g--retry-1s"
+DLQ = "orders--g--dlq"
 
 
 @dataclass(slots=True)
@@ -161,3 +170,58 @@ class World:
     def told(self, kind: type) -> list[Event]:
         """The events of one kind so far."""
         return [event for event in self.events if isinstance(event, kind)]
+
+    def redeliver(
+        self, offsets: Sequence[int], *, due_ms: int | None = None, partition: int = 0
+    ) -> None:
+        """Records of the retry tier are read, due now or at the given time."""
+        due_ms = self.now.wall_ms if due_ms is None else due_ms
+        records = [tier_record(TIER, partition, offset, due_ms) for offset in offsets]
+        self.engine.polled(records, self.now)
+        self.take()
+
+    def fail(self, delivery: Delivery, outcome: Outcome | None = None) -> Parcel:
+        """A handler raises; returns the parcel that is written for it."""
+        self.finish(delivery, outcome or Failed(Failure("Boom", "x")))
+        return self.parcels[-1]
+
+    def confirm(self) -> Parcel:
+        """The broker confirms the oldest parcel under way."""
+        parcel = self.parcels.pop(0)
+        self.engine.published(parcel, self.now)
+        self.take()
+        return parcel
+
+    def refuse(self, error: str = "no such topic", *, too_large: bool = False) -> Parcel:
+        """The broker refuses the oldest parcel under way."""
+        parcel = self.parcels.pop(0)
+        self.engine.publish_failed(parcel, error, too_large=too_large, now=self.now)
+        self.take()
+        return parcel
+
+    def expire(self, *running: Delivery) -> list[Command]:
+        """The engine looks for running deliveries that are overdue."""
+        self.engine.expire(running, self.now)
+        return self.take()
+
+    def answer_commit(self, error: str | None = None) -> Commit:
+        """The oldest commit under way is confirmed, or refused."""
+        commit = self.commits.pop(0)
+        self.engine.committed([(position, error) for position in commit.positions], self.now)
+        self.take()
+        return commit
+
+    def revoke(
+        self, partition: int = 0, topic: str = "orders", *, lost: bool = False
+    ) -> tuple[CommitPosition, ...]:
+        """A partition leaves; returns what is committed last for it."""
+        leaving = [TopicPartition(topic, partition)]
+        self.engine.stop(leaving)
+        final = () if lost else self.engine.final_positions(leaving)
+        self.engine.drop(leaving, lost=lost)
+        self.take()
+        return final
+
+    def subjects(self) -> list[str]:
+        """The subjects of the faults in force."""
+        return [f"{fault.kind} {fault.subject}" for fault in self.engine.faults.all()]
