@@ -76,6 +76,7 @@ class Intake:
                 continue
             left.append(key)
             open_count += len(assignment.tracker.open)
+            self._state.faults.clear("commit", f"{key.topic}/{key.partition}")
             self._close(assignment)
         self._parcels.forget_closed()
         self._state.balance()
