@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, Message, Producer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ackfloor_handlers.demo.errors import DemoFailed
 from ackfloor_handlers.demo.facts import Ledger, Origin
@@ -18,8 +16,15 @@ _CHUNK = 500
 _FLUSH_S = 60.0
 
 
-def produce(bootstrap_servers: str, orders: Sequence[Order], console: Console) -> Ledger:
+def produce(
+    bootstrap_servers: str, orders: Sequence[Order], progress: Callable[[int], None]
+) -> Ledger:
     """Produce all orders; returns where each of them is.
+
+    Args:
+        bootstrap_servers: the broker.
+        orders: what to produce.
+        progress: is told now and then how many were confirmed so far.
 
     Raises:
         DemoFailed: the broker did not confirm one.
@@ -29,22 +34,19 @@ def produce(bootstrap_servers: str, orders: Sequence[Order], console: Console) -
     )
     ledger: dict[Origin, Order] = {}
     refused: list[str] = []
-    columns = (TextColumn("producing orders"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(orders))
-        for at in range(0, len(orders), _CHUNK):
-            for order in orders[at : at + _CHUNK]:
-                producer.produce(
-                    SOURCE,
-                    value=order.value,
-                    key=order.key,
-                    headers=list(order.headers),
-                    on_delivery=partial(_confirmed, ledger, refused, order),
-                )
-            producer.poll(0)
-            progress.update(task, completed=len(ledger))
-        producer.flush(_FLUSH_S)
-        progress.update(task, completed=len(ledger))
+    for at in range(0, len(orders), _CHUNK):
+        for order in orders[at : at + _CHUNK]:
+            producer.produce(
+                SOURCE,
+                value=order.value,
+                key=order.key,
+                headers=list(order.headers),
+                on_delivery=partial(_confirmed, ledger, refused, order),
+            )
+        producer.poll(0)
+        progress(len(ledger))
+    producer.flush(_FLUSH_S)
+    progress(len(ledger))
     if refused or len(ledger) < len(orders):
         why = refused[0] if refused else f"no answer within {_FLUSH_S:g} s"
         raise DemoFailed(f"{len(ledger)} of {len(orders)} orders were confirmed: {why}")

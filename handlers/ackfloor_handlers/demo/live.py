@@ -50,6 +50,7 @@ class LiveView:
         self._title = title
         self._total = total
         self._started_s = time.monotonic()
+        self._produced = 0
         self._view = NOTHING
         self._counts = Counts()
         self._rates: deque[tuple[float, int]] = deque([(self._started_s, 0)])
@@ -80,6 +81,10 @@ class LiveView:
         if not self._console.is_terminal:
             self._console.print(line, highlight=False, soft_wrap=True)
 
+    def produced(self, orders: int) -> None:
+        """So many orders are in the source topic."""
+        self._produced = orders
+
     def show(self, view: RunView, counts: Counts) -> None:
         """The run as it is now."""
         now_s = time.monotonic()
@@ -106,14 +111,18 @@ class LiveView:
         acked = self._counts.total(ACKED)
         dead = self._counts.total(DEAD_LETTERED)
         head = Table.grid(padding=(0, 2))
-        head.add_row(
-            "handled",
-            ProgressBar(self._total, min(self._total, acked + dead), width=_BAR),
-            f"{acked:,} of {self._total:,}",
-            f"{self._rate():,.0f}/s",
-        )
+        for word, number, rate in (
+            ("produced", self._produced, ""),
+            ("ended", acked + dead, f"{self._rate():,.0f}/s handled"),
+        ):
+            bar = ProgressBar(self._total, min(self._total, number), width=_BAR)
+            head.add_row(word, bar, f"{number:,}", rate)
         counted = Table.grid(padding=(0, 2))
-        for word, name in (("parked", PARKED), ("dead-lettered", DEAD_LETTERED)):
+        for word, name in (
+            ("handled", ACKED),
+            ("parked", PARKED),
+            ("dead-lettered", DEAD_LETTERED),
+        ):
             by_reason = self._counts.by_label(name)
             counted.add_row(word, f"{self._counts.total(name):,}", _reasons(by_reason))
         news = Text("\n".join(self._news), style="dim", overflow="ellipsis", no_wrap=True)
@@ -123,7 +132,8 @@ class LiveView:
 
 
 def _reasons(by_reason: Mapping[str, int]) -> Text:
-    return Text(", ".join(f"{reason} {count:,}" for reason, count in by_reason.items()), "dim")
+    named = (f"{reason} {count:,}" for reason, count in by_reason.items() if reason)
+    return Text(", ".join(named), "dim")
 
 
 def _partitions(view: RunView) -> RenderableType:

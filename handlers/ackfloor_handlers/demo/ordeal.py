@@ -18,30 +18,30 @@ from ackfloor_handlers.demo.topics import SOURCE
 _RECOVERY_S = 60.0
 
 
-def kill_worker(stage: Stage, workers: int) -> Disturbance:
-    """Kill the worker with most partitions of the source; returns when others have taken over.
+def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
+    """Kill the worker with most partitions of the source; returns when all have a worker again.
 
     Raises:
         DemoFailed: the run does not recover.
     """
-    view = stage.view
+    before = stage.view
     victim = max(
-        view.owners(SOURCE), key=lambda worker: [p[0] for p in view.owned(worker)].count(SOURCE)
+        before.owners(SOURCE),
+        key=lambda worker: [topic for topic, _ in before.owned(worker)].count(SOURCE),
     )
-    pid, places = view.pids[victim], view.owned(victim)
+    pid, places = before.pids[victim], before.owned(victim)
     os.kill(pid, signal.SIGKILL)
     at_ms = wall_ms()
     # Now: before its partitions go to somebody who commits for them.
-    floors = _floors(stage, places)
+    floors = _floors(stage, stage.topics.consumed())
     stage.live.tell(
         f"killed worker {victim} (pid {pid}) with SIGKILL; its {len(places)} partitions wait"
     )
 
     def recovered() -> bool:
         now = stage.view
-        back = len(now.pids) == workers and now.pids.get(victim) != pid
-        owned = {part.place for part in now.partitions} >= set(stage.topics.consumed())
-        return back and owned and all(taken > at_ms for taken in now.taken_ms.values())
+        back = stage.all_owned(workers) and now.pids.get(victim) != pid
+        return back and all(taken_ms > at_ms for taken_ms in now.taken_ms.values())
 
     stage.until(recovered, "its partitions have workers again", _RECOVERY_S)
     over_ms = wall_ms()
@@ -49,7 +49,15 @@ def kill_worker(stage: Stage, workers: int) -> Disturbance:
         f"worker {victim} runs again (pid {stage.view.pids[victim]}), every partition has a "
         f"worker {(over_ms - at_ms) / 1000:.1f} s after the kill"
     )
-    return Disturbance(f"worker {victim} killed", at_ms, at_ms, over_ms, floors)
+    hit = {place: floors[place] for place in places}
+    killed = Disturbance(f"worker {victim} killed", at_ms, at_ms, over_ms, hit)
+    # The group may move others' partitions as well, which repeats what was above their floors.
+    moved = {
+        part.place: floors[part.place]
+        for part in stage.view.partitions
+        if part.place not in hit and part.place not in before.owned(part.worker)
+    }
+    return [killed, Disturbance("partition moved", at_ms, over_ms, over_ms, moved)]
 
 
 def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Disturbance:

@@ -24,7 +24,7 @@ from ackfloor.testing import Broker, open_broker
 from ackfloor_handlers.demo import ordeal, report
 from ackfloor_handlers.demo.collect import collect
 from ackfloor_handlers.demo.errors import DemoRefused
-from ackfloor_handlers.demo.facts import Disturbance, Facts, Ledger
+from ackfloor_handlers.demo.facts import Disturbance, Facts
 from ackfloor_handlers.demo.feed import produce
 from ackfloor_handlers.demo.live import LiveView
 from ackfloor_handlers.demo.reconcile import Account, Row, reconcile
@@ -36,7 +36,11 @@ from ackfloor_handlers.demo.topics import SOURCE, Topics
 from ackfloor_handlers.orders import CONSUME_TIMEOUT
 
 #: On a broker of our own the topics tell the time of the broker: when a record was there.
-_BROKER_CONFIG = {"log.message.timestamp.type": "LogAppendTime"}
+#: The group's first assignment waits a little, as it does by default: it is for all workers.
+_BROKER_CONFIG = {
+    "log.message.timestamp.type": "LogAppendTime",
+    "group.initial.rebalance.delay.ms": "2000",
+}
 _TIMEOUT_MS = 1_000 * int(CONSUME_TIMEOUT.removesuffix("s"))
 _JOIN_S = 60.0
 _HALF_S = 300.0
@@ -85,10 +89,9 @@ def run_demo(**options: Any) -> int:
             )
         topics = stack.enter_context(_topics(broker, plan))
         folder = stack.enter_context(_folder(plan.log_file))
-        ledger = produce(broker.bootstrap_servers, seeded_orders(plan.orders, plan.seed), console)
-        facts, ended = _act(plan, broker, topics, ledger, folder, console, stack)
+        facts, rows = _act(plan, broker, topics, folder, console, stack)
         account = reconcile(facts, plan.orders)
-        account.rows.append(ended)
+        account.rows += rows
         _tell(out, account, facts, time.monotonic() - started_s)
         return 0 if account.adds_up else 1
 
@@ -97,22 +100,23 @@ def _act(
     plan: Plan,
     broker: Broker,
     topics: Topics,
-    ledger: Ledger,
     folder: Path,
     console: Console,
     stack: ExitStack,
-) -> tuple[Facts, Row]:
-    """From the start of the workers to what the topics say at the end."""
+) -> tuple[Facts, list[Row]]:
+    """From the start of the workers to what the topics say at the end, and how the run ended."""
     service = stack.enter_context(Service(broker.bootstrap_servers, plan.workers, folder))
     with LiveView(console, "ackfloor demo", plan.orders) as live:
         stage = Stage(topics, service, live)
-        live.tell(f"produced {len(ledger):,} orders; {plan.workers} workers start")
-        stage.until(
-            lambda: len(stage.view.owners(SOURCE)) == plan.workers, "all workers work", _JOIN_S
-        )
+        live.tell(f"{plan.workers} workers start")
+        stage.until(lambda: stage.all_owned(plan.workers), "all workers have partitions", _JOIN_S)
+        live.tell(f"every partition has its worker; producing {plan.orders:,} orders")
+        orders = seeded_orders(plan.orders, plan.seed)
+        ledger = produce(broker.bootstrap_servers, orders, live.produced)
         disturbances = _disturb(plan, stage, broker)
         stage.until_settled()
         stage.look()
+        lost = stage.workers_lost()
         live.tell("everything is settled")
         spark = None
         if plan.spark:
@@ -135,7 +139,10 @@ def _act(
         disturbances=disturbances,
         spark=counted,
     )
-    return facts, Row("exit code of the run", "0", str(code), code == 0)
+    return facts, [
+        Row("worker processes lost", str(int(plan.kill)), str(lost), lost == plan.kill),
+        Row("exit code of the run", "0", str(code), code == 0),
+    ]
 
 
 def _disturb(plan: Plan, stage: Stage, broker: Broker) -> list[Disturbance]:
@@ -147,7 +154,7 @@ def _disturb(plan: Plan, stage: Stage, broker: Broker) -> list[Disturbance]:
     stage.until(lambda: stage.receipts() >= half, f"{half} orders are handled", _HALF_S)
     disturbances = []
     if plan.kill:
-        disturbances.append(ordeal.kill_worker(stage, plan.workers))
+        disturbances += ordeal.kill_worker(stage, plan.workers)
     if plan.outage_s and broker.cluster is not None:
         disturbances.append(ordeal.take_broker_away(stage, broker.cluster, plan.outage_s))
     return disturbances

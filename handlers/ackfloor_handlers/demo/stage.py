@@ -17,7 +17,7 @@ from ackfloor_handlers.demo.errors import DemoFailed
 from ackfloor_handlers.demo.live import LiveView
 from ackfloor_handlers.demo.service import Service
 from ackfloor_handlers.demo.topics import PARTITIONS, Topics
-from ackfloor_handlers.demo.watch import NOTHING, Counts, RunView, fetch, fetch_state
+from ackfloor_handlers.demo.watch import ENDED, NOTHING, Counts, RunView, fetch, fetch_state
 from ackfloor_handlers.orders import RECEIPTS
 
 LOOK_EVERY_S: Final = 0.2
@@ -85,6 +85,16 @@ class Stage:
                     f"{self._why()}"
                 )
             time.sleep(LOOK_EVERY_S)
+
+    def all_owned(self, workers: int) -> bool:
+        """Whether each of so many workers has partitions, and every partition a worker."""
+        owned = {part.place for part in self.view.partitions}
+        at_work = {part.worker for part in self.view.partitions}
+        return len(at_work) == workers and owned >= set(self.topics.consumed())
+
+    def workers_lost(self) -> int:
+        """How many worker processes ended so far."""
+        return self._counts.total(ENDED)
 
     def receipts(self) -> int:
         """How many receipts were written so far; 0 while the broker is away."""

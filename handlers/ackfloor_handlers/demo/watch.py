@@ -22,8 +22,9 @@ COUNTERS = {
     "ackfloor_messages_acked_total": "",
     "ackfloor_messages_parked_total": "reason",
     "ackfloor_messages_dead_lettered_total": "reason",
+    "ackfloor_workers_ended_total": "",
 }
-ACKED, PARKED, DEAD_LETTERED = COUNTERS
+ACKED, PARKED, DEAD_LETTERED, ENDED = COUNTERS
 _ANSWER_S = 2.0
 
 
