@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint check bench pins clean
+.PHONY: help setup demo test test-unit lint check docs bench pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -36,10 +36,16 @@ lint: setup ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 
-check: lint ## lint, types, import directions, README commands
+check: lint ## lint, types, import directions, docs
 	@$(BIN)/mypy
 	@$(BIN)/pyright
 	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"
+
+docs: setup ## write docs/reference/*.md from the code
+	@$(BIN)/python -m ackfloor.settings.reference > docs/reference/config.md
+	@$(BIN)/python -m ackfloor.cli.reference > docs/reference/cli.md
+	@$(BIN)/python -m ackfloor.cli.headers_reference > docs/reference/headers.md
+	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
 
 bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py

@@ -89,7 +89,7 @@ def status(
         ),
     ] = None,
     output: Annotated[
-        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT")
+        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
     ] = _Output.table,
 ) -> None:
     """List the brokers that `up` started, and whether they run."""

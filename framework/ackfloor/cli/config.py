@@ -39,16 +39,22 @@ def show(
     ] = None,
     factory: Annotated[
         bool,
-        typer.Option("--factory", envvar="ACKFLOOR_CONFIG_SHOW_FACTORY", help="APP is a function."),
+        typer.Option(
+            "--factory",
+            envvar="ACKFLOOR_CONFIG_SHOW_FACTORY",
+            help="APP is a function that returns the app.",
+        ),
     ] = False,
     config_file: Annotated[
         Path | None,
         typer.Option(
-            "--config", envvar="ACKFLOOR_CONFIG", help="The file; default: ./ackfloor.toml."
+            "--config",
+            envvar="ACKFLOOR_CONFIG",
+            help="The settings file. [default: ackfloor.toml]",
         ),
     ] = None,
     output: Annotated[
-        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT")
+        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
     ] = _Output.table,
 ) -> None:
     """Print every setting with its value and source; secrets are shown as ***.

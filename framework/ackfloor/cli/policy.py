@@ -11,6 +11,7 @@ from math import inf
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -86,12 +87,14 @@ def _print(
 ) -> None:
     policy = spec.retry
     timeout = "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
-    table = Table(title=f"{spec.name}: {', '.join(spec.topics)} (consume timeout {timeout})")
+    title = f"{spec.name}: {', '.join(spec.topics)} (consume timeout {timeout})"
+    table = Table(title=title, box=SIMPLE_HEAD)
     table.add_column("delivery", justify="right")
     table.add_column("wait", justify="right")
-    table.add_column("since the first failure", justify="right")
+    table.add_column("since the\nfirst failure", justify="right")
     table.add_column("due (UTC)")
-    table.add_column("waits in")
+    # Copied into other commands, so it may be folded and never cut.
+    table.add_column("waits in", overflow="fold")
     table.add_row("1", "", "", "", spec.topics[0])
     delays = policy.schedule()
     for number, (delay_s, total_s) in enumerate(zip(delays, accumulate(delays), strict=True), 2):

@@ -61,11 +61,13 @@ def run(
     ] = None,
     log_level: Annotated[
         str | None,
-        typer.Option(help="debug, info, warning or error.", envvar="ACKFLOOR_RUN_LOG_LEVEL"),
+        typer.Option(
+            help="debug, info, warning or error. [default: info]", envvar="ACKFLOOR_RUN_LOG_LEVEL"
+        ),
     ] = None,
     log_format: Annotated[
         str | None,
-        typer.Option(help="text or json.", envvar="ACKFLOOR_RUN_LOG_FORMAT"),
+        typer.Option(help="text or json. [default: text]", envvar="ACKFLOOR_RUN_LOG_FORMAT"),
     ] = None,
 ) -> None:
     """Run an app's handlers until told to stop.

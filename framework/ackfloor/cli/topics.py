@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -131,7 +132,11 @@ def _show(plans: tuple[TopicPlan, ...], output: _Output) -> None:
         ]
         typer.echo(json.dumps(facts, indent=2))
         return
-    table = Table("topic", "action", "partitions", "replicas", "retention", "notes")
+    table = Table(box=SIMPLE_HEAD)
+    # Copied into other commands, so it may be folded and never cut.
+    table.add_column("topic", overflow="fold")
+    for name in ("action", "partitions", "replicas", "retention", "notes"):
+        table.add_column(name)
     for p in plans:
         retention_ms = int(p.config.get("retention.ms", "-1"))
         table.add_row(

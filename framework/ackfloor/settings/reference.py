@@ -1,12 +1,39 @@
-"""The reference of all settings as Markdown, generated from the models."""
+"""The reference of all settings as Markdown, generated from the models.
+
+    python -m ackfloor.settings.reference > docs/reference/config.md
+
+A test compares the file with what this prints.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from ackfloor.settings import names
 from ackfloor.settings.names import Setting
 
+_PAGE = """\
+# Configuration
+
+<!-- Written by `python -m ackfloor.settings.reference`; change the models instead (make docs). -->
+
+Code states defaults, operators override them. The strongest first:
+
+1. the command line of `ackfloor run` (`--workers`, `--listen`, `--log-level`, `--log-format`);
+2. the environment: `ACKFLOOR_` and the setting's path in capitals, joined by two underscores;
+3. `ackfloor.toml` in the working directory, with the tables `[kafka]`, `[app]` and
+   `[handlers.<name>]`;
+4. arguments in code: `App(group=..., kafka={...}, commit_interval="1s")` for `[kafka]` and `[app]`,
+   the options of `@app.handler(...)` for a handler;
+5. what is built in.
+
+`ackfloor config show MODULE:APP` prints every setting with its value and the place it came from.
+An unknown name is refused, with the nearest one that exists. Durations are written with units
+(`"250ms"`, `"30s"`, `"1h30m"`); a bare number is refused. Settings are read at start.
+
+What a handler means (topics, ordering, acknowledgement, decoder, middleware) is code alone and
+has no setting."""
 _HEAD = """\
 | name | variable | accepts | default | meaning |
 |---|---|---|---|---|"""
@@ -19,8 +46,9 @@ _TABLES = (
 
 
 def render() -> str:
-    """The tables of `[kafka]`, `[app]` and `[handlers.<name>]`."""
+    """The whole page: the tables of `[kafka]`, `[app]` and `[handlers.<name>]`."""
     parts = [
+        _PAGE,
         "## `[kafka]`: how to reach the brokers",
         _table(names.KAFKA),
         "A secret can be given as a file: append `_file` to its name, `_FILE` to its variable.",
@@ -47,3 +75,7 @@ def _line(setting: Setting) -> str:
     default = f"`{setting.default}`" if setting.default else ""
     cells = (f"`{setting.name}`", f"`{setting.variable}`", setting.accepts, default)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, setting.meaning)) + " |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
