@@ -99,6 +99,9 @@ class FlowControl:
         pause: list[TopicPartition] = []
         resume: list[tuple[TopicPartition, int]] = []
         for a in assignments:
+            if a.stopping:
+                # What it still holds drains; nothing that is read of it now would be kept.
+                continue
             tracker = a.tracker
             level = tracker.span() if a.tier_s is None else len(tracker.open)
             shut = a.span_gate.update(level) or full

@@ -1,0 +1,216 @@
+"""Flow limits: what pauses fetching, what resumes it, and that it always resumes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.flow import MIB, FlowLimits, Gate
+from ackfloor.core.messages import Pause, Resume
+from ackfloor.core.model import StartPosition, TopicPartition
+from tests.framework.core.worlds import TIER, MemoryRecord, World
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def flow_of(world: World) -> list[Pause | Resume]:
+    """What was paused and resumed so far."""
+    return [c for c in world.commands if isinstance(c, Pause | Resume)]
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    """50,000 records and 256 MiB a worker, a span of 100,000 offsets a partition."""
+    limits = FlowLimits()
+    assert (limits.max_open, limits.max_open_bytes) == (50_000, 256 * MIB)
+    assert (limits.partition_span, limits.tier_buffer) == (100_000, 500)
+
+
+def test_a_gate_shuts_at_its_limit_and_opens_at_half_of_it() -> None:
+    """Between the two it stays what it was."""
+    gate = Gate(10)
+    levels = [0, 9, 10, 6, 9, 5, 9, 11, 5]
+    shut = [gate.update(level) for level in levels]
+    assert shut == [False, False, True, True, True, False, False, True, False]
+
+
+@given(limit=st.integers(1, 50), levels=st.lists(st.integers(0, 60), max_size=40))
+@settings(max_examples=100, deadline=None)
+def test_a_gate_is_shut_at_the_limit_and_open_when_drained(limit: int, levels: list[int]) -> None:
+    """Whatever the path to it: at or over the limit shut, at zero open."""
+    gate = Gate(limit)
+    for level in levels:
+        shut = gate.update(level)
+        assert shut or level < limit
+        assert not shut or level > limit // 2
+    assert gate.update(0) is False
+
+
+def test_too_many_open_records_pause_every_partition() -> None:
+    """The worker's own limit; half of it brings all of them back, each at its next offset."""
+    world = World(limits=FlowLimits(max_open=4))
+    world.assign(0)
+    world.assign(1)
+    world.read([0, 1, 2])
+    assert flow_of(world) == []
+    world.read([10], partition=1)
+    other = TopicPartition("orders", 1)
+    assert flow_of(world) == [Pause((ORDERS, other))]
+    world.finish(world.start())
+    assert len(flow_of(world)) == 1
+    world.finish(world.start())
+    assert flow_of(world)[1:] == [Resume(((ORDERS, 3), (other, 11)))]
+
+
+def test_too_many_open_bytes_pause_too() -> None:
+    """Two large records weigh what many small ones do; a null value weighs nothing."""
+    world = World(limits=FlowLimits(max_open_bytes=100))
+    world.assign()
+    values: list[bytes | None] = [b"x" * 50, b"x" * 50, None]
+    records = [MemoryRecord("orders", 0, n, value) for n, value in enumerate(values)]
+    world.engine.polled(records, world.now)
+    world.take()
+    assert world.engine.flow.open_bytes == 100
+    assert flow_of(world) == [Pause((ORDERS,))]
+    world.finish(world.start())
+    assert flow_of(world)[1:] == [Resume(((ORDERS, 3),))]
+
+
+def test_a_wide_span_pauses_its_partition_alone() -> None:
+    """One open record far below the position; others go on being fetched."""
+    world = World(limits=FlowLimits(partition_span=10))
+    world.assign(0)
+    world.assign(1)
+    world.read([0, 9])
+    assert flow_of(world) == [Pause((ORDERS,))]
+    stuck, other = world.start(), world.start()
+    world.finish(other)
+    assert len(flow_of(world)) == 1
+    world.finish(stuck)
+    assert flow_of(world)[1:] == [Resume(((ORDERS, 10),))]
+
+
+def test_a_tier_is_paused_by_its_records_not_by_its_span() -> None:
+    """Waiting records are bounded in memory; offsets between them are of no weight."""
+    world = World(limits=FlowLimits(tier_buffer=4, partition_span=10))
+    world.assign(topic=TIER)
+    world.redeliver([0, 500, 900], due_ms=world.now.wall_ms + 60_000)
+    assert flow_of(world) == []
+    world.redeliver([901], due_ms=world.now.wall_ms + 60_000)
+    assert flow_of(world) == [Pause((TopicPartition(TIER, 0),))]
+
+
+def test_what_is_in_flight_counts() -> None:
+    """Running handlers and unconfirmed parks hold their records open, and so back-pressure."""
+    world = World(limits=FlowLimits(max_open=2))
+    world.assign()
+    world.read([0, 1])
+    assert flow_of(world) == [Pause((ORDERS,))]
+    world.start()
+    world.fail(world.start())
+    assert world.engine.flow.open_count == 2
+    assert len(flow_of(world)) == 1
+    world.confirm()
+    assert world.engine.flow.open_count == 1
+
+
+def test_a_paused_partition_is_paused_once() -> None:
+    """More of the same, and another reason on top, give no second command."""
+    world = World(limits=FlowLimits(max_open=2, partition_span=3))
+    world.assign()
+    world.read([0, 1])
+    world.read([2, 3])
+    assert flow_of(world) == [Pause((ORDERS,))]
+
+
+def test_a_partition_resumes_when_its_last_reason_ends() -> None:
+    """The worker has room again, but the span has not."""
+    world = World(limits=FlowLimits(max_open=4, partition_span=4))
+    world.assign()
+    world.read([0, 1, 2, 3])
+    stuck = world.start()
+    for _ in range(3):
+        world.finish(world.start())
+    assert world.engine.flow.open_count == 1
+    assert flow_of(world) == [Pause((ORDERS,))]
+    world.finish(stuck)
+    assert flow_of(world)[1:] == [Resume(((ORDERS, 4),))]
+
+
+def test_a_partition_that_comes_to_a_full_worker_waits() -> None:
+    """It is paused with the next look at the levels, and resumed with the others."""
+    world = World(limits=FlowLimits(max_open=2))
+    world.assign(0)
+    world.read([0, 1])
+    world.assign(1, 7)
+    world.engine.polled([], world.now)
+    world.take()
+    second = TopicPartition("orders", 1)
+    assert flow_of(world) == [Pause((ORDERS,)), Pause((second,))]
+    world.finish(world.start())
+    assert flow_of(world)[2:] == [Resume(((ORDERS, 2), (second, 7)))]
+
+
+def test_a_reassigned_partition_is_not_paused_by_its_past() -> None:
+    """Revoked in the middle of a pause and given back, it is fetched."""
+    world = World(limits=FlowLimits(partition_span=4))
+    world.assign()
+    world.read([0, 1, 2, 3])
+    assert world.engine.assignments["orders", 0].paused
+    world.revoke()
+    world.assign(0, 0)
+    assert not world.engine.assignments["orders", 0].paused
+    assert flow_of(world) == [Pause((ORDERS,))]
+    world.read([0, 1, 2, 3])
+    assert flow_of(world)[1:] == [Pause((ORDERS,))]
+
+
+def test_a_revoke_lets_the_others_go_on() -> None:
+    """What left with it made the worker full."""
+    world = World(limits=FlowLimits(max_open=4))
+    world.assign(0)
+    world.assign(1, 5)
+    world.read([0, 1, 2, 3])
+    world.revoke(0)
+    assert flow_of(world)[1:] == [Resume(((TopicPartition("orders", 1), 5),))]
+
+
+def test_a_leaving_partition_is_not_fetched_again() -> None:
+    """While it drains its levels fall, and nothing more is wanted of it."""
+    world = World(limits=FlowLimits(max_open=2))
+    world.assign(0)
+    world.assign(1)
+    world.read([0, 1])
+    running = [world.start(), world.start()]
+    world.engine.stop([ORDERS])
+    for delivery in running:
+        world.finish(delivery)
+    assert flow_of(world)[1:] == [Resume(((TopicPartition("orders", 1), 0),))]
+
+
+@given(
+    reads=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=20),
+    settle=st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_levels_are_exact_and_drain_to_zero(reads: list[tuple[int, int]], settle: object) -> None:
+    """Whatever was read and however it ended, nothing open means nothing paused."""
+    world = World(
+        HandlerRules("bill", consume_timeout_s=None),
+        limits=FlowLimits(max_open=6, max_open_bytes=30, partition_span=5),
+    )
+    world.engine.assign([StartPosition("orders", p, 0) for p in range(3)], world.now)
+    position = dict.fromkeys(range(3), 0)
+    for partition, count in reads:
+        if world.engine.assignments["orders", partition].paused:
+            continue
+        world.read([position[partition] + n for n in range(count)], partition)
+        position[partition] += count
+    assert world.engine.flow.open_count == sum(position.values())
+    assert world.engine.flow.open_bytes == 2 * sum(position.values())
+    running = [world.start() for _ in range(len(world.ready))]
+    settle.shuffle(running)  # type: ignore[attr-defined]
+    for delivery in running:
+        world.finish(delivery)
+    assert (world.engine.flow.open_count, world.engine.flow.open_bytes) == (0, 0)
+    assert not any(a.paused for a in world.engine.assignments.values())
