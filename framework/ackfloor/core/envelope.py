@@ -169,13 +169,13 @@ def read_envelope(headers: Headers | None) -> Envelope:
     found: dict[str, Any] = {}
     unreadable: dict[str, None] = {}
     for name, value in headers or ():
-        if not name.startswith(PREFIX) or name not in _READERS:
+        if name not in _READERS:
             continue
         field, read = _READERS[name]
         try:
             found[field] = read(value)  # type: ignore[arg-type]
             unreadable.pop(name, None)
-        except (ValueError, AttributeError):  # AttributeError: a null value
+        except (ValueError, AttributeError, TypeError):  # no bytes at all, beside bad ones
             found.pop(field, None)
             unreadable[name] = None
     return Envelope(**found, unreadable=tuple(unreadable))
