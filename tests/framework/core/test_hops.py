@@ -55,6 +55,7 @@ def test_a_long_wait_goes_through_the_longest_tier_first() -> None:
     tiers = (1.0, 5.0, 25.0, 125.0, 600.0)
 
     assert next_hop(1_800, tiers, 0, 4, lambda n: n - 1) == Hop(600, 3, 600)
+    assert next_hop(600, tiers, 0, 4, lambda _: 0) == Hop(600, 0, 600)
     assert next_hop(599.999, tiers, 0, 4, lambda _: 0) == Hop(125, 0, 125)
     assert next_hop(1, tiers, 0, 4, lambda _: 2) == Hop(1, 2, 1)
 

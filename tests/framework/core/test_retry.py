@@ -265,6 +265,7 @@ class Invalid(ValueError):
         (RetryPolicy(max_redeliveries=0), ("no redelivery: the first failure sends",)),
         (RetryPolicy.activemq(), ("the whole schedule is over in 6s: a short outage",)),
         (RetryPolicy("1s", 5, "4s", 3), ("the whole schedule is over in 9s",)),
+        (RetryPolicy.fixed("5s", 2), ()),
         (RetryPolicy("1s", 5, "5s", 3), ()),
     ],
 )
