@@ -36,6 +36,10 @@ class Faults:
         else:
             self._by_kind.get(kind, {}).pop(subject, None)
 
+    def any(self, kind: str) -> bool:
+        """Whether a fault of this kind is in force."""
+        return bool(self._by_kind.get(kind))
+
     def all(self) -> tuple[Fault, ...]:
         """The faults in force, oldest kind first."""
         return tuple(fault for kind in self._by_kind.values() for fault in kind.values())

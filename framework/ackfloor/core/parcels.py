@@ -1,7 +1,7 @@
 """Parcels: publishing what is parked, and settling it once that is confirmed.
 
 Nothing here gives up. A write that failed is planned again with a growing backoff, its record
-stays open, and the fault is named until the last refused parcel has been written.
+stays open, and it is named as a fault until it is written, also while it is under way again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from ackfloor.core.state import WorkerState
 class Parcels:
     """The parcels under way and the refused ones."""
 
-    __slots__ = ("_refused", "_state")
+    __slots__ = ("_refused", "_state", "_troubled")
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
+        #: Waiting for the next attempt to write them.
         self._refused: list[Parcel] = []
+        #: Refused at least once and not written yet -> why, and since when (ms).
+        self._troubled: dict[Parcel, tuple[str, int]] = {}
 
     def park(self, delivery: Delivery, verdict: Verdict, now: Now) -> None:
         """Write a failed record to a tier or to the dead-letter topic."""
@@ -53,8 +56,7 @@ class Parcels:
             return
         delivery.closed = True
         self._state.settle(delivery)
-        if parcel.refusals:
-            self._refresh_fault()
+        self._out_of_trouble(parcel)
         self._state.events.append(_moved(parcel, now))
 
     def failed(self, parcel: Parcel, error: str, *, too_large: bool, now: Now) -> None:
@@ -69,8 +71,9 @@ class Parcels:
         wait_s = self._state.parking.refused(parcel, now)
         self._refused.append(parcel)
         d = parcel.delivery
-        subject = f"{d.topic}/{d.partition}/{d.offset}"
-        self._state.faults.put("parking", subject, f"to {parcel.topic}: {error}", now.wall_ms)
+        _, since_ms = self._troubled.get(parcel, ("", now.wall_ms))
+        self._troubled[parcel] = (f"to {parcel.topic}: {error}", since_ms)
+        self._name(parcel)
         self._state.events.append(
             PublishFailed(
                 assignment.source_topic,
@@ -85,9 +88,9 @@ class Parcels:
 
     def forget_closed(self) -> None:
         """Partitions were dropped: their refused parcels are the next owner's business."""
-        if self._refused:
-            self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
-            self._refresh_fault()
+        for parcel in [p for p in self._troubled if p.delivery.assignment.closed]:
+            self._out_of_trouble(parcel)
+        self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
 
     def tick(self, now: Now) -> None:
         """Publish again what was refused and is due."""
@@ -103,9 +106,24 @@ class Parcels:
         """Monotonic seconds of the next attempt, infinity where none is planned."""
         return min((parcel.retry_at_s for parcel in self._refused), default=inf)
 
-    def _refresh_fault(self) -> None:
-        if not self._refused:
-            self._state.faults.clear("parking")
+    def _name(self, parcel: Parcel) -> None:
+        message, since_ms = self._troubled[parcel]
+        self._state.faults.put("parking", _subject(parcel), message, since_ms)
+
+    def _out_of_trouble(self, parcel: Parcel) -> None:
+        """Written, or no longer ours: what was said of it ends."""
+        if self._troubled.pop(parcel, None) is None:
+            return
+        faults = self._state.faults
+        faults.clear("parking", _subject(parcel))
+        if self._troubled and not faults.any("parking"):
+            # Only so many are named at once; as long as there is one, one is named.
+            self._name(next(iter(self._troubled)))
+
+
+def _subject(parcel: Parcel) -> str:
+    d = parcel.delivery
+    return f"{d.topic}/{d.partition}/{d.offset}"
 
 
 def _moved(parcel: Parcel, now: Now) -> Event:

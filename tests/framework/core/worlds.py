@@ -172,11 +172,18 @@ class World:
         return [event for event in self.events if isinstance(event, kind)]
 
     def redeliver(
-        self, offsets: Sequence[int], *, due_ms: int | None = None, partition: int = 0
+        self,
+        offsets: Sequence[int],
+        *,
+        due_ms: int | None = None,
+        partition: int = 0,
+        headers: Headers = (),
     ) -> None:
         """Records of the retry tier are read, due now or at the given time."""
         due_ms = self.now.wall_ms if due_ms is None else due_ms
         records = [tier_record(TIER, partition, offset, due_ms) for offset in offsets]
+        for record in records:
+            record._headers = [*(record._headers or ()), *headers]
         self.engine.polled(records, self.now)
         self.take()
 

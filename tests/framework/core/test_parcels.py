@@ -1,0 +1,232 @@
+"""Parcels: a record is settled by the broker's word alone, and refusals are tried again."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.faults import MOST
+from ackfloor.core.messages import (
+    Publish,
+    PublishFailed,
+    RecordDeadLettered,
+    RecordHopped,
+    RecordParked,
+)
+from ackfloor.core.model import Failure
+from ackfloor.core.outcomes import Failed, Rejected
+from ackfloor.core.retry import RetryPolicy
+from tests.framework.core.worlds import DLQ, TIER, World
+
+ONCE_A_SECOND = HandlerRules("bill", policy=RetryPolicy.fixed("1s", 2, jitter=0))
+REJECTED = Rejected(Failure("Hopeless", "no such customer"))
+
+
+def world_with(*offsets: int, rules: HandlerRules = ONCE_A_SECOND) -> World:
+    """A world whose records are read and not started."""
+    world = World(rules)
+    world.assign()
+    world.read(offsets)
+    return world
+
+
+def test_a_parked_record_is_open_until_the_broker_confirms_it() -> None:
+    """The floor waits for the delivery report, and only for that."""
+    world = world_with(0)
+    world.now_s += 2
+    world.fail(world.start())
+    assert (world.floor(), world.engine.assignments["orders", 0].parking) == (0, 1)
+    world.now_s += 0.5
+    world.confirm()
+    assert (world.floor(), world.engine.assignments["orders", 0].parking) == (1, 0)
+    assert world.told(RecordParked) == [
+        RecordParked("orders", 0, 0, "bill", 1, "error", TIER, 1.0, 0.5)
+    ]
+
+
+def test_a_dead_letter_is_told_with_its_reason() -> None:
+    """Which record, which attempt, and what went wrong."""
+    world = world_with(0)
+    world.fail(world.start(), REJECTED)
+    world.confirm()
+    assert world.told(RecordDeadLettered) == [
+        RecordDeadLettered("orders", 0, 0, "bill", 1, "dead_letter", "Hopeless")
+    ]
+    assert world.floor() == 1
+
+
+def test_a_hop_is_told_and_settles_its_tier_record() -> None:
+    """It moved on; the tier's own floor follows."""
+    world = World(ONCE_A_SECOND)
+    world.assign(topic=TIER)
+    retry_at = [("ackfloor.retry_at", str(world.now.wall_ms + 5_000).encode())]
+    world.redeliver([0], headers=retry_at)
+    assert not world.ready
+    world.confirm()
+    assert world.told(RecordHopped) == [RecordHopped("orders", "bill", TIER)]
+    assert world.floor(topic=TIER) == 1
+
+
+def test_a_refused_park_stays_open_and_is_tried_again() -> None:
+    """With a growing pause between the attempts, told each time, as a fault until the end."""
+    world = world_with(0)
+    world.fail(world.start())
+    waits = []
+    for _ in range(8):
+        world.refuse("broker away")
+        failed = world.told(PublishFailed)[-1]
+        assert isinstance(failed, PublishFailed)
+        waits.append(failed.retry_in_s)
+        assert world.floor() == 0
+        assert world.subjects() == ["parking orders/0/0"]
+        assert world.engine.next_due_s(world.now) == world.now_s + waits[-1]
+        world.tick(waits[-1] - 0.01)
+        assert not world.parcels
+        world.tick(0.01)
+        assert len(world.parcels) == 1
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    world.confirm()
+    assert (world.floor(), world.subjects()) == (1, [])
+    assert world.engine.next_due_s(world.now) == inf
+
+
+def test_the_fault_names_target_and_error() -> None:
+    """What a person needs to fix it."""
+    world = world_with(0)
+    world.fail(world.start(), REJECTED)
+    world.refuse("TOPIC_AUTHORIZATION_FAILED")
+    (fault,) = world.engine.faults.all()
+    assert fault.message == f"to {DLQ}: TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_park_delayed_by_an_outage_still_waits_its_full_delay() -> None:
+    """The due time is worked out anew for each attempt to write it."""
+    world = world_with(0)
+    world.fail(world.start())
+    world.refuse()
+    world.tick(60)
+    assert world.parcels[0].envelope.not_before_ms == world.now.wall_ms + 1_000
+
+
+def test_too_large_a_record_sheds_headers_and_is_written_at_once() -> None:
+    """First the stack, then the message; when nothing is left it waits, named."""
+    world = world_with(0)
+    world.fail(world.start(), Failed(Failure("Boom", "message", "stack", "f")))
+    names = []
+    for _ in range(2):
+        world.refuse("MSG_SIZE_TOO_LARGE", too_large=True)
+        names.append([name for name, _ in world.parcels[0].headers])
+        assert world.subjects() == []
+    assert "ackfloor.error.stack" not in names[0]
+    assert "ackfloor.error.message" in names[0]
+    assert "ackfloor.error.message" not in names[1]
+    assert ("ackfloor.truncated", b"stack,message") in list(world.parcels[0].headers)
+    world.refuse("MSG_SIZE_TOO_LARGE", too_large=True)
+    assert not world.parcels
+    assert world.subjects() == ["parking orders/0/0"]
+    assert world.floor() == 0
+
+
+def test_a_fault_lasts_until_every_refused_record_is_written() -> None:
+    """One that gets through does not hide another that is still on its way."""
+    world = world_with(0, 1)
+    world.fail(world.start())
+    world.fail(world.start())
+    world.refuse()
+    world.refuse()
+    world.tick(1)
+    world.confirm()
+    assert world.subjects() == ["parking orders/0/1"]
+    world.confirm()
+    assert world.subjects() == []
+
+
+def test_of_many_refused_records_one_is_always_named() -> None:
+    """Only some are named in an outage; when these are through, another one is."""
+    world = world_with(*range(MOST + 2))
+    since_ms = world.now.wall_ms
+    for _ in range(MOST + 2):
+        world.fail(world.start())
+    for _ in range(MOST + 2):
+        world.refuse()
+    assert len(world.subjects()) == MOST
+    world.tick(1)
+    for _ in range(MOST):
+        world.confirm()
+    (fault,) = world.engine.faults.all()
+    assert (fault.subject, fault.since_ms) == (f"orders/0/{MOST}", since_ms)
+    world.confirm()
+    assert world.subjects() == [f"parking orders/0/{MOST + 1}"]
+    world.confirm()
+    assert world.subjects() == []
+
+
+@pytest.mark.parametrize("under_way", [False, True], ids=["waiting", "under way"])
+def test_a_fault_leaves_with_the_partition_of_its_record(under_way: bool) -> None:
+    """Refused or being written once more when the partition goes: the next owner's business."""
+    world = world_with(0)
+    world.fail(world.start())
+    world.refuse()
+    if under_way:
+        world.tick(1)
+    world.revoke()
+    assert world.subjects() == []
+    world.tick(60)
+    assert len(world.parcels) == under_way
+
+
+def test_a_fault_of_another_partition_stays() -> None:
+    """What leaves takes only its own along."""
+    world = world_with(0)
+    world.assign(1)
+    world.read([5], partition=1)
+    world.fail(world.start())
+    world.fail(world.start())
+    world.refuse()
+    world.refuse()
+    world.tick(1)
+    world.revoke(1)
+    assert world.subjects() == ["parking orders/0/0"]
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_report_after_the_revoke_changes_nothing(confirmed: bool) -> None:
+    """The record is the next owner's, and comes again there."""
+    world = world_with(0)
+    world.fail(world.start())
+    world.revoke()
+    assignment = world.parcels[0].delivery.assignment
+    if confirmed:
+        world.confirm()
+    else:
+        world.refuse()
+    assert assignment.parking == 0
+    assert world.told(RecordParked) == world.told(PublishFailed) == []
+    assert (world.engine.flow.open_count, world.subjects()) == (0, [])
+
+
+def test_refused_records_do_not_hold_up_others() -> None:
+    """The floor waits; handlers and later records go on."""
+    world = world_with(0, 1, 2)
+    world.fail(world.start())
+    world.refuse()
+    world.finish(world.start())
+    world.fail(world.start())
+    world.confirm()
+    assert world.floor() == 0
+    assert world.engine.assignments["orders", 0].tracker.gap_count() == 2
+    published = [c for c in world.tick(1) if isinstance(c, Publish)]
+    assert len(published) == 1
+    world.confirm()
+    assert world.floor() == 3
+
+
+def test_nothing_refused_is_nothing_to_do() -> None:
+    """A tick without refusals publishes nothing and plans nothing."""
+    world = world_with(0)
+    world.fail(world.start())
+    world.tick(100)
+    assert len(world.parcels) == 1
+    assert world.engine.next_due_s(world.now) == inf
