@@ -160,6 +160,8 @@ def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
         "spark.driver.extraJavaOptions": (
             # A job of seconds: the second compiler and parallel collection never pay off.
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            # A projection of two dozen headers is a method that Java would else only interpret.
+            "-XX:-DontCompileHugeMethods "
             "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
             f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
         ),
