@@ -16,6 +16,7 @@ from ackfloor.errors import ConfigError
 MIB = 1024 * 1024
 #: What the producer accepts locally; brokers and topics have limits of their own.
 LARGEST_REQUEST = 100 * MIB
+COOPERATIVE = "cooperative-sticky"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,14 @@ def consumer_config(options: KafkaOptions, group: str) -> dict[str, Any]:
         "fetch.error.backoff.ms": 100,
     }
     if not kip_848:
-        defaults["partition.assignment.strategy"] = "cooperative-sticky"
+        defaults["partition.assignment.strategy"] = COOPERATIVE
     return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group}
+
+
+def incremental(config: Mapping[str, Any]) -> bool:
+    """Whether a consumer's partitions come and go one by one, not all at once."""
+    # Absent under KIP-848, which is incremental as well.
+    return bool(config.get("partition.assignment.strategy", COOPERATIVE) == COOPERATIVE)
 
 
 def producer_config(options: KafkaOptions) -> dict[str, Any]:

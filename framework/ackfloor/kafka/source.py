@@ -11,36 +11,39 @@ without it, tests/framework/kafka/test_source.py):
 * `position()` passes records that never arrive (aborted transactions, markers) at the log's
   end, where no record would ever say so.
 * Commits are not fenced by ownership: they carry the epoch, and are dropped by the engine when
-  it is over. A commit without offsets would wipe metadata, so there is none.
-* An exception that leaves a rebalance callback leaves the client half assigned: each is caught,
-  the callback finishes, and `poll` fails the worker.
+  it is over. A commit without offsets would wipe metadata, so there is none. A blocking commit
+  has no time limit: see `committer`.
+* Who has which partition from when on: see `membership`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import threading
+import time
+from collections.abc import Mapping, Sequence
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ackfloor.core.model import CommitPosition, Record, StartPosition
+from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.errors import OUT_OF_RANGE, kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, consumer_config
-from ackfloor.kafka.start_positions import Start, log_range, resolve
+from ackfloor.kafka.committer import Committer, Result
+from ackfloor.kafka.errors import OUT_OF_RANGE, told
+from ackfloor.kafka.membership import Membership
+from ackfloor.kafka.options import KafkaOptions, consumer_config, incremental
+from ackfloor.kafka.start_positions import Start
 from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
 
 BATCH = 2_000
+#: How long a revoke or the end waits for its commit to be answered.
+COMMIT_S = 10.0
+LEAVE_S = 10.0
+#: An error that stays is logged this often.
+SAY_AGAIN_S = 30.0
+DIFFERENT_ERRORS = 100
 
 
 class KafkaSource:
@@ -64,73 +67,26 @@ class KafkaSource:
         self._batch = batch
         self._consumer: Consumer
         self._listener: SourceListener
-        self._outstanding: dict[tuple[str, int], CommitPosition] = {}
-        self._failure: BaseException | None = None
+        self._commits = Committer(self._committed)
+        self._membership: Membership
         self._full = False
-        self._last_error = ""
+        #: Error text -> when it may be logged again.
+        self._say_again_s: dict[str, float] = {}
         self._closed = False
 
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
         """Join the group for these topics."""
         self._listener = listener
-        self._consumer = Consumer({**self._config, "on_commit": self._committed}, logger=log)
-        self._consumer.subscribe(
-            list(topics),
-            on_assign=self._guarded(self._assigned),
-            on_revoke=self._guarded(self._revoked),
-            on_lost=self._guarded(self._lost),
+        config = {**self._config, "on_commit": self._commits.on_commit}
+        self._consumer = Consumer(config, logger=log)
+        self._membership = Membership(
+            self._consumer,
+            listener,
+            self._commits,
+            incremental=incremental(self._config),
+            start=self._start,
         )
-
-    # Rebalances: callbacks inside poll, on the same thread.
-
-    def _guarded(self, react: Callable[[list[TopicPartition]], None]) -> Callable[..., None]:
-        def callback(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            try:
-                react(partitions)
-            except BaseException as exc:  # noqa: BLE001 -- see the head of this file
-                self._failure = self._failure or exc
-
-        return callback
-
-    @property
-    def _cooperative(self) -> bool:
-        # The client says which protocol the group settled on only while it is a member.
-        strategies = str(self._config.get("partition.assignment.strategy", "cooperative"))
-        return "cooperative" in strategies
-
-    def _assigned(self, partitions: list[TopicPartition]) -> None:
-        starts = resolve(self._consumer, partitions, self._start) if partitions else []
-        explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
-        if self._cooperative:
-            self._consumer.incremental_assign(explicit)
-        else:
-            self._consumer.assign(explicit)
-        # A partition that was paused when it left would come back paused.
-        self._consumer.resume(explicit)
-        if starts:
-            self._listener.on_assigned(starts)
-
-    def _revoked(self, partitions: list[TopicPartition]) -> None:
-        try:
-            if partitions:
-                self._listener.on_revoked([Partition(p.topic, p.partition) for p in partitions])
-        finally:
-            self._unassign(partitions)
-
-    def _lost(self, partitions: list[TopicPartition]) -> None:
-        try:
-            if partitions:
-                self._listener.on_lost([Partition(p.topic, p.partition) for p in partitions])
-        finally:
-            self._unassign(partitions)
-
-    def _unassign(self, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            self._outstanding.pop((partition.topic, partition.partition), None)
-        if self._cooperative:
-            self._consumer.incremental_unassign(partitions)
-        else:
-            self._consumer.unassign()
+        self._membership.join(topics)
 
     # Records.
 
@@ -139,28 +95,34 @@ class KafkaSource:
         count = 0
         if not self._full:
             first = self._consumer.poll(timeout_s)
+            self._check()
             if first is not None:
                 count = self._report([first])
         if count or self._full:
             batch = self._consumer.consume(self._batch, 0)
+            self._check()
             self._full = len(batch) == self._batch
             count += self._report(batch)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
         return count
 
+    def _check(self) -> None:
+        """Fail before anything is reported that a broken rebalance may have let through."""
+        failure = self._membership.failure
+        if failure is not None:
+            raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
+
     def _report(self, messages: list[Message]) -> int:
+        failed: list[tuple[KafkaError, Message]] = []
         # One pass for errors, which are rare, keeps the usual batch as it came.
         if any([message.error() is not None for message in messages]):  # noqa: C419 -- faster
-            for message in messages:
-                error = message.error()
-                if error is not None:
-                    self._erred(error, message)
+            failed = [(error, m) for m in messages if (error := m.error()) is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:
             records: Sequence[Record] = messages  # type: ignore[assignment]
             self._listener.on_records(records)
+        # Last: an error may end its partition's epoch, to which the records above belong.
+        for error, message in failed:
+            self._erred(error, message)
         return len(messages)
 
     def _erred(self, error: KafkaError, message: Message) -> None:
@@ -168,104 +130,53 @@ class KafkaSource:
             raise SourceFailed(told(error))
         topic, partition = message.topic(), message.partition()
         if error.code() in OUT_OF_RANGE and topic is not None and partition is not None:
-            self._restart(message, topic, partition)
+            if (topic, partition) in self._membership:
+                self._membership.restart(topic, partition, message.offset())
             return
         text = told(error)
-        if text != self._last_error:
+        now_s = time.monotonic()
+        if now_s >= self._say_again_s.get(text, 0.0):
             log.warning("%s", text)
-            self._last_error = text
-
-    def _restart(self, message: Message, topic: str, partition: int) -> None:
-        """The log no longer holds what was to be read: a new epoch, loudly."""
-        low, high = log_range(self._consumer, topic, partition)
-        wanted = message.offset()
-        lost = low - wanted if wanted is not None and 0 <= wanted < low else 0
-        log.error(
-            "%s/%d: position %s is outside the log (%d to %d); going on at %d",
-            topic,
-            partition,
-            wanted,
-            low,
-            high,
-            low,
-        )
-        self._listener.on_lost([Partition(topic, partition)])
-        self._outstanding.pop((topic, partition), None)
-        self._reassign(TopicPartition(topic, partition, low))
-        self._listener.on_assigned([StartPosition(topic, partition, low, False, "", lost)])
-
-    def _reassign(self, target: TopicPartition) -> None:
-        """The client has stopped fetching it: a seek is refused, a new assignment is not."""
-        if self._cooperative:
-            self._consumer.incremental_unassign([target])
-            self._consumer.incremental_assign([target])
-            return
-        others = [
-            p
-            for p in self._consumer.position(self._consumer.assignment())
-            if (p.topic, p.partition) != (target.topic, target.partition)
-        ]
-        self._consumer.assign([*others, target])
+            if len(self._say_again_s) >= DIFFERENT_ERRORS:
+                self._say_again_s.clear()
+            self._say_again_s[text] = now_s + SAY_AGAIN_S
 
     # Commits.
 
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
         """Commit positions with their metadata; see `ports.Source`."""
-        offsets = [
-            TopicPartition(p.topic, p.partition, p.position, p.metadata)
-            if p.metadata
-            else TopicPartition(p.topic, p.partition, p.position)
-            for p in positions
-        ]
-        for position in positions:
-            self._outstanding[position.topic, position.partition] = position
-        try:
-            if not wait:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-                return
-            answer = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as exc:
-            error = kafka_error(exc)
-            self._answer([(p.topic, p.partition, told(error or exc)) for p in positions])
-            return
-        self._answer([(p.topic, p.partition, _why(None, p)) for p in answer or offsets])
+        if wait:
+            self._commits.commit_now(self._consumer, positions, COMMIT_S)
+        else:
+            self._commits.commit(self._consumer, positions)
 
-    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        self._answer([(p.topic, p.partition, _why(error, p)) for p in partitions])
-
-    def _answer(self, answers: Sequence[tuple[str, int, str | None]]) -> None:
-        results = [
-            (position, error)
-            for topic, partition, error in answers
-            if (position := self._outstanding.pop((topic, partition), None)) is not None
-        ]
-        if results:
-            self._listener.on_committed(results)
+    def _committed(self, results: Sequence[Result]) -> None:
+        self._listener.on_committed(results)
 
     # Flow.
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         """Stop fetching partitions."""
-        mine = self._mine()
-        paused = [TopicPartition(p.topic, p.partition) for p in partitions if tuple(p) in mine]
-        if paused:
-            self._consumer.pause(paused)
+        mine = [p for p in partitions if p in self._membership]
+        if mine:
+            self._consumer.pause([TopicPartition(*p) for p in mine])
+            self._membership.paused.update(mine)
 
     def resume(self, positions: Sequence[tuple[Partition, int]]) -> None:
         """Fetch partitions again, each from its next unread position."""
-        mine = self._mine()
         for partition, position in positions:
-            if tuple(partition) in mine:
+            if partition in self._membership:
+                self._membership.paused.discard(partition)
                 target = TopicPartition(partition.topic, partition.partition, position)
                 self._consumer.resume([target])
-                self._consumer.seek(target)
-
-    def _mine(self) -> set[tuple[str, int]]:
-        return {(p.topic, p.partition) for p in self._consumer.assignment()}
+                try:
+                    self._consumer.seek(target)
+                except KafkaException:
+                    self._membership.reassign(target)
 
     def positions(self) -> Mapping[tuple[str, int], int]:
         """The consumer's own next positions."""
-        assigned = self._consumer.assignment()
+        assigned = self._membership.partitions()
         if not assigned:
             return {}
         return {
@@ -277,21 +188,29 @@ class KafkaSource:
     def high_watermarks(self) -> Mapping[tuple[str, int], int]:
         """The last known log ends."""
         ends: dict[tuple[str, int], int] = {}
-        for partition in self._consumer.assignment():
+        for partition in self._membership.partitions():
             known = self._consumer.get_watermark_offsets(partition, cached=True)
             if known[1] >= 0:
                 ends[partition.topic, partition.partition] = known[1]
         return ends
 
     def close(self) -> None:
-        """Leave the group; the revoke callback runs inside."""
-        if not self._closed:
-            self._closed = True
-            self._consumer.close()
-            if self._failure is not None:
-                log.error("leaving the group: %s", told(self._failure))
-
-
-def _why(error: KafkaError | None, partition: Any) -> str | None:
-    found = error or partition.error
-    return None if found is None else told(found)
+        """Leave the group; the listener's `on_revoked` runs first, on this thread."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._membership.leave()
+        finally:
+            # With a commit unanswered this can take minutes; only the process's end is as quick.
+            leaving = threading.Thread(
+                target=self._consumer.close, name="ackfloor:leave", daemon=True
+            )
+            leaving.start()
+            leaving.join(LEAVE_S)
+            if leaving.is_alive():
+                log.warning(
+                    "the broker did not confirm within %g s that this consumer leaves; its "
+                    "partitions are given to others when its session times out",
+                    LEAVE_S,
+                )

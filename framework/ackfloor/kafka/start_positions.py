@@ -3,8 +3,8 @@
 `auto.offset.reset` is `error`, so every position is explicit and comes from the same reply that
 carries the commit's metadata. A group without a commit starts at `earliest` or `latest`, and
 that position is committed at once. A commit below the log's start goes on at the start and says
-how much retention took; one beyond its end belongs to a topic that was truncated or created
-anew, and goes on at the start of what is there: late rather than lost.
+how much retention took. Whether one is beyond the log's end only the fetch can tell, because the
+end that is told here stops at the first open transaction; see `Membership.restart`.
 """
 
 from __future__ import annotations
@@ -40,18 +40,33 @@ def resolve(
     Raises:
         SourceFailed: the broker did not say within `PATIENCE_S` seconds.
     """
-    committed: list[TopicPartition] = _ask(
-        "the committed positions", lambda: consumer.committed(list(partitions), timeout=REQUEST_S)
+    until_s = time.monotonic() + PATIENCE_S
+    committed = _committed(consumer, partitions, until_s)
+    return [_resolve(consumer, partition, start, until_s) for partition in committed]
+
+
+def _committed(
+    consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
+) -> list[TopicPartition]:
+    found: list[TopicPartition] = _ask(
+        "the committed positions",
+        lambda: consumer.committed(list(partitions), timeout=REQUEST_S),
+        until_s,
     )
-    for partition in committed:
+    for partition in found:
         if partition.error is not None:
             raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
-    return [_resolve(consumer, partition, start) for partition in committed]
+    return found
 
 
-def _ask(what: str, question: Callable[[], T | None]) -> T:
+def committed_floor(consumer: Consumer, partition: TopicPartition, otherwise: int) -> int:
+    """What the group has committed of one partition, `otherwise` where it has nothing."""
+    [found] = _committed(consumer, [partition], time.monotonic() + PATIENCE_S)
+    return found.offset if found.offset >= 0 else otherwise
+
+
+def _ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
     """Repeat a question to the broker until it is answered."""
-    until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             answer = question()
@@ -67,9 +82,11 @@ def _ask(what: str, question: Callable[[], T | None]) -> T:
         time.sleep(PAUSE_S)
 
 
-def _resolve(consumer: Consumer, committed: TopicPartition, start: Start) -> StartPosition:
+def _resolve(
+    consumer: Consumer, committed: TopicPartition, start: Start, until_s: float
+) -> StartPosition:
     topic, partition, position = committed.topic, committed.partition, committed.offset
-    low, high = log_range(consumer, topic, partition)
+    low, high = log_range(consumer, topic, partition, until_s)
     if position < 0:
         return StartPosition(topic, partition, low if start == "earliest" else high, False)
     if position < low:
@@ -81,22 +98,16 @@ def _resolve(consumer: Consumer, committed: TopicPartition, start: Start) -> Sta
             low,
         )
         return StartPosition(topic, partition, low, False, "", low - position)
-    if position > high:
-        log.error(
-            "%s/%d: the committed position %d is beyond the log's end %d: the topic was truncated "
-            "or created anew; starting at %d",
-            topic,
-            partition,
-            position,
-            high,
-            low,
-        )
-        return StartPosition(topic, partition, low, False)
     return StartPosition(topic, partition, position, True, committed.metadata or "")
 
 
-def log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+def log_range(
+    consumer: Consumer, topic: str, partition: int, until_s: float | None = None
+) -> tuple[int, int]:
     """The first position and the end of a partition's log.
+
+    The end is that of finished transactions: it can lie below a position that another client of
+    the group, one that reads uncommitted records, has committed.
 
     Raises:
         SourceFailed: the broker did not say.
@@ -106,4 +117,5 @@ def log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]
         lambda: consumer.get_watermark_offsets(
             TopicPartition(topic, partition), timeout=REQUEST_S, cached=False
         ),
+        time.monotonic() + PATIENCE_S if until_s is None else until_s,
     )

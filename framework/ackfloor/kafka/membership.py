@@ -1,0 +1,185 @@
+"""Membership: which partitions this consumer has, and what the listener is told of it.
+
+Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker:
+
+* Every partition is assigned with an explicit position, of which the listener is told at once.
+* An exception that leaves a callback leaves the client half assigned. Each is caught; the
+  callback finishes; `failure` is what the next look at it raises.
+* A partition that could not be resolved is assigned all the same, but paused: the client would
+  otherwise assign it itself, and read from where it thinks right.
+* Partitions come and go one by one under the cooperative and the broker's own (KIP-848)
+  protocol, and all at once under the eager one; the client takes only the calls that fit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+from ackfloor.core.model import StartPosition
+from ackfloor.core.model import TopicPartition as Partition
+from ackfloor.kafka.committer import Committer
+from ackfloor.kafka.start_positions import Start, committed_floor, log_range, resolve
+from ackfloor.ports import SourceListener
+
+log = logging.getLogger("ackfloor.kafka")
+
+
+class Membership:
+    """The assignment of one consumer.
+
+    Args:
+        incremental: whether partitions come and go one by one.
+        start: where a group without commits begins.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        listener: SourceListener,
+        commits: Committer,
+        *,
+        incremental: bool,
+        start: Start,
+    ) -> None:
+        self._consumer = consumer
+        self._listener = listener
+        self._commits = commits
+        self._incremental = incremental
+        self._start = start
+        #: The partitions the listener was told of, and where each began.
+        self._began: dict[tuple[str, int], int] = {}
+        self.paused: set[tuple[str, int]] = set()
+        self.failure: BaseException | None = None
+
+    def join(self, topics: Sequence[str]) -> None:
+        """Subscribe; everything else happens in callbacks."""
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=self._guarded(self._assigned),
+            on_revoke=self._guarded(self._revoked),
+            on_lost=self._guarded(self._lost),
+        )
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._began
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions the listener knows of, for the client."""
+        return [TopicPartition(*key) for key in self._began]
+
+    def _guarded(self, react: Callable[[list[TopicPartition]], None]) -> Callable[..., None]:
+        def callback(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            try:
+                react(partitions)
+            except BaseException as exc:  # noqa: BLE001 -- see the head of this file
+                self.failure = self.failure or exc
+
+        return callback
+
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        try:
+            starts = resolve(self._consumer, partitions, self._start) if partitions else []
+        except BaseException:
+            self._assign([TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions])
+            self._consumer.pause(partitions)
+            raise
+        explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
+        self._assign(explicit)
+        # A partition that was paused when it left would come back paused.
+        self._consumer.resume(explicit)
+        if starts:
+            self._announce(starts)
+
+    def _announce(self, starts: Sequence[StartPosition]) -> None:
+        for start in starts:
+            self._began[start.topic, start.partition] = start.position
+        self._listener.on_assigned(starts)
+
+    def _revoked(self, partitions: list[TopicPartition]) -> None:
+        try:
+            self._withdraw(partitions, self._listener.on_revoked)
+        finally:
+            self._unassign(partitions)
+
+    def _lost(self, partitions: list[TopicPartition]) -> None:
+        try:
+            self._withdraw(partitions, self._listener.on_lost)
+        finally:
+            self._unassign(partitions)
+
+    def _withdraw(
+        self,
+        partitions: list[TopicPartition],
+        tell: Callable[[Sequence[Partition]], None],
+    ) -> None:
+        """Tell the listener that partitions go, as far as it ever knew of them."""
+        known = [Partition(p.topic, p.partition) for p in partitions]
+        known = [partition for partition in known if partition in self._began]
+        try:
+            if known:
+                tell(known)
+        finally:
+            for partition in known:
+                del self._began[partition]
+            self.paused.difference_update(known)
+            self._commits.forget(partitions)
+
+    def leave(self) -> None:
+        """Give everything back, before the client leaves the group."""
+        self._withdraw(self.partitions(), self._listener.on_revoked)
+
+    def restart(self, topic: str, partition: int, wanted: int | None) -> None:
+        """The log does not hold what was to be read next: a new epoch, loudly.
+
+        What runs may end and is committed first: it won't come again. Fallen behind the log's
+        start: go on there and count what was lost. Beyond its end: the topic was truncated or
+        created anew, so everything that is there is read, late rather than lost.
+        """
+        key = TopicPartition(topic, partition)
+        self._withdraw([key], self._listener.on_revoked)
+        low, high = log_range(self._consumer, topic, partition)
+        lost = 0
+        if wanted is not None and 0 <= wanted < low:
+            lost = low - min(wanted, committed_floor(self._consumer, key, wanted))
+            what = f"retention removed {lost} records before they were handled"
+        else:
+            what = "the topic was truncated or created anew"
+        log.error(
+            "%s/%d: position %s is outside the log (%d to %d): %s; going on at %d",
+            topic, partition, wanted, low, high, what, low,
+        )  # fmt: skip
+        self.reassign(TopicPartition(topic, partition, low))
+        self._announce([StartPosition(topic, partition, low, False, "", lost)])
+
+    def _assign(self, explicit: list[TopicPartition]) -> None:
+        if self._incremental:
+            self._consumer.incremental_assign(explicit)
+        else:
+            self._consumer.assign(explicit)
+
+    def _unassign(self, partitions: list[TopicPartition]) -> None:
+        if self._incremental:
+            self._consumer.incremental_unassign(partitions)
+        else:
+            self._consumer.unassign()
+
+    def reassign(self, target: TopicPartition) -> None:
+        """Read a partition from another position where the client refuses to seek.
+
+        It does once it has stopped fetching for an error; a new assignment it takes.
+        """
+        if self._incremental:
+            self._consumer.incremental_unassign([target])
+            self._consumer.incremental_assign([target])
+            return
+        others = [
+            TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
+            for p in self._consumer.position(self.partitions())
+        ]
+        self._consumer.assign([*others, target])
+        paused = [TopicPartition(*key) for key in self.paused]
+        if paused:
+            self._consumer.pause(paused)

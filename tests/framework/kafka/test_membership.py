@@ -1,0 +1,136 @@
+"""Partitions come and go on a real broker: nothing is read that the listener was not told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ackfloor.core.model import CommitPosition
+from ackfloor.core.model import TopicPartition as Partition
+from ackfloor.errors import SourceFailed
+from ackfloor.kafka import membership
+from ackfloor.kafka.source import KafkaSource
+from tests.framework.kafka.wire import (
+    Listener,
+    fresh,
+    make_topic,
+    options,
+    produce,
+    pump,
+    stored,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+PROTOCOLS = {
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "eager": {"partition.assignment.strategy": "range"},
+    "broker": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture
+def sources() -> Iterator[list[KafkaSource]]:
+    """Sources to close when the test is over."""
+    opened: list[KafkaSource] = []
+    yield opened
+    for source in opened:
+        source.close()
+
+
+def opened(
+    sources: list[KafkaSource], servers: str, group: str, topic: str, protocol: str = "cooperative"
+) -> tuple[KafkaSource, Listener]:
+    """A source that is about to join."""
+    given = options(servers).consumer
+    if protocol == "broker":
+        given = {"bootstrap.servers": servers}
+    made = options(servers)
+    source = KafkaSource(type(made)(consumer={**given, **PROTOCOLS[protocol]}), group, batch=100)
+    listener = Listener()
+    source.subscribe([topic], listener)
+    sources.append(source)
+    return source, listener
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_joins_takes_over_where_the_revoke_committed(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+) -> None:
+    """Rule 8, under every protocol: the commit in the callback is confirmed there, and seen."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("g")
+    for partition in (0, 1):
+        produce(bootstrap_servers, topic, 5, partition)
+    first, seen = opened(sources, bootstrap_servers, group, topic, protocol)
+    pump(first, lambda: len(seen.records) == 10)
+
+    def commit() -> None:
+        leaving = [p for p in seen.revoked if p not in asked]
+        asked.extend(leaving)
+        first.commit([CommitPosition(*p, 3, "af1-x", 1) for p in leaving], wait=True)
+        answered.append(len(seen.commits))
+
+    asked: list[Partition] = []
+    answered: list[int] = []
+    seen.on_revoke = commit
+    second, other = opened(sources, bootstrap_servers, group, topic, protocol)
+
+    def shared() -> bool:
+        first.poll(0.05)
+        return bool(other.starts)
+
+    pump(second, shared)
+    assert answered[0] == len(seen.commits) > 0
+    assert {why for _, why in seen.commits} == {None}
+    assert {(s.position, s.metadata) for s in other.starts} == {(3, "af1-x")}
+
+
+def test_a_partition_that_can_not_be_resolved_is_not_read(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 7: poll fails, nothing was reported, and the group goes on with the next member."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+
+    def away(*_: object) -> None:
+        raise SourceFailed("the committed positions could not be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(membership, "resolve", away)
+        source, listener = opened(sources, bootstrap_servers, group, topic)
+        with pytest.raises(SourceFailed, match="could not be read"):
+            pump(source, lambda: False)
+        with pytest.raises(SourceFailed, match="could not be read"):
+            source.poll(1.0)
+    source.close()
+    assert (listener.starts, listener.records, listener.revoked) == ([], [], [])
+    assert stored(bootstrap_servers, group, topic).offset < 0
+    after, seen = opened(sources, bootstrap_servers, group, topic)
+    pump(after, lambda: len(seen.records) == 3)
+
+
+def test_under_the_eager_protocol_a_restart_moves_no_other_partition(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Eager assignments are made whole: the others keep their place, paused ones their pause."""
+    topic, group = make_topic(bootstrap_servers, 3), fresh("g")
+    produce(bootstrap_servers, topic, 10, 0)
+    produce(bootstrap_servers, topic, 4, 1)
+    source, listener = opened(sources, bootstrap_servers, group, topic, "eager")
+    pump(source, lambda: len(listener.records) == 14)
+    source.pause([Partition(topic, 0), Partition(topic, 1)])
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, 8)]).values():
+        future.result(10)
+    source.resume([(Partition(topic, 0), 2)])
+    pump(source, lambda: len(listener.records) == 16)
+    produce(bootstrap_servers, topic, 1, 1)
+    produce(bootstrap_servers, topic, 1, 2)
+    pump(source, lambda: len(listener.records) == 17)
+    assert [(r.partition(), r.offset()) for r in listener.records[14:]] == [(0, 8), (0, 9), (2, 0)]
+    source.resume([(Partition(topic, 1), 4)])
+    pump(source, lambda: len(listener.records) == 18)
+    assert (listener.records[-1].partition(), listener.records[-1].offset()) == (1, 4)

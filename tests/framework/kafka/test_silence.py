@@ -1,0 +1,91 @@
+"""A broker that accepts and does not answer: nothing here may wait for it without end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ackfloor.core.model import CommitPosition
+from ackfloor.kafka import source as source_module
+from ackfloor.kafka.source import KafkaSource
+from ackfloor.testing import KafkaCluster
+from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+#: What librdkafka itself waits is minutes; what is allowed here is seconds.
+BOUND_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """A broker of this module's own: silencing the shared one would stop other tests."""
+    with KafkaCluster() as made:
+        yield made
+
+
+@contextmanager
+def silent(cluster: KafkaCluster) -> Iterator[None]:
+    """Stop the broker's process, and let it go on."""
+    [pid] = cluster.pids.values()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def reading(cluster: KafkaCluster) -> tuple[KafkaSource, Listener, str]:
+    """A source that has read three records."""
+    servers = cluster.bootstrap_servers
+    topic = make_topic(servers)
+    produce(servers, topic, 3)
+    source, listener = KafkaSource(options(servers), fresh("g")), Listener()
+    source.subscribe([topic], listener)
+    pump(source, lambda: len(listener.records) == 3)
+    return source, listener, topic
+
+
+def test_a_commit_that_must_be_answered_now_gives_up(
+    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each position is reported as not confirmed, within the bound; later ones succeed again."""
+    monkeypatch.setattr(source_module, "COMMIT_S", 2.0)
+    source, listener, topic = reading(cluster)
+    wanted = CommitPosition(topic, 0, 2, "", 1)
+    with silent(cluster):
+        began_s = time.monotonic()
+        source.commit([wanted], wait=True)
+        assert time.monotonic() - began_s < BOUND_S
+    [(position, why)] = listener.commits
+    assert (position, "not confirmed" in str(why)) == (wanted, True)
+
+    def confirmed() -> bool:
+        source.commit([wanted], wait=True)
+        return listener.commits[-1] == (wanted, None)
+
+    pump(source, confirmed, 60)
+    source.close()
+
+
+def test_leaving_with_a_commit_unanswered_is_bounded(
+    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker can end while its broker is away, and says what that means for the group."""
+    monkeypatch.setattr(source_module, "LEAVE_S", 2.0)
+    source, listener, topic = reading(cluster)
+    with silent(cluster):
+        source.commit([CommitPosition(topic, 0, 3, "", 1)], wait=False)
+        began_s = time.monotonic()
+        source.close()
+        assert time.monotonic() - began_s < BOUND_S
+        assert [p.partition for p in listener.revoked] == [0]
+    for thread in threading.enumerate():
+        if thread.name == "ackfloor:leave":
+            thread.join(60)
