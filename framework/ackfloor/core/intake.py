@@ -38,6 +38,11 @@ class Intake:
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """Partitions came: each gets a new epoch and a new tracker."""
         state = self._state
+        came = tuple(TopicPartition(start.topic, start.partition) for start in starts)
+        stale = [key for key in came if tuple(key) in state.assignments]
+        if stale:
+            # They left without a word: a stale assignment must not outlive its successor's start.
+            self.drop(stale, lost=True)
         for start in starts:
             route = state.routes[start.topic]
             state.epoch += 1
@@ -62,9 +67,7 @@ class Intake:
             if start.lost:
                 state.events.append(RecordsLost(start.topic, start.partition, start.lost))
             state.assignments[start.topic, start.partition] = assignment
-        state.events.append(
-            PartitionsAssigned(tuple(TopicPartition(s.topic, s.partition) for s in starts))
-        )
+        state.events.append(PartitionsAssigned(came))
 
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: whatever still comes for them is stale."""
