@@ -215,14 +215,17 @@ class Delivery:
                 f"handler {self.assignment.handler.rules.name!r} has ack='auto': its answer is "
                 "its return or its exception; register it with ack='manual' to answer by hand"
             )
-        if not self.claim():
+        claimed = self.claim()
+        # Claimed though closed: its partition left in the moment between its taking and its start.
+        recorded = claimed and not self.closed
+        if recorded:
+            self.outcome = outcome
+            self.assignment.inbox.append(self)
+        else:
             self.assignment.stats.late_answers.append(None)
-            return False
-        self.outcome = outcome
-        self.assignment.inbox.append(self)
-        if self.on_answer is not None:
+        if claimed and self.on_answer is not None:
             self.on_answer()
-        return True
+        return recorded
 
     def reopen(self) -> None:
         """Make a held delivery deliverable again, as if it had not been started."""

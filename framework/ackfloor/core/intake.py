@@ -91,9 +91,10 @@ class Intake:
         self._state.flow.sub(len(open_), sum(delivery.size for delivery in open_))
         handler = assignment.handler
         for delivery in open_:
+            # In this order: an answer claims first and looks at `closed` second.
+            delivery.closed = True
             if handler.rules.manual and delivery.started_s:
                 delivery.claim()
-            delivery.closed = True
             if delivery.retrying:
                 delivery.retrying = False
                 handler.open_retries -= 1
