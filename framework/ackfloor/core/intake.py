@@ -163,10 +163,11 @@ class Intake:
             self._state.commands.append(Dispatch(rules.name, runs))
 
     def tick(self, now: Now) -> None:
-        """Dispatch the waiting records that have become due."""
-        for assignment in self._state.assignments.values():
-            if assignment.waiting:
-                self._release(assignment, now)
+        """Dispatch the waiting records that have become due, the longest due tier first."""
+        tiers = [a for a in self._state.assignments.values() if a.waiting]
+        tiers.sort(key=_head_due_ms)
+        for assignment in tiers:
+            self._release(assignment, now)
 
     def _release(self, assignment: Assignment, now: Now) -> None:
         waiting, handler = assignment.waiting, assignment.handler
@@ -200,6 +201,10 @@ class Intake:
             if left_ms > 0 or assignment.handler.retry_room() > 0:
                 soonest = min(soonest, now.mono_s + left_ms / 1000)
         return soonest
+
+
+def _head_due_ms(assignment: Assignment) -> int:
+    return assignment.waiting[0][0]
 
 
 def _has_further_to_wait(delivery: Delivery, now: Now) -> bool:
