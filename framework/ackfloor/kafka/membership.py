@@ -3,10 +3,9 @@
 Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker:
 
 * Every partition is assigned with an explicit position, of which the listener is told at once.
-* An exception that leaves a callback leaves the client half assigned. Each is caught; the
-  callback finishes; `failure` is what the next look at it raises.
-* A partition that could not be resolved is assigned all the same, but paused: the client would
-  otherwise assign it itself, and read from where it thinks right.
+* An exception that leaves a callback leaves the client half assigned. Each is caught and the
+  callback finishes; the source looks at `failure` before it reports anything, because the client
+  then assigns by itself, and reads from where it thinks right.
 * Partitions come and go one by one under the cooperative and the broker's own (KIP-848)
   protocol, and all at once under the eager one; the client takes only the calls that fit.
 """
@@ -16,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
@@ -51,7 +50,6 @@ class Membership:
         self._start = start
         #: The partitions the listener was told of, and where each began.
         self._began: dict[tuple[str, int], int] = {}
-        self.paused: set[tuple[str, int]] = set()
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
@@ -80,15 +78,10 @@ class Membership:
         return callback
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        try:
-            starts = resolve(self._consumer, partitions, self._start) if partitions else []
-        except BaseException:
-            self._assign([TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions])
-            self._consumer.pause(partitions)
-            raise
+        starts = resolve(self._consumer, partitions, self._start) if partitions else []
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         self._assign(explicit)
-        # A partition that was paused when it left would come back paused.
+        # A pause outlives an assignment: what was paused when it left would come back paused.
         self._consumer.resume(explicit)
         if starts:
             self._announce(starts)
@@ -124,7 +117,6 @@ class Membership:
         finally:
             for partition in known:
                 del self._began[partition]
-            self.paused.difference_update(known)
             self._commits.forget(partitions)
 
     def leave(self) -> None:
@@ -180,6 +172,3 @@ class Membership:
             for p in self._consumer.position(self.partitions())
         ]
         self._consumer.assign([*others, target])
-        paused = [TopicPartition(*key) for key in self.paused]
-        if paused:
-            self._consumer.pause(paused)

@@ -106,7 +106,7 @@ class KafkaSource:
         return count
 
     def _check(self) -> None:
-        """Fail before anything is reported that a broken rebalance may have let through."""
+        """Fail before anything is reported that a broken rebalance has let through."""
         failure = self._membership.failure
         if failure is not None:
             raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
@@ -160,13 +160,11 @@ class KafkaSource:
         mine = [p for p in partitions if p in self._membership]
         if mine:
             self._consumer.pause([TopicPartition(*p) for p in mine])
-            self._membership.paused.update(mine)
 
     def resume(self, positions: Sequence[tuple[Partition, int]]) -> None:
         """Fetch partitions again, each from its next unread position."""
         for partition, position in positions:
             if partition in self._membership:
-                self._membership.paused.discard(partition)
                 target = TopicPartition(partition.topic, partition.partition, position)
                 self._consumer.resume([target])
                 try:
