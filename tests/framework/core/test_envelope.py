@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,7 +18,6 @@ from ackfloor.core.envelope import (
     Envelope,
     Reason,
     fingerprint,
-    foreign_headers,
     read_envelope,
     shed,
     write_headers,
@@ -50,45 +48,6 @@ FULL = Envelope(
     worker="host-0",
     replays=2,
     truncated="stack",
-)
-#: Any header a record may have: odd names, no value, bytes that are no text, names of others.
-strange = st.tuples(
-    st.text(max_size=8)
-    | st.sampled_from(["traceparent", "kafka_dlt-original-topic", "__dlq.errors.group", ""]),
-    st.none() | st.binary(max_size=8),
-).filter(lambda header: not header[0].startswith(PREFIX))
-ours = st.tuples(
-    st.sampled_from([*HEADERS, "ackfloor.later"]),
-    st.none() | st.binary(max_size=24) | st.integers().map(lambda n: str(n).encode()),
-)
-texts = st.none() | st.text(max_size=40)
-times = st.none() | st.integers(-1, 10**15)
-counts = st.integers(0, 10**6)
-envelopes = st.builds(
-    Envelope,
-    origin_topic=texts,
-    origin_partition=st.none() | st.integers(0, 2**31 - 1),
-    origin_offset=st.none() | st.integers(0, 10**17),
-    origin_timestamp_ms=times,
-    group=texts,
-    handler=texts,
-    attempt=counts,
-    failures=counts,
-    timeouts=counts,
-    reason=st.none() | st.sampled_from(Reason),
-    error_type=texts,
-    error_message=texts,
-    error_stack=texts,
-    error_fingerprint=texts,
-    first_failed_at_ms=times,
-    failed_at_ms=times,
-    not_before_ms=times,
-    retry_at_ms=times,
-    duration_ms=st.none() | counts,
-    release=texts,
-    worker=texts,
-    replays=counts,
-    truncated=texts,
 )
 
 
@@ -161,47 +120,6 @@ def test_what_is_absent_is_not_written() -> None:
     ]
     assert read_envelope(written) == Envelope()
     assert read_envelope(None) == read_envelope(()) == Envelope()
-
-
-@given(envelopes, st.lists(strange))
-def test_an_envelope_survives_being_written_and_read(envelope: Envelope, own: Headers) -> None:
-    """Whatever else the record carries."""
-    assert read_envelope(write_headers(envelope, own)) == envelope
-
-
-@given(envelopes, envelopes, st.lists(strange), st.booleans(), st.booleans())
-def test_a_record_s_own_headers_pass_through_every_park(
-    first: Envelope, later: Envelope, own: Headers, spring: bool, kafka: bool
-) -> None:
-    """Byte-identical and in order, repeated names, nulls and other tools' names included."""
-    written = write_headers(first, own, spring=spring, kafka=kafka, timestamp_type=1)
-    assert written[: len(own)] == own
-
-    again = write_headers(later, written, spring=spring, kafka=kafka, timestamp_type=2)
-    assert again[: len(own)] == own
-
-
-@given(envelopes, st.lists(strange), st.booleans(), st.booleans(), st.integers(1, 6))
-def test_headers_never_grow_with_attempts(
-    envelope: Envelope, own: Headers, spring: bool, kafka: bool, attempts: int
-) -> None:
-    """Ours and the copies for other tools are replaced, not repeated."""
-    once = write_headers(envelope, own, spring=spring, kafka=kafka, timestamp_type=1)
-    headers = once
-    for _ in range(attempts):
-        headers = write_headers(envelope, headers, spring=spring, kafka=kafka, timestamp_type=2)
-
-    assert headers == once
-
-
-@given(st.lists(strange | ours))
-def test_reading_never_fails(headers: Headers) -> None:
-    """A header that is no good is named and counts as absent; others' are not looked at."""
-    envelope = read_envelope(headers)
-
-    assert set(envelope.unreadable) <= {name for name, _ in headers} & set(HEADERS)
-    written = write_headers(envelope, headers, spring=True, kafka=True, timestamp_type=1)
-    assert read_envelope(written) == replace(envelope, unreadable=())
 
 
 @pytest.mark.parametrize(
@@ -317,90 +235,3 @@ def test_a_fingerprint_is_the_type_and_the_place() -> None:
     assert fingerprint("ValueError", frames[:1]) != mark
     assert fingerprint("ValueError", ()) != mark
     assert len(fingerprint("Bad\udc80", ())) == 16
-
-
-def test_spring_s_names_carry_numbers_as_big_endian_binary() -> None:
-    """As its DeadLetterPublishingRecoverer writes them."""
-    assert foreign_headers(FULL, spring=True, kafka=False, timestamp_type=1) == [
-        ("kafka_dlt-original-topic", b"orders"),
-        ("kafka_dlt-original-partition", struct.pack(">i", 3)),
-        ("kafka_dlt-original-offset", struct.pack(">q", 41_927)),
-        ("kafka_dlt-original-timestamp", struct.pack(">q", 1_700_000_000_000)),
-        ("kafka_dlt-original-timestamp-type", b"CreateTime"),
-        ("kafka_dlt-original-consumer-group", b"billing"),
-        ("kafka_dlt-exception-fqcn", b"shop.InvalidOrder"),
-        ("kafka_dlt-exception-message", "no such näme".encode()),
-        ("kafka_dlt-exception-stacktrace", b"Traceback\n  File"),
-    ]
-
-
-def test_kafka_s_names_are_text() -> None:
-    """As a share group's dead-letter queue writes them."""
-    assert foreign_headers(FULL, spring=False, kafka=True) == [
-        ("__dlq.errors.topic", b"orders"),
-        ("__dlq.errors.partition", b"3"),
-        ("__dlq.errors.offset", b"41927"),
-        ("__dlq.errors.group", b"billing"),
-        ("__dlq.errors.delivery.count", b"4"),
-        ("__dlq.errors.message", "no such näme".encode()),
-    ]
-
-
-def test_other_tools_names_are_optional_capped_and_absent_where_ours_are() -> None:
-    """Neither unless asked for; a shed stack is shed from its copy as well."""
-    assert foreign_headers(FULL, spring=False, kafka=False) == []
-    assert foreign_headers(Envelope(), spring=True, kafka=True) == [
-        ("__dlq.errors.delivery.count", b"0")
-    ]
-    large = Envelope(error_message="m" * 99_999, error_stack="s" * 99_999)
-    copies = dict(foreign_headers(large, spring=True, kafka=True))
-    assert len(copies["kafka_dlt-exception-message"] or b"") == MESSAGE_CAP
-    assert len(copies["kafka_dlt-exception-stacktrace"] or b"") == STACK_CAP
-    assert len(copies["__dlq.errors.message"] or b"") == MESSAGE_CAP
-
-
-def test_a_copy_of_ours_is_replaced_and_one_that_came_with_the_record_stays() -> None:
-    """What stands in front of our headers was the record's own before it was first parked."""
-    own = [("kafka_dlt-original-topic", b"elsewhere"), ("__dlq.errors.offset", b"7")]
-    first = write_headers(FULL, own, spring=True, kafka=True)
-    assert named(first, "kafka_dlt-original-topic") == [b"elsewhere", b"orders"]
-
-    healed = replace(FULL, error_message=None, attempt=5)
-    again = write_headers(healed, first, spring=True, kafka=True)
-
-    assert named(again, "kafka_dlt-original-topic") == [b"elsewhere", b"orders"]
-    assert named(again, "__dlq.errors.offset") == [b"7", b"41927"]
-    assert named(again, "__dlq.errors.delivery.count") == [b"5"]
-    assert named(again, "kafka_dlt-exception-message") == []
-    assert named(again, "__dlq.errors.message") == []
-
-
-def test_copies_are_touched_only_while_their_option_is_on() -> None:
-    """Without it, a header of that name is as foreign as any other."""
-    parked = write_headers(FULL, (), spring=True, kafka=True)
-    spring_only = write_headers(replace(FULL, attempt=9), parked, spring=True)
-
-    assert named(spring_only, "__dlq.errors.delivery.count") == [b"4"]
-    assert named(spring_only, "kafka_dlt-original-topic") == [b"orders"]
-    assert named(write_headers(FULL, parked), "kafka_dlt-original-topic") == [b"orders"]
-
-
-def test_a_name_under_another_tool_s_prefix_that_we_never_write_stays() -> None:
-    """Spring's cause class, put there by a bridge behind our headers."""
-    parked = [*write_headers(FULL, ()), ("kafka_dlt-exception-cause-fqcn", b"X")]
-
-    assert named(write_headers(FULL, parked, spring=True), "kafka_dlt-exception-cause-fqcn") == [
-        b"X"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"), [(0, []), (1, [b"CreateTime"]), (2, [b"LogAppendTime"])]
-)
-def test_the_timestamp_type_is_the_origin_s(code: int, expected: list[bytes]) -> None:
-    """Taken from the record when it is first parked, kept when it comes out of a tier."""
-    first = write_headers(FULL, (), spring=True, timestamp_type=code)
-    later = write_headers(FULL, first, spring=True, timestamp_type=1)
-
-    assert named(first, "kafka_dlt-original-timestamp-type") == expected
-    assert named(later, "kafka_dlt-original-timestamp-type") == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +14,6 @@ from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.topics import (
     LONGEST_NAME,
     ParsedTopic,
-    TopicTemplates,
     check_group,
     check_names,
     check_source_topic,
@@ -23,10 +21,6 @@ from ackfloor.core.topics import (
     dlq_topic,
     parse_topic,
     tier_topic,
-)
-
-DOTTED = TopicTemplates(
-    "{topic}.{group}.retry.{delay}", "{topic}.{group}.dlq", "{topic}.{group}.done"
 )
 
 
@@ -235,86 +229,6 @@ def test_accepted_sets_of_names_have_no_two_that_kafka_confuses(
         made |= {dlq_topic(topic, group), dispositions_topic(topic, group)}
     assert len({name.replace(".", "_") for name in made}) == len(made)
     assert all(len(name) <= LONGEST_NAME for name in made)
-
-
-def test_other_templates_make_and_take_apart_other_names() -> None:
-    """The pattern is built from the template."""
-    assert DOTTED.tier_topic("orders", "billing", 5) == "orders.billing.retry.5s"
-    assert DOTTED.parse("orders.billing.retry.5s") == ParsedTopic("orders", "billing", "retry", 5)
-    assert DOTTED.parse("orders.billing.dlq") == ParsedTopic("orders", "billing", "dlq")
-    assert DOTTED.parse("orders.billing.done") == ParsedTopic("orders", "billing", "dispositions")
-    assert DOTTED.parse("orders--billing--dlq") is None
-    assert pickle.loads(pickle.dumps(DOTTED)) == DOTTED
-    assert TopicTemplates() != DOTTED
-    check_names(["orders"], "billing", [5.0], DOTTED)
-
-
-@pytest.mark.parametrize(
-    ("templates", "topics", "group", "message"),
-    [
-        (DOTTED, ["orders"], "eu.billing", "orders.eu.billing.dlq can be read in two ways"),
-        (
-            TopicTemplates(dlq="{topic}!{group}"),
-            ["orders"],
-            "billing",
-            "orders!billing would not be a topic name",
-        ),
-        (
-            TopicTemplates(dlq="x--{topic}--{group}", dispositions="{topic}--{group}--x"),
-            ["x"],
-            "x",
-            "x--x--x can be read in two ways",
-        ),
-        (TopicTemplates(), ["orders"], "a--b", "orders--a--b--dlq can be read in two ways"),
-        (
-            TopicTemplates(dlq="{topic}-{group}"),
-            ["a", "a-g"],
-            "g",
-            "a-g would be two topics",
-        ),
-        (
-            TopicTemplates(dlq="{topic}.{group}"),
-            ["a", "a_g"],
-            "g",
-            "Kafka can't tell a_g from a.g",
-        ),
-    ],
-)
-def test_templates_whose_names_are_mistaken_are_refused_with_the_topics_they_meet(
-    templates: TopicTemplates, topics: list[str], group: str, message: str
-) -> None:
-    """A template without `--` is safe with some names only."""
-    with pytest.raises(SettingError) as refused:
-        check_names(topics, group, [1.0], templates)
-
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"tier": "{topic}--{group}"},
-            (
-                "topics.tier_template='{topic}--{group}': names made from it can't be taken apart "
-                "again; use each of {topic}, {group}, {delay} exactly once"
-            ),
-        ),
-        ({"dlq": "{topic}--dlq"}, "topics.dlq_template='{topic}--dlq'"),
-        ({"dlq": "{topic}{topic}{group}"}, "use each of {topic}, {group} exactly once"),
-        ({"dispositions": "{topic}{group}{delay}"}, "topics.dispositions_template="),
-        ({"dlq": "{topic!r}{group}"}, "topics.dlq_template="),
-        ({"dlq": "{topic:>9}{group}"}, "topics.dlq_template="),
-        ({"dlq": "{topic}{group"}, "topics.dlq_template="),
-        ({"dlq": "dlq"}, "topics.dlq_template='dlq'"),
-    ],
-)
-def test_a_template_that_loses_a_part_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """Each placeholder is there once, plainly."""
-    with pytest.raises(SettingError) as refused:
-        TopicTemplates(**arguments)
-
-    assert message in str(refused.value)
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=5))
