@@ -192,7 +192,8 @@ class Executor(Protocol):
         ...
 
     def running(self) -> Iterable[Delivery]:
-        """The deliveries whose handlers have started and not been answered."""
+        """The deliveries that occupy a slot: started, about to start (`started_s` is 0), or ended
+        by somebody else while their handlers go on."""
         ...
 
     def queued(self) -> int:

@@ -107,7 +107,7 @@ class Process:
             if worker.inbox.fatal:
                 log.warning("a handler raised %r: draining", worker.inbox.fatal[0])
                 return
-            if loop.worn_out():
+            if loop.executors.worn_out():
                 log.error("too many abandoned handlers: draining, to be replaced")
                 self._worn_out = True
                 return

@@ -131,8 +131,10 @@ class Endings:
             return
         delivery.closed = True
         due_s = delivery.deadline_s
-        if due_s is None or due_s > now.mono_s:
-            # Extended between the scan and the close: the extension counts.
+        if delivery.outcome is not None or due_s is None or due_s > now.mono_s:
+            # Answered or extended between the scan and the close: that counts. An executor looks
+            # at these two in the other order (outcome, then closed), so that only one of us
+            # goes on with the lane.
             delivery.closed = False
             if handler.rules.manual:
                 delivery.unclaim()

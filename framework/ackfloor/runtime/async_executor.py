@@ -10,7 +10,13 @@ idle list. At least one of the two sees the other.
 
 Why a cancelled handler can't take its slot's next record with it: the cancellation is asked for
 on the loop's thread while `slot.current` is that very delivery, so the slot is suspended inside
-that handler, and that is where the CancelledError arrives.
+that handler, and that is where the CancelledError arrives. A handler may also cancel the task it
+runs in, and return before that has any effect; so whatever is left of a cancellation when a
+handler ends is taken back before the next one starts.
+
+A lane belongs to the slot that visits it. A slot that is told, after its handler, that the
+delivery was ended by somebody else (deadline, revoke) leaves the lane; so does one that was
+abandoned, and then the one who abandoned it has posted the lane already.
 """
 
 from __future__ import annotations
@@ -18,13 +24,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.runtime.caught import outcome_of
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
+from ackfloor.runtime.ready import ReadyQueue
 
 #: Records handled without a suspension before a slot lets the event loop breathe.
 STREAK = 64
@@ -80,12 +89,10 @@ class AsyncExecutor:
         self._concurrency = concurrency
         self._lanes = lanes
         self._cancel_grace_s = cancel_grace_s
-        self._ready: deque[Delivery | Run] = deque()
-        self._backlog: deque[Delivery | Run] = deque()
+        self._queue = ReadyQueue()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._slots: list[_Slot] = []
         self._zombies: set[_Slot] = set()
-        self._held = False
         self._stopping = False
 
     # The owner thread's side.
@@ -96,17 +103,17 @@ class AsyncExecutor:
 
     def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
         """Queue deliveries (unordered) or runs (lanes)."""
-        (self._backlog if self._held else self._ready).extend(items)
+        self._queue.put(items)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
     def running(self) -> Iterable[Delivery]:
-        """The deliveries whose handlers have started and not been answered."""
-        return [d for s in self._slots.copy() if (d := s.current) is not None and d.started_s]
+        """The deliveries that occupy a slot, also those about to start."""
+        return [d for s in self._slots.copy() if (d := s.current) is not None]
 
     def queued(self) -> int:
         """Items that no slot has taken yet."""
-        return len(self._ready) + len(self._backlog)
+        return len(self._queue)
 
     def abandon(self, delivery: Delivery) -> None:
         """Cancel the delivery's handler; after the grace its slot goes to a new one."""
@@ -118,13 +125,11 @@ class AsyncExecutor:
 
     def hold(self) -> None:
         """Start no further delivery until `unhold`."""
-        self._held = True
-        _move(self._ready, self._backlog)
+        self._queue.hold()
 
     def unhold(self) -> None:
         """Start deliveries again."""
-        self._held = False
-        _move(self._backlog, self._ready)
+        self._queue.unhold()
         self._loop.call_soon_threadsafe(self._wake)
 
     def stop(self, timeout_s: float) -> int:
@@ -153,7 +158,7 @@ class AsyncExecutor:
         )
 
     async def _work(self, slot: _Slot) -> None:
-        ready = self._ready
+        ready = self._queue.ready
         while not slot.abandoned:
             try:
                 delivery = ready.popleft()
@@ -164,13 +169,12 @@ class AsyncExecutor:
             if self._idle and ready:
                 self._wake_one()
             assert isinstance(delivery, Delivery)
-            outcome = await self._handle(slot, delivery)
-            if isinstance(outcome, Held):
-                self._put_back(delivery, outcome)
+            result = await self._handle(slot, delivery)
+            if isinstance(result, Held):
+                self._put_back(delivery, delivery, result)
 
     async def _work_lanes(self, slot: _Slot) -> None:
-        ready = self._ready
-        name = self._invocation.handler
+        ready = self._queue.ready
         while not slot.abandoned:
             try:
                 run = ready.popleft()
@@ -181,31 +185,43 @@ class AsyncExecutor:
             if self._idle and ready:
                 self._wake_one()
             assert isinstance(run, Run)
-            for _ in range(LANE_VISIT):
-                try:
-                    delivery = run.popleft()
-                except IndexError:
-                    self._inbox.left.append((name, run))
-                    break
-                outcome = await self._handle(slot, delivery)
-                if isinstance(outcome, Held):
-                    # First in its lane again, before anybody else can take from the lane.
-                    run.appendleft(delivery)
-                    self._put_back(run, outcome)
-                    break
-                if slot.abandoned:
-                    break
-            else:
-                ready.append(run)
+            await self._visit(slot, run)
 
-    async def _handle(self, slot: _Slot, delivery: Delivery) -> Outcome | None:
-        """Run one delivery to its outcome; None where there is nothing more to say of it."""
+    async def _visit(self, slot: _Slot, run: Run) -> None:
+        """Handle some records of one lane."""
+        queue = self._queue
+        for _ in range(LANE_VISIT):
+            if queue.held:
+                break
+            try:
+                delivery = run.popleft()
+            except IndexError:
+                self._leave(run)
+                return
+            result = await self._handle(slot, delivery)
+            if slot.abandoned:
+                return
+            if isinstance(result, Held):
+                # First in its lane again, before anybody else can take from the lane.
+                run.appendleft(delivery)
+                self._put_back(run, delivery, result)
+                return
+            if not result:
+                self._leave(run)
+                return
+        queue.put([run])
+
+    def _leave(self, run: Run) -> None:
+        self._inbox.left.append((self._invocation.handler, run))
+
+    async def _handle(self, slot: _Slot, delivery: Delivery) -> Held | bool:
+        """Run one delivery to its end; Held, or whether its lane is still this slot's."""
         # `current` before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
         slot.current = delivery
         if delivery.closed or delivery.assignment.stopping or self._stopping:
             slot.current = None
-            return None
+            return True
         invocation = self._invocation
         answered: asyncio.Future[None] | None = None
         if invocation.manual:
@@ -213,47 +229,49 @@ class AsyncExecutor:
             delivery.arm(self._answer_bell(answered))
         set_current(delivery)
         delivery.started_s = self._clock()
+        outcome: Outcome | None = ACKED
         try:
             await invocation.call(delivery)
-            outcome: Outcome | None = ACKED
             if answered is not None:
-                await answered
                 outcome = None
+                await answered
+        except GeneratorExit:
+            # The event loop is gone and the slot is being thrown away.
+            raise
         except BaseException as exc:
             outcome = self._caught(slot, delivery, exc)
-        if outcome is not None and not isinstance(outcome, Held):
+        if outcome is None:
+            result: Held | bool = delivery.outcome is not None
+        elif isinstance(outcome, Held):
+            result = outcome
+        else:
             delivery.outcome = outcome
+            result = not delivery.closed
             delivery.finished_s = self._clock()
             self._inbox.answered.append(delivery)
         slot.current = None
-        if slot.cancelled is not None:
-            _uncancel(slot)
+        if slot.task is not None and slot.task.cancelling():
+            await self._calm(slot)
         slot.streak += 1
         if slot.streak >= STREAK:
             slot.streak = 0
-            await asyncio.sleep(0)
-        return outcome
+            await _breathe()
+        return result
 
     def _caught(self, slot: _Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
         """The outcome of a delivery whose handler raised, None where it has ended already."""
-        if isinstance(exc, asyncio.CancelledError) and _uncancel(slot):
-            if delivery.closed:
+        if isinstance(exc, asyncio.CancelledError) and slot.cancelled is delivery:
+            if delivery.closed or (self._invocation.manual and not delivery.claim()):
                 return None
-            return RELEASED if self._claimed(delivery) else None
-        if isinstance(exc, SystemExit | KeyboardInterrupt):
-            self._inbox.fatal.append(exc)
-            return RELEASED if self._claimed(delivery) else None
-        if not self._claimed(delivery):
-            if not delivery.closed:
-                self._inbox.errors.append((self._invocation.handler, exc))
-            return None
-        outcome = self._invocation.outcome_of(exc)
-        if isinstance(outcome, Held) and self._invocation.manual:
-            delivery.unclaim()
-        return outcome
+            return RELEASED
+        return outcome_of(exc, delivery, self._invocation, self._inbox)
 
-    def _claimed(self, delivery: Delivery) -> bool:
-        return delivery.claim() if self._invocation.manual else True
+    @staticmethod
+    async def _calm(slot: _Slot) -> None:
+        """Take back what is left of cancellations, also of one that has not arrived yet."""
+        slot.cancelled = None
+        _uncancel()
+        await _breathe()
 
     def _answer_bell(self, answered: asyncio.Future[None]) -> Callable[[], None]:
         def ring() -> None:
@@ -261,12 +279,16 @@ class AsyncExecutor:
 
         return ring
 
-    def _put_back(self, item: Delivery | Run, outcome: Held) -> None:
-        """A held delivery waits at the head of the backlog until the engine lifts the hold."""
-        self.hold()
-        delivery = item if isinstance(item, Delivery) else item[0]
+    def _put_back(self, item: Delivery | Run, delivery: Delivery, outcome: Held) -> None:
+        """A held delivery waits at the head of the queue until the engine lifts the hold."""
         delivery.reopen()
-        self._backlog.appendleft(item)
+        if delivery.closed:
+            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
+            delivery.assignment.stats.late_answers.append(None)
+            self._queue.put_first(item)
+            return
+        self._queue.hold()
+        self._queue.put_first(item)
         self._inbox.held.append(
             HeldPosted(self._invocation.handler, outcome.duration_s, outcome.reason)
         )
@@ -277,13 +299,19 @@ class AsyncExecutor:
             return False
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiter)
-        if self._ready:
+        if self._queue.ready:
             self._wake()
-        await waiter
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            # Meant for a handler that has ended long ago: a slot is not cancelled.
+            _uncancel()
+            with suppress(ValueError):
+                self._idle.remove(waiter)
         return not self._stopping
 
     def _wake(self) -> None:
-        for _ in range(min(len(self._ready), len(self._idle))):
+        for _ in range(min(len(self._queue.ready), len(self._idle))):
             self._wake_one()
 
     def _wake_one(self) -> None:
@@ -292,11 +320,18 @@ class AsyncExecutor:
 
     def _cancel(self, delivery: Delivery) -> None:
         for slot in self._slots:
-            if slot.current is delivery and slot.task is not None:
-                slot.cancelled = delivery
-                slot.task.cancel()
-                self._loop.call_later(self._cancel_grace_s, self._give_up, slot, delivery)
+            if slot.current is delivery:
+                if self._cancel_slot(slot):
+                    self._loop.call_later(self._cancel_grace_s, self._give_up, slot, delivery)
                 return
+
+    @staticmethod
+    def _cancel_slot(slot: _Slot) -> bool:
+        """Cancel what a slot runs, once: a second time would interrupt its clean-up."""
+        if slot.task is None or slot.current is None or slot.cancelled is slot.current:
+            return False
+        slot.cancelled = slot.current
+        return slot.task.cancel()
 
     def _give_up(self, slot: _Slot, delivery: Delivery) -> None:
         """The handler swallowed its cancellation: its slot goes to a new one."""
@@ -306,6 +341,8 @@ class AsyncExecutor:
         self._slots.remove(slot)
         self._zombies.add(slot)
         slot.task.add_done_callback(lambda _: self._zombies.discard(slot))
+        if self._lanes:
+            self._leave(delivery.run)
         if not self._stopping:
             self._add_slot()
 
@@ -315,8 +352,7 @@ class AsyncExecutor:
             self._wake_one()
         slots = [*self._slots, *self._zombies]
         for slot in slots:
-            if slot.current is not None and slot.task is not None:
-                slot.task.cancel()
+            self._cancel_slot(slot)
         tasks = [slot.task for slot in slots if slot.task is not None]
         if not tasks:
             return 0
@@ -324,25 +360,20 @@ class AsyncExecutor:
         return len(pending)
 
 
-def _uncancel(slot: _Slot) -> bool:
-    """Take back the cancellation of what the slot ran; False where there was none of ours."""
-    slot.cancelled = None
-    task = slot.task
-    if task is None or not task.cancelling():
-        return False
-    while task.cancelling():
+async def _breathe() -> None:
+    """Let the event loop do other things; a cancellation that arrives here is nobody's."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        _uncancel()
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
         task.uncancel()
-    return True
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _move(source: deque[Delivery | Run], target: deque[Delivery | Run]) -> None:
-    while True:
-        try:
-            target.append(source.popleft())
-        except IndexError:
-            return

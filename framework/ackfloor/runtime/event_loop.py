@@ -1,4 +1,8 @@
-"""The event loop's thread: where async handlers, the lifespan and async publishes run."""
+"""The event loop's thread: where async handlers, the lifespan and async publishes run.
+
+asyncio lets SystemExit and KeyboardInterrupt of any task end `run_forever`. Here they ask the
+worker to stop, like those of a handler, and the loop goes on: a worker that drains needs it.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,15 @@ class EventLoopThread:
 
     Attributes:
         loop: the loop, running from `start` to `stop`.
-        beat_s: monotonic seconds of the last sign of life, for liveness.
+        on_fatal: is told of what ended the loop, on the loop's thread.
     """
 
     BEAT_INTERVAL_S = 0.5
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop] = fastest_loop) -> None:
         self.loop = factory()
-        self.beat_s = time.monotonic()
+        self.on_fatal: Callable[[BaseException], None] = _ignore
+        self._beat_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="ackfloor:asyncio", daemon=True)
 
     def start(self) -> None:
@@ -51,11 +56,27 @@ class EventLoopThread:
         if not self._thread.is_alive():
             self.loop.close()
 
+    def silence_s(self) -> float:
+        """For how many seconds nothing has run on the loop although something should have."""
+        if not self._thread.is_alive():
+            return 0.0
+        return max(0.0, time.monotonic() - self._beat_s - self.BEAT_INTERVAL_S)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.call_soon(self._beat)
-        self.loop.run_forever()
+        while True:
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as exc:
+                self.on_fatal(exc)
+            else:
+                return
 
     def _beat(self) -> None:
-        self.beat_s = time.monotonic()
+        self._beat_s = time.monotonic()
         self.loop.call_later(self.BEAT_INTERVAL_S, self._beat)
+
+
+def _ignore(_: BaseException) -> None:
+    """Nobody is there to be told."""

@@ -93,7 +93,15 @@ def failure_of(exc: BaseException) -> Failure:
         if not frame.filename.startswith(_OWN_CODE)
     ]
     stack = "".join(traceback.format_exception(exc))
-    return Failure(name, str(exc), stack, fingerprint(name, frames))
+    return Failure(name, _text(exc), stack, fingerprint(name, frames))
+
+
+def _text(exc: BaseException) -> str:
+    """What an exception says of itself, which is user code and may fail as well."""
+    try:
+        return str(exc)
+    except Exception as failed:
+        return f"<no text: its __str__ raised {type(failed).__name__}>"
 
 
 Middleware = Callable[[Delivery, Callable[[], Any]], Any]

@@ -13,10 +13,8 @@ briefly, a little longer each time nothing came of it; a new record ends it at o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 
-from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.messages import (
     Abandon,
@@ -32,8 +30,10 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.snapshot import Snapshot
-from ackfloor.ports import Clock, Executor, Sink, Source
+from ackfloor.ports import Clock, Sink, Source
+from ackfloor.runtime.executors import Executors
 from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.report import build_snapshot
 
@@ -52,12 +52,12 @@ class Loop:
         engine: decides.
         source: reads and commits.
         sink: writes parked records.
-        executors: handler name -> what runs it.
+        executors: what runs the handlers.
         inbox: what the executors post to.
         clock: both clocks.
         observers: are told everything.
         drain_s: how long a revoke waits for running handlers, in seconds.
-        max_abandoned: abandoned handlers beyond which the worker must be replaced.
+        notices: what is logged of deliveries.
     """
 
     def __init__(
@@ -65,40 +65,41 @@ class Loop:
         engine: Engine,
         source: Source,
         sink: Sink,
-        executors: Mapping[str, Executor],
+        executors: Executors,
         inbox: Inbox,
         clock: Clock,
         observers: Observers,
+        notices: Notices,
         *,
         group: str,
         drain_s: float,
-        max_abandoned: int,
     ) -> None:
         self.engine = engine
         self._source = source
         self._sink = sink
-        self._executors = executors
+        self.executors = executors
         self._inbox = inbox
         self._clock = clock
         self._observers = observers
+        self._notices = notices
         self._group = group
         self._drain_s = drain_s
-        self._max_abandoned = max_abandoned
         self._wait_s = SHORTEST_WAIT_S
         self._next_snapshot_s = 0.0
         self._now: Now = clock.now()
         #: What the worker is doing: starting, running, draining, stopped.
         self.status = "starting"
+        self._subscribed = False
         self.latest: Snapshot | None = None
 
     # One turn.
 
     def open(self, topics: Sequence[str]) -> None:
         """Start the executors, the sink and the source."""
-        for executor in self._executors.values():
-            executor.start()
+        self.executors.start()
         self._sink.open(self)
         self._source.subscribe(topics, self)
+        self._subscribed = True
         self.status = "running"
 
     def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
@@ -119,8 +120,7 @@ class Loop:
             self._sink.poll()
         now = self._now = self._clock.now()
         engine = self.engine
-        if now.mono_s >= engine.next_scan_s:
-            engine.expire(self._running(), now)
+        self._expire(now)
         if engine.commit_due(now):
             engine.passed(self._source.positions())
         engine.tick(now)
@@ -151,13 +151,20 @@ class Loop:
             moved = True
         while inbox.held:
             held = inbox.held.popleft()
-            engine.hold(held.handler, held.duration_s, held.reason, self._clock.now())
+            now = self._clock.now()
+            engine.hold(held.handler, held.duration_s, held.reason, now)
+            self._notices.pause(held.handler, held.duration_s, held.reason, now.mono_s)
         while inbox.errors:
             handler, exc = inbox.errors.popleft()
-            log.error(
-                "handler %s raised after its delivery had been answered", handler, exc_info=exc
-            )
+            self._notices.raised_late(handler, exc, self._clock.monotonic())
         return moved
+
+    def _expire(self, now: Now) -> None:
+        """End what is overdue."""
+        if now.mono_s < self.engine.next_scan_s:
+            return
+        self.engine.expire(self.executors.running(), now)
+        self.executors.abandon_answered(now)
 
     def _execute(self) -> bool:
         """Do what the engine commands, and what it commands in answer to that."""
@@ -170,37 +177,21 @@ class Loop:
 
     def _do(self, command: Command) -> None:
         if isinstance(command, Dispatch):
-            self._executors[command.handler].dispatch(command.items)
+            self.executors.dispatch(command)
         elif isinstance(command, Publish):
             self._sink.publish(command.parcel)
         elif isinstance(command, Commit):
             self._source.commit(command.positions, wait=False)
         elif isinstance(command, Abandon):
-            self._abandon(command.delivery)
+            self.executors.abandon(command.delivery)
         elif isinstance(command, Pause):
             self._source.pause(command.partitions)
         elif isinstance(command, Resume):
             self._source.resume(command.positions)
         elif isinstance(command, Hold):
-            self._executors[command.handler].hold()
+            self.executors.by_name[command.handler].hold()
         elif isinstance(command, Unhold):
-            self._executors[command.handler].unhold()
-
-    def _abandon(self, delivery: Delivery) -> None:
-        handler = delivery.assignment.handler.rules.name
-        log.warning(
-            "%s/%d/%d attempt %d: handler %s gave no answer within its consume timeout; "
-            "the record is parked and the handler abandoned",
-            delivery.topic,
-            delivery.partition,
-            delivery.offset,
-            delivery.attempt,
-            handler,
-        )
-        self._executors[handler].abandon(delivery)
-
-    def _running(self) -> Iterator[Delivery]:
-        return chain.from_iterable(e.running() for e in self._executors.values())
+            self.executors.by_name[command.handler].unhold()
 
     def _tell(self, now: Now) -> None:
         events = self.engine.take_events(now)
@@ -208,36 +199,17 @@ class Loop:
             self._observers.observe(events)
         if now.mono_s >= self._next_snapshot_s:
             self._next_snapshot_s = now.mono_s + SNAPSHOT_INTERVAL_S
-            self._note_abandoned(now)
+            self._notices.flush(now.mono_s)
+            self.executors.note_faults(self.engine.faults, now)
             self.latest = build_snapshot(
                 self.engine.state,
-                self._executors,
+                self.executors.by_name,
                 {} if self.status == "stopped" else self._source.high_watermarks(),
                 now,
                 group=self._group,
                 status=self.status,
             )
             self._observers.snapshot(self.latest)
-
-    # When the worker must go.
-
-    def worn_out(self) -> bool:
-        """Whether so many handlers were abandoned that the process should be replaced."""
-        return any(e.abandoned() > self._max_abandoned for e in self._executors.values())
-
-    def _note_abandoned(self, now: Now) -> None:
-        for name, executor in self._executors.items():
-            count = executor.abandoned()
-            if count:
-                self.engine.faults.put(
-                    "abandoned",
-                    name,
-                    f"{count} abandoned handlers of {name} still run; past "
-                    f"{self._max_abandoned} the worker is replaced",
-                    now.wall_ms,
-                )
-            else:
-                self.engine.faults.clear("abandoned", name)
 
     # SourceListener: called inside `Source.poll`, on this thread.
 
@@ -254,12 +226,14 @@ class Loop:
         if final:
             self._source.commit(final, wait=True)
         self.engine.drop(partitions, lost=False)
+        self.executors.abandon_closed()
         log.info("revoked %s", _names(partitions))
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions were taken: commit nothing, forget them."""
         self.engine.stop(partitions)
         self.engine.drop(partitions, lost=True)
+        self.executors.abandon_closed()
         log.warning("lost %s", _names(partitions))
 
     def on_records(self, records: Sequence[Record]) -> None:
@@ -289,7 +263,7 @@ class Loop:
         until_s = self._clock.monotonic() + bound_s
 
         def busy() -> bool:
-            if any((d.topic, d.partition) in keys for d in self._running()):
+            if any((d.topic, d.partition) in keys for d in self.executors.running()):
                 return True
             return any(a.parking for k, a in self.engine.assignments.items() if k in keys)
 
@@ -300,9 +274,8 @@ class Loop:
         while True:
             self._collect()
             self._sink.poll()
-            now = self._clock.now()
-            if now.mono_s >= self.engine.next_scan_s:
-                self.engine.expire(self._running(), now)
+            now = self._now = self._clock.now()
+            self._expire(now)
             self._execute()
             self._tell(now)
             if quiet() and not self._inbox.answered:
@@ -323,17 +296,16 @@ class Loop:
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
         until_s = self._clock.monotonic() + shutdown_s
-        self._await(lambda: forced() or not any(self._running()), until_s)
-        cut_short = sum(1 for _ in self._running())
+        self._await(lambda: forced() or not any(self.executors.running()), until_s)
+        cut_short = self.executors.stop(forced=forced())
         left_s = 0.0 if forced() else max(0.0, until_s - self._clock.monotonic())
-        for executor in self._executors.values():
-            executor.stop(min(1.0, left_s) if cut_short else 1.0)
         self._collect()
         self._execute()
         self._drain_s = 0.0
         self._sink.close(max(1.0, left_s) if not forced() else 0.5)
         self._execute()
-        self._source.close()
+        if self._subscribed:
+            self._source.close()
         self.status = "stopped"
         self._next_snapshot_s = 0.0
         self._tell(self._clock.now())

@@ -79,7 +79,7 @@ def _partition(a: Assignment, high_watermark: int | None, now: Now) -> Partition
 
 def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnapshot:
     rules = handler.rules
-    running = list(executor.running())
+    running = [delivery for delivery in executor.running() if delivery.started_s]
     running.sort(key=lambda delivery: delivery.started_s)
     return HandlerSnapshot(
         name=rules.name,

@@ -9,6 +9,12 @@ An idle thread sleeps on a lock of its own. It puts itself on the idle list befo
 the deque for the last time, and `dispatch` fills the deque before it looks at the idle list, so
 a wake-up can't be lost. Each thread that takes an item wakes one more if there is work left:
 no stampede of all threads for a handful of records.
+
+Who decides whether a thread that is just ending its handler goes on or was abandoned: its lease,
+a list that holds its delivery. The thread takes the delivery out when the handler has ended, the
+owner takes it out to abandon; `list.pop` is atomic, and each handling has a list of its own, so
+one of them gets it and a thread is never abandoned for the record after. In a lane, a thread that
+lost its lease leaves, and the owner has posted the lane already.
 """
 
 from __future__ import annotations
@@ -20,10 +26,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
-from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.core.outcomes import ACKED, Held, Outcome
+from ackfloor.runtime.caught import outcome_of
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
+from ackfloor.runtime.ready import ReadyQueue
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
@@ -36,11 +44,21 @@ class _Slot(threading.Thread):
         name = f"ackfloor:{executor.handler}:{number}"
         super().__init__(name=name, daemon=True)
         self._executor = executor
-        self.current: Delivery | None = None
+        #: The delivery being handled; whoever pops it decides whether the slot goes on.
+        self.lease: list[Delivery] = []
         self.abandoned = False
         self.bell = threading.Lock()
         self.bell.acquire()
+        #: Of the delivery at hand: set by its answer, or to stop waiting for one.
         self.answered = threading.Event()
+
+    def take_lease(self, delivery: Delivery) -> bool:
+        """Take the lease, if it is that of this delivery."""
+        lease = self.lease
+        try:
+            return lease[0] is delivery and lease.pop() is delivery
+        except IndexError:
+            return False
 
     def run(self) -> None:
         """Take and handle deliveries until the executor stops or the slot is abandoned."""
@@ -75,13 +93,11 @@ class ThreadExecutor:
         self._clock = clock
         self._concurrency = concurrency
         self._lanes = lanes
-        self._ready: deque[Delivery | Run] = deque()
-        self._backlog: deque[Delivery | Run] = deque()
+        self._queue = ReadyQueue()
         self._idle: deque[_Slot] = deque()
         self._slots: list[_Slot] = []
         self._zombies: set[_Slot] = set()
         self._started = 0
-        self._held = False
         self._stopping = False
 
     @property
@@ -104,26 +120,29 @@ class ThreadExecutor:
 
     def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
         """Queue deliveries (unordered) or runs (lanes)."""
-        (self._backlog if self._held else self._ready).extend(items)
+        self._queue.put(items)
         self._wake_one()
 
     def running(self) -> Iterable[Delivery]:
-        """The deliveries whose handlers have started and not been answered."""
-        return [d for s in self._slots.copy() if (d := s.current) is not None and d.started_s]
+        """The deliveries that occupy a slot, also those about to start."""
+        return [delivery for slot in self._slots for delivery in slot.lease]
 
     def queued(self) -> int:
         """Items that no thread has taken yet."""
-        return len(self._ready) + len(self._backlog)
+        return len(self._queue)
 
     def abandon(self, delivery: Delivery) -> None:
         """Give the slot of a delivery whose time is up to a new thread."""
         for slot in self._slots:
-            if slot.current is delivery:
+            if slot.take_lease(delivery):
                 slot.abandoned = True
                 self._slots.remove(slot)
                 self._zombies.add(slot)
                 slot.answered.set()
-                self._add_slot()
+                if self._lanes:
+                    self._leave(delivery.run)
+                if not self._stopping:
+                    self._add_slot()
                 return
 
     def abandoned(self) -> int:
@@ -132,13 +151,11 @@ class ThreadExecutor:
 
     def hold(self) -> None:
         """Start no further delivery until `unhold`."""
-        self._held = True
-        _move(self._ready, self._backlog)
+        self._queue.hold()
 
     def unhold(self) -> None:
         """Start deliveries again."""
-        self._held = False
-        _move(self._backlog, self._ready)
+        self._queue.unhold()
         self._wake_one()
 
     def stop(self, timeout_s: float) -> int:
@@ -164,7 +181,7 @@ class ThreadExecutor:
 
     def work(self, slot: _Slot) -> None:
         """Take and handle deliveries; runs in the slot's own thread."""
-        ready, lanes = self._ready, self._lanes
+        ready, lanes = self._queue.ready, self._lanes
         while not slot.abandoned:
             try:
                 item = ready.popleft()
@@ -179,79 +196,82 @@ class ThreadExecutor:
                 self._visit(slot, item)
             else:
                 assert isinstance(item, Delivery)
-                outcome = self._handle(slot, item)
-                if isinstance(outcome, Held):
-                    self._put_back(item, outcome)
+                result = self._handle(slot, item)
+                if isinstance(result, Held):
+                    self._put_back(item, item, result)
 
     def _visit(self, slot: _Slot, run: Run) -> None:
         """Handle some records of one lane."""
+        queue = self._queue
         for _ in range(LANE_VISIT):
+            if queue.held:
+                break
             try:
                 delivery = run.popleft()
             except IndexError:
-                self._inbox.left.append((self.handler, run))
+                self._leave(run)
                 return
-            outcome = self._handle(slot, delivery)
-            if isinstance(outcome, Held):
-                # First in its lane again, before anybody else can take from the lane.
-                run.appendleft(delivery)
-                self._put_back(run, outcome)
-                return
+            result = self._handle(slot, delivery)
             if slot.abandoned:
                 return
-        self._ready.append(run)
+            if isinstance(result, Held):
+                # First in its lane again, before anybody else can take from the lane.
+                run.appendleft(delivery)
+                self._put_back(run, delivery, result)
+                return
+            if not result:
+                self._leave(run)
+                return
+        queue.put([run])
 
-    def _handle(self, slot: _Slot, delivery: Delivery) -> Outcome | None:
-        """Run one delivery to its outcome; None where there is nothing more to say of it."""
-        # `current` before the check: a revoke marks the assignment first and looks at the
+    def _leave(self, run: Run) -> None:
+        self._inbox.left.append((self.handler, run))
+
+    def _handle(self, slot: _Slot, delivery: Delivery) -> Held | bool:
+        """Run one delivery to its end; Held, or whether its lane is still this slot's."""
+        # The lease before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
-        slot.current = delivery
+        lease = slot.lease = [delivery]
         if delivery.closed or delivery.assignment.stopping or self._stopping:
-            slot.current = None
-            return None
+            _end_lease(slot, lease)
+            return True
         invocation = self._invocation
         if invocation.manual:
-            slot.answered.clear()
+            # A new one each time: an answer from another thread may ring late.
+            slot.answered = threading.Event()
             delivery.arm(slot.answered.set)
         set_current(delivery)
         delivery.started_s = self._clock()
+        outcome: Outcome | None = ACKED
         try:
             invocation.call(delivery)
-            outcome: Outcome | None = ACKED
             if invocation.manual:
-                slot.answered.wait()
                 outcome = None
+                slot.answered.wait()
         except BaseException as exc:
-            outcome = self._caught(delivery, exc)
-        if outcome is not None and not isinstance(outcome, Held):
+            outcome = outcome_of(exc, delivery, invocation, self._inbox)
+        if outcome is None:
+            result: Held | bool = delivery.outcome is not None
+        elif isinstance(outcome, Held):
+            result = outcome
+        else:
             delivery.outcome = outcome
+            result = not delivery.closed
             delivery.finished_s = self._clock()
             self._inbox.answered.append(delivery)
-        slot.current = None
-        return outcome
+        _end_lease(slot, lease)
+        return result
 
-    def _caught(self, delivery: Delivery, exc: BaseException) -> Outcome | None:
-        """The outcome of a delivery whose handler raised, None where it has ended already."""
-        manual = self._invocation.manual
-        claimed = delivery.claim() if manual else True
-        if isinstance(exc, SystemExit | KeyboardInterrupt):
-            self._inbox.fatal.append(exc)
-            return RELEASED if claimed else None
-        if not claimed:
-            if not delivery.closed:
-                self._inbox.errors.append((self.handler, exc))
-            return None
-        outcome = self._invocation.outcome_of(exc)
-        if isinstance(outcome, Held) and manual:
-            delivery.unclaim()
-        return outcome
-
-    def _put_back(self, item: Delivery | Run, outcome: Held) -> None:
-        """A held delivery waits at the head of the backlog until the engine lifts the hold."""
-        self.hold()
-        delivery = item if isinstance(item, Delivery) else item[0]
+    def _put_back(self, item: Delivery | Run, delivery: Delivery, outcome: Held) -> None:
+        """A held delivery waits at the head of the queue until the engine lifts the hold."""
         delivery.reopen()
-        self._backlog.appendleft(item)
+        if delivery.closed:
+            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
+            delivery.assignment.stats.late_answers.append(None)
+            self._queue.put_first(item)
+            return
+        self._queue.hold()
+        self._queue.put_first(item)
         self._inbox.held.append(HeldPosted(self.handler, outcome.duration_s, outcome.reason))
 
     def _sleep(self, slot: _Slot) -> bool:
@@ -259,7 +279,7 @@ class ThreadExecutor:
         if self._stopping:
             return False
         self._idle.append(slot)
-        if self._ready or self._stopping:
+        if self._queue.ready or self._stopping:
             self._wake_one()
         slot.bell.acquire()
         return not self._stopping
@@ -271,9 +291,8 @@ class ThreadExecutor:
             return
 
 
-def _move(source: deque[Delivery | Run], target: deque[Delivery | Run]) -> None:
-    while True:
-        try:
-            target.append(source.popleft())
-        except IndexError:
-            return
+def _end_lease(slot: _Slot, lease: list[Delivery]) -> None:
+    try:
+        lease.pop()
+    except IndexError:
+        slot.abandoned = True

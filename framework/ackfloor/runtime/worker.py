@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,12 @@ from ackfloor.handler import HandlerSpec
 from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.executors import Executors
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, bind
 from ackfloor.runtime.lifespan import Lifespan
 from ackfloor.runtime.loop import Loop
+from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.signature import read_signature
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
     from ackfloor.app import App
 
 log = logging.getLogger("ackfloor.worker")
+
+#: Seconds the lifespan has to end.
+LIFESPAN_S = 5.0
+#: Seconds that published records have to be confirmed at the end.
+PUBLISHER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +139,18 @@ class Worker:
 
     def start(self) -> Loop:
         """Enter the lifespan, bind the handlers and join the group."""
+        self._outside.events.on_fatal = self.inbox.fatal.append
         self._outside.events.start()
         self._app.attach(self._outside.publisher)
         state = self._lifespan.enter()
-        executors = {spec.name: self._executor(spec, state) for spec in self._handlers}
+        notices = Notices()
+        executors = Executors(
+            {spec.name: self._executor(spec, state) for spec in self._handlers},
+            self._outside.clock,
+            notices,
+            max_abandoned=self._config.max_abandoned,
+            silence_s=self._outside.events.silence_s,
+        )
         self.loop = Loop(
             self.engine,
             self._outside.source,
@@ -143,9 +159,9 @@ class Worker:
             self.inbox,
             self._outside.clock,
             self.observers,
+            notices,
             group=self._config.group,
             drain_s=self._config.drain_s,
-            max_abandoned=self._config.max_abandoned,
         )
         self.loop.open(sorted(self._topology.routes))
         return self.loop
@@ -190,14 +206,17 @@ class Worker:
         )
 
     def close(self, forced: Callable[[], bool] = lambda: False) -> int:
-        """End in order; returns how many running handlers were cut short."""
-        cut_short = 0
-        try:
+        """End in order; returns how many running handlers were cut short.
+
+        Raises:
+            Exception: what the lifespan raised on the way out, or a failed source; everything
+                else has been closed by then.
+        """
+        with ExitStack() as rest:
+            rest.callback(self._outside.events.stop)
+            rest.callback(self._outside.publisher.close, PUBLISHER_S)
+            rest.callback(self._app.detach)
+            rest.callback(self._lifespan.exit, LIFESPAN_S)
             if self.loop is not None:
-                cut_short = self.loop.close(self._config.shutdown_s, forced)
-            self._lifespan.exit(5.0)
-        finally:
-            self._app.detach()
-            self._outside.publisher.close(5.0)
-            self._outside.events.stop()
-        return cut_short
+                return self.loop.close(self._config.shutdown_s, forced)
+        return 0

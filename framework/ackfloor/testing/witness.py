@@ -211,7 +211,8 @@ class Witness:
         self.errors.append(Trouble(where, f"{type(exc).__qualname__}: {exc}"))
 
     def raised_late(self, item: tuple[str, BaseException]) -> None:
-        """A handler raised after its delivery had been answered."""
+        """A handler raised after its delivery had been answered; it is counted as well."""
+        self._late_told += 1
         self.raised(f"handler {item[0]}, after its answer", item[1])
 
     def raised_to_end(self, exc: BaseException) -> None:

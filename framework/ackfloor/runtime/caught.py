@@ -1,0 +1,28 @@
+"""What an exception that left a handler means for its delivery, in either executor."""
+
+from __future__ import annotations
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.outcomes import RELEASED, Outcome
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.invoke import Invocation
+
+
+def outcome_of(
+    exc: BaseException, delivery: Delivery, invocation: Invocation, inbox: Inbox
+) -> Outcome | None:
+    """The outcome of a delivery whose handler raised; None where it has ended already.
+
+    What is raised after an answer by hand changes nothing: it is posted to be logged, and counted
+    like any other late answer. What is raised after the deadline is late, and nothing more.
+    """
+    ends_it = delivery.claim() if invocation.manual else True
+    if isinstance(exc, SystemExit | KeyboardInterrupt):
+        inbox.fatal.append(exc)
+        return RELEASED if ends_it else None
+    if ends_it:
+        return invocation.outcome_of(exc)
+    delivery.assignment.stats.late_answers.append(None)
+    if delivery.outcome is not None:
+        inbox.errors.append((invocation.handler, exc))
+    return None
