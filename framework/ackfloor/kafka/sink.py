@@ -4,11 +4,18 @@ Every parcel ends in exactly one report: confirmed by all in-sync replicas, or f
 `produce` raises is a failed park like any other; a report that has not come when the sink closes
 counts as failed. A producer with a fatal error refuses everything from then on, so it is
 discarded, its outstanding parcels are reported as failed, and a new one takes its place.
+
+A broker refuses a batch that is over the topic's limit as a whole, records that would fit
+included, and the client does not split it. So a parcel that was refused for its size goes once
+more, alone in its request, before it is called too large: else it would shed headers for its
+neighbours' sake, and a topic with a small limit would take nothing at all.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -35,36 +42,59 @@ class KafkaSink:
         self._config = producer_config(options)
         self._listener: SinkListener
         self._producer: Producer | None = None
+        #: Sends each record in a request of its own; made when it is first needed.
+        self._single: Producer | None = None
         self._outstanding: dict[int, Parcel] = {}
         self._fatal = ""
 
     def open(self, listener: SinkListener) -> None:
         """Make ready to write."""
         self._listener = listener
-        self._producer = Producer(self._config, logger=log)
+        self._producer = self._make()
+
+    def _make(self, **extra: object) -> Producer:
+        # Log lines wait in memory for the next poll, and an idle sink is not polled; that brokers
+        # come and go is in the consumer's log.
+        return Producer({"log_level": 2, **self._config, **extra}, logger=log)
 
     def publish(self, parcel: Parcel) -> None:
         """Start writing a parcel."""
-        producer = self._producer
-        if producer is None:
+        if self._fatal:
+            self._replace()
+        if self._producer is None:
             self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
             return
-        record = parcel.delivery.record
         self._outstanding[id(parcel)] = parcel
+        self._produce(self._producer, parcel, self._delivered)
+
+    def _produce(
+        self,
+        producer: Producer,
+        parcel: Parcel,
+        delivered: Callable[[Parcel, KafkaError | None, Message], None],
+    ) -> None:
+        record = parcel.delivery.record
         try:
             producer.produce(
                 parcel.topic,
                 value=record.value(),
                 key=record.key(),
                 headers=list(parcel.headers),
-                on_delivery=partial(self._delivered, parcel),
+                on_delivery=partial(delivered, parcel),
                 partition=PARTITION_UA if parcel.partition is None else parcel.partition,
             )
         except (BufferError, KafkaException, ValueError, TypeError) as exc:
-            error = kafka_error(exc)
-            self._report(parcel, told(exc), error)
+            self._report(parcel, told(exc), kafka_error(exc))
 
-    def _delivered(self, parcel: Parcel, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() in TOO_LARGE and id(parcel) in self._outstanding:
+            if self._single is None:
+                self._single = self._make(**{"batch.num.messages": 1, "linger.ms": 0})
+            self._produce(self._single, parcel, self._delivered_alone)
+            return
+        self._delivered_alone(parcel, error, message)
+
+    def _delivered_alone(self, parcel: Parcel, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             if self._outstanding.pop(id(parcel), None) is not None:
                 self._listener.on_published(parcel)
@@ -84,6 +114,8 @@ class KafkaSink:
         if self._producer is None:
             return
         self._producer.poll(0)
+        if self._single is not None:
+            self._single.poll(0)
         if self._fatal:
             self._replace()
 
@@ -91,7 +123,11 @@ class KafkaSink:
         log.error("the parking producer failed for good (%s); making a new one", self._fatal)
         self._fatal = ""
         self._fail_outstanding("the producer was replaced")
-        self._producer = Producer(self._config, logger=log)
+        for old in (self._producer, self._single):
+            if old is not None:
+                # Nobody waits for what it still holds.
+                old.purge(blocking=False)
+        self._producer, self._single = self._make(), None
 
     def _fail_outstanding(self, why: str) -> None:
         outstanding, self._outstanding = self._outstanding, {}
@@ -105,6 +141,9 @@ class KafkaSink:
     def close(self, timeout_s: float) -> None:
         """Wait for outstanding reports, then stop."""
         if self._producer is not None:
+            until_s = time.monotonic() + timeout_s
             self._producer.flush(timeout_s)
-            self._producer = None
+            if self._single is not None:
+                self._single.flush(max(0.0, until_s - time.monotonic()))
+            self._producer = self._single = None
             self._fail_outstanding("not confirmed before the worker closed")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from ackfloor.core.parcel import Parcel
 from ackfloor.errors import PublishFailed
@@ -92,7 +93,7 @@ def test_a_tombstone_stays_one(bootstrap_servers: str) -> None:
 
 def test_a_large_record_is_not_refused_by_the_client(bootstrap_servers: str) -> None:
     """Rule 10: the client's own limit near 1 MB is raised; the topic's decides."""
-    topic = make_topic(bootstrap_servers, **{"max.message.bytes": str(4 * MIB)})
+    topic = make_topic(bootstrap_servers, 1, **{"max.message.bytes": str(4 * MIB)})
     sink, reports = opened(bootstrap_servers, **{"compression.type": "none"})
     sink.publish(parcel(topic, Given(b"x" * (3 * MIB))))
     settle(sink)
@@ -102,12 +103,65 @@ def test_a_large_record_is_not_refused_by_the_client(bootstrap_servers: str) -> 
 
 def test_a_record_over_the_topics_limit_is_too_large(bootstrap_servers: str) -> None:
     """The broker's refusal is told as such, so that headers can be shed."""
-    topic = make_topic(bootstrap_servers, **{"max.message.bytes": "1000"})
+    topic = make_topic(bootstrap_servers, 1, **{"max.message.bytes": "1000"})
     sink, reports = opened(bootstrap_servers, **{"compression.type": "none"})
     sink.publish(parcel(topic, Given(b"x" * 5_000)))
     settle(sink)
     assert [too_large for _, _, too_large in reports.failed] == [True]
     sink.close(5)
+
+
+def test_records_that_fit_alone_are_not_too_large_together(bootstrap_servers: str) -> None:
+    """A batch over the topic's limit is refused whole; each of its records is then tried alone."""
+    topic = make_topic(bootstrap_servers, 1, **{"max.message.bytes": "3000"})
+    sink, reports = opened(bootstrap_servers, **{"compression.type": "none", "linger.ms": 200})
+    parcels = [parcel(topic, Given(b"x" * 1_000)) for _ in range(20)]
+    parcels.insert(7, parcel(topic, Given(b"x" * 5_000)))
+    for made in parcels:
+        sink.publish(made)
+    settle(sink)
+    assert [(made, too_large) for made, _, too_large in reports.failed] == [(parcels[7], True)]
+    assert len(reports.published) == 20
+    sink.close(5)
+
+
+def test_a_producer_that_failed_for_good_is_replaced(bootstrap_servers: str) -> None:
+    """Rule 10: its outstanding parcels have failed, each once, and the next one is written."""
+    topic = make_topic(bootstrap_servers)
+    sink, reports = opened(bootstrap_servers, **{"linger.ms": 20_000})
+    lost = [parcel(topic, Given()), parcel(topic, Given())]
+    for made in lost:
+        sink.publish(made)
+    broken = sink._producer
+    # No client call makes an idempotent producer fail for good, so the report of one is given.
+    sink._delivered(lost[0], KafkaError(KafkaError._FATAL, "fenced", fatal=True), None)
+    assert [made for made, _, _ in reports.failed] == [lost[0]]
+    after = parcel(topic, Given())
+    sink.publish(after)
+    assert [made for made, _, _ in reports.failed] == lost
+    assert sink._producer is not broken
+    sink.close(20)
+    assert reports.published == [after]
+
+
+def test_an_idle_sink_gathers_no_log_lines_while_the_broker_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Lines wait in memory until the sink is polled, which may be never."""
+    caplog.set_level("DEBUG")
+    given = {"reconnect.backoff.max.ms": 100}
+    sink, _ = opened("127.0.0.1:1", **given)
+    talkative = Producer(
+        {"bootstrap.servers": "127.0.0.1:1", **given}, logger=logging.getLogger("talkative")
+    )
+
+    def lines(logger: str) -> int:
+        return sum(record.name == logger for record in caplog.records)
+
+    until(lambda: talkative.poll(0.1) or lines("talkative") > 2)
+    sink.poll()
+    assert lines("ackfloor.kafka") == 0
+    sink.close(0.1)
 
 
 def test_a_missing_topic_is_a_failed_park_in_bounded_time(bootstrap_servers: str) -> None:
