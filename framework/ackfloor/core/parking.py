@@ -109,6 +109,10 @@ class Parking:
         due_ms = parcel.envelope.retry_at_ms or now.wall_ms
         left_s = max(0.0, (due_ms - now.wall_ms) / 1000)
         tiers = policy.tiers()
+        if not tiers:
+            # It was refused, and then the rules changed: the tier it was to wait in is still read.
+            self._wait(parcel, parcel.topic, parcel.partition or 0, parcel.wait_s, now)
+            return
         # Tiers of one policy share the source's partition count, so any of them tells it.
         count = self.partitions.get(self._tier(parcel, tiers[0]), 1)
         hop = next_hop(left_s, tiers, policy.jitter, count, self.pick)

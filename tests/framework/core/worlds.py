@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
@@ -28,6 +29,8 @@ from ackfloor.core.outcomes import ACKED, Failed, Outcome
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parking import Parking
 from ackfloor.core.state import Route
+
+E = TypeVar("E")
 
 START_S = 1_000.0
 START_MS = 1_700_000_000_000
@@ -167,7 +170,7 @@ class World:
         """The floor of a partition."""
         return self.engine.assignments[topic, partition].tracker.floor()
 
-    def told(self, kind: type) -> list[Event]:
+    def told(self, kind: type[E]) -> list[E]:
         """The events of one kind so far."""
         return [event for event in self.events if isinstance(event, kind)]
 
