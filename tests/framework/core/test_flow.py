@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -193,7 +195,7 @@ def test_a_leaving_partition_is_not_fetched_again() -> None:
     settle=st.randoms(use_true_random=False),
 )
 @settings(max_examples=60, deadline=None)
-def test_levels_are_exact_and_drain_to_zero(reads: list[tuple[int, int]], settle: object) -> None:
+def test_levels_are_exact_and_drain_to_zero(reads: list[tuple[int, int]], settle: Random) -> None:
     """Whatever was read and however it ended, nothing open means nothing paused."""
     world = World(
         HandlerRules("bill", consume_timeout_s=None),
@@ -209,7 +211,7 @@ def test_levels_are_exact_and_drain_to_zero(reads: list[tuple[int, int]], settle
     assert world.engine.flow.open_count == sum(position.values())
     assert world.engine.flow.open_bytes == 2 * sum(position.values())
     running = [world.start() for _ in range(len(world.ready))]
-    settle.shuffle(running)  # type: ignore[attr-defined]
+    settle.shuffle(running)
     for delivery in running:
         world.finish(delivery)
     assert (world.engine.flow.open_count, world.engine.flow.open_bytes) == (0, 0)

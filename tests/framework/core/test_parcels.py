@@ -7,6 +7,7 @@ from math import inf
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.envelope import Reason
 from ackfloor.core.faults import MOST
 from ackfloor.core.messages import (
     Publish,
@@ -42,7 +43,7 @@ def test_a_parked_record_is_open_until_the_broker_confirms_it() -> None:
     world.confirm()
     assert (world.floor(), world.engine.assignments["orders", 0].parking) == (1, 0)
     assert world.told(RecordParked) == [
-        RecordParked("orders", 0, 0, "bill", 1, "error", TIER, 1.0, 0.5)
+        RecordParked("orders", 0, 0, "bill", 1, Reason.ERROR, TIER, 1.0, 0.5)
     ]
 
 
@@ -52,7 +53,7 @@ def test_a_dead_letter_is_told_with_its_reason() -> None:
     world.fail(world.start(), REJECTED)
     world.confirm()
     assert world.told(RecordDeadLettered) == [
-        RecordDeadLettered("orders", 0, 0, "bill", 1, "dead_letter", "Hopeless")
+        RecordDeadLettered("orders", 0, 0, "bill", 1, Reason.DEAD_LETTER, "Hopeless")
     ]
     assert world.floor() == 1
 

@@ -1,0 +1,276 @@
+"""Endings: how deliveries end, that each ends once, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import (
+    Abandon,
+    DeliveryFailed,
+    DeliveryTimedOut,
+    Dispatch,
+    HandlerHeld,
+    Hold,
+    LateAnswers,
+    Publish,
+    RecordDiscarded,
+    RecordsAcked,
+    RedeliveriesStarted,
+    Unhold,
+)
+from ackfloor.core.model import Failure
+from ackfloor.core.outcomes import ACKED, RELEASED, Discarded, Failed, Outcome, Rejected
+from tests.framework.core.worlds import START_MS, START_S, TIER, MemoryRecord, World
+
+FIVE = HandlerRules("bill", concurrency=4, consume_timeout_s=5.0)
+OUTCOMES: list[Outcome] = [
+    ACKED,
+    RELEASED,
+    Discarded("told to"),
+    Failed(Failure("Boom", "x")),
+    Rejected(Failure("Hopeless", "x")),
+]
+
+
+def running(rules: HandlerRules = FIVE, count: int = 1) -> tuple[World, list[Delivery]]:
+    """A world with running deliveries."""
+    world = World(rules)
+    world.assign()
+    world.read(range(count))
+    return world, [world.start() for _ in range(count)]
+
+
+def test_a_handled_record_is_settled() -> None:
+    """The floor moves, the levels fall."""
+    world, (delivery,) = running()
+    world.finish(delivery)
+    assert (world.floor(), world.engine.flow.open_count) == (1, 0)
+
+
+def test_what_was_handled_is_measured_in_batches() -> None:
+    """How long it waited, how long it took, how old it was, one event for many records."""
+    world = World(FIVE)
+    world.assign()
+    records = [MemoryRecord("orders", 0, 0, _timestamp_ms=START_MS - 2_000)]
+    records += [MemoryRecord("orders", 0, 1, _timestamp_ms=-1)]
+    world.engine.polled(records, world.now)
+    world.take()
+    world.now_s += 0.5
+    deliveries = [world.start(), world.start()]
+    for delivery in deliveries:
+        world.now_s += 0.25
+        delivery.outcome, delivery.finished_s = ACKED, world.now_s
+    world.now_s += 5
+    world.engine.answered(deliveries, world.now)
+    world.take()
+    (told,) = world.told(RecordsAcked)
+    assert told == RecordsAcked("orders", "bill", [0.25, 0.5], [0.5, 0.5], [2.75])
+    world.take()
+    assert len(world.told(RecordsAcked)) == 1
+
+
+def test_a_discarded_record_is_settled_and_told() -> None:
+    """It is the user's explicit word, with its reason."""
+    world, (delivery,) = running()
+    world.finish(delivery, Discarded("a test order"))
+    assert world.told(RecordDiscarded) == [RecordDiscarded("orders", 0, 0, "bill", "a test order")]
+    assert (world.floor(), world.engine.flow.open_count) == (1, 0)
+
+
+def test_a_failure_is_told_before_its_park() -> None:
+    """What went wrong and how long it took; the record stays open."""
+    world, (delivery,) = running()
+    world.now_s += 0.75
+    world.fail(delivery, Failed(Failure("KeyError", "'id'")))
+    assert world.told(DeliveryFailed) == [
+        DeliveryFailed("orders", 0, 0, "bill", 1, Reason.ERROR, "KeyError", "'id'", 0.75)
+    ]
+    assert (world.floor(), world.engine.flow.open_count) == (0, 1)
+
+
+def test_a_released_record_stays_open() -> None:
+    """Cut short by a shutdown: nothing is written, nothing spent, nothing told."""
+    world, (delivery,) = running()
+    events = len(world.events)
+    world.finish(delivery, RELEASED)
+    assert not world.parcels
+    assert len(world.events) == events
+    assert world.floor() == 0
+
+
+@pytest.mark.parametrize("first", OUTCOMES, ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("second", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_a_second_outcome_changes_nothing(first: Outcome, second: Outcome) -> None:
+    """Whatever the two are: it is counted as late, and that is all."""
+    world, (delivery,) = running()
+    world.finish(delivery, first)
+    before = (world.floor(), world.engine.flow.open_count, len(world.parcels), len(world.events))
+    world.finish(delivery, second)
+    assert world.events.pop() == LateAnswers("orders", "bill", 1)
+    after = (world.floor(), world.engine.flow.open_count, len(world.parcels), len(world.events))
+    assert after == before
+
+
+@pytest.mark.parametrize("late", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_an_answer_after_the_deadline_is_late(late: Outcome) -> None:
+    """The park has begun: the record goes to its tier, once."""
+    world, (delivery,) = running()
+    world.now_s += 5
+    assert [type(c) for c in world.expire(delivery)] == [Abandon, Publish]
+    world.finish(delivery, late)
+    assert len(world.parcels) == 1
+    assert world.told(LateAnswers) == [LateAnswers("orders", "bill", 1)]
+    world.confirm()
+    assert world.floor() == 1
+
+
+def test_an_answer_without_a_time_ends_now() -> None:
+    """A manual answer is stamped when it is taken."""
+    world, (delivery,) = running(replace(FIVE, manual=True))
+    world.now_s += 2
+    delivery.ack()
+    world.engine.answered([world.inbox.popleft()], world.now)
+    world.take()
+    assert delivery.finished_s == world.now_s
+
+
+def test_a_timed_out_lane_goes_on_at_once() -> None:
+    """The records behind the stuck one are handed to another worker, in order."""
+    world = World(replace(FIVE, ordering="key"))
+    world.assign()
+    world.read([0, 1, 2], key=b"a")
+    stuck = world.start()
+    world.now_s += 5
+    abandon, dispatch, publish = world.expire(stuck)
+    assert isinstance(abandon, Abandon)
+    assert isinstance(publish, Publish)
+    assert isinstance(dispatch, Dispatch)
+    assert [d.offset for run in dispatch.items for d in (run if isinstance(run, Run) else ())] == [
+        1,
+        2,
+    ]
+
+
+def test_a_timed_out_lane_with_nothing_behind_is_forgotten() -> None:
+    """The next record of that key is dispatched as if it were the first."""
+    world = World(replace(FIVE, ordering="key"))
+    world.assign()
+    world.read([0], key=b"a")
+    stuck = world.start()
+    world.now_s += 5
+    assert [type(c) for c in world.expire(stuck)] == [Abandon, Publish]
+    world.read([1], key=b"a")
+    assert len(world.ready) == 1
+
+
+def test_a_worker_that_left_too_early_gets_its_lane_back() -> None:
+    """Its run was filled meanwhile; a run that is really empty is forgotten."""
+    world = World(replace(FIVE, ordering="key"))
+    world.assign()
+    world.read([0], key=b"a")
+    run = world.ready[0]
+    assert isinstance(run, Run)
+    world.finish(world.start())
+    world.read([1], key=b"a")
+    world.engine.left("bill", run)
+    assert world.take() == [Dispatch("bill", [run])]
+    world.finish(world.start())
+    world.engine.left("bill", run)
+    assert world.take() == []
+
+
+def test_a_hold_stops_and_starts_its_handler() -> None:
+    """No budget is spent; the longer of two holds counts."""
+    world, _ = running()
+    world.engine.hold("bill", 30.0, "database away", world.now)
+    world.engine.hold("bill", 10.0, "still away", world.now)
+    assert world.take() == [Hold("bill"), Hold("bill")]
+    assert world.told(HandlerHeld) == [
+        HandlerHeld("bill", 30.0, "database away"),
+        HandlerHeld("bill", 10.0, "still away"),
+    ]
+    assert world.engine.next_due_s(world.now) == START_S + 30
+    assert Unhold("bill") not in world.tick(29.9)
+    assert Unhold("bill") in world.tick(0.1)
+    assert world.engine.next_due_s(world.now) == inf
+    assert Unhold("bill") not in world.tick(60)
+    assert world.engine.assignments["orders", 0].tracker.open
+
+
+def test_what_is_held_does_not_time_out() -> None:
+    """It was put back: its clock starts with its handler."""
+    world, (delivery,) = running()
+    delivery.reopen()
+    world.engine.hold("bill", 60.0, "away", world.now)
+    world.take()
+    world.now_s += 30
+    assert world.expire(delivery) == []
+
+
+def test_a_held_delivery_that_was_due_at_the_scan_is_left_alone() -> None:
+    """Put back between the scan and the close, it has no deadline any more."""
+    world, (delivery,) = running()
+    world.now_s += 5
+
+    def scanned() -> Iterator[Delivery]:
+        yield delivery
+        delivery.reopen()
+
+    world.engine.expire(scanned(), world.now)
+    assert world.take() == []
+    assert not delivery.closed
+
+
+def test_how_late_redeliveries_started_is_told() -> None:
+    """Each with its attempt; what has no due time is left out."""
+    world = World(FIVE)
+    world.assign(topic=TIER)
+    world.redeliver([0], due_ms=START_MS + 1_000)
+    world.engine.polled([MemoryRecord(TIER, 0, 1)], world.now)
+    world.take()
+    world.tick(1.25)
+    first, second = world.start(), world.start()
+    world.now_s += 3
+    world.finish(first)
+    world.finish(second)
+    assert world.told(RedeliveriesStarted) == [RedeliveriesStarted("orders", "bill", [2], [0.25])]
+    assert world.engine.state.handlers["bill"].open_retries == 0
+
+
+def test_a_timed_out_redelivery_gives_its_room_back() -> None:
+    """It ended; its lateness is told as of its start."""
+    world = World(FIVE)
+    world.assign(topic=TIER)
+    world.redeliver([0], due_ms=START_MS)
+    delivery = world.start()
+    world.now_s += 5
+    world.expire(delivery)
+    assert world.engine.state.handlers["bill"].open_retries == 0
+    assert world.told(RedeliveriesStarted) == [RedeliveriesStarted("orders", "bill", [2], [0.0])]
+    (failed,) = world.told(DeliveryFailed)
+    assert isinstance(failed, DeliveryFailed)
+    assert (failed.attempt, failed.reason) == (2, "timeout")
+
+
+def test_the_fastest_timeout_sets_the_pace_of_the_scans() -> None:
+    """Among several handlers; those without a timeout set none."""
+    world, (delivery,) = running()
+    world.expire(delivery)
+    assert world.engine.next_scan_s == START_S + 5
+    assert world.told(DeliveryTimedOut) == []
+
+
+def test_reading_the_engine() -> None:
+    """Snapshots and tests look at the same state."""
+    world, _ = running()
+    assert world.engine.state.assignments is world.engine.assignments
+    assert world.engine.state.flow is world.engine.flow
+    assert world.engine.state.faults is world.engine.faults
