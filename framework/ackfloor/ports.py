@@ -187,8 +187,8 @@ class Executor(Protocol):
         """Start the workers."""
         ...
 
-    def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
-        """Queue deliveries (unordered) or runs (lanes)."""
+    def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
+        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
         ...
 
     def running(self) -> Iterable[Delivery]:

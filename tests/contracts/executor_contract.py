@@ -166,6 +166,18 @@ class ExecutorContract:
         assert second.after_s == 5.0
         assert third is ACKED
 
+    def test_what_goes_ahead_is_taken_first(self, bench: Bench) -> None:
+        """Items put ahead are taken before the waiting ones, in their own order."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1)
+        deliveries = bench.deliveries(5)
+        executor.dispatch(deliveries[:3])
+        eventually(lambda: bench.started)
+        executor.dispatch(deliveries[3:], ahead=True)
+        bench.open()
+        eventually(lambda: len(bench.answered) == 5)
+        assert bench.started == [0, 3, 4, 1, 2]
+
     def test_a_closed_delivery_does_not_start(self, bench: Bench) -> None:
         """Nor does one whose partition is about to leave; neither comes back."""
         executor = bench.executor(concurrency=1)

@@ -148,10 +148,12 @@ class Intake:
             assignment.waiting.append((delivery.envelope.not_before_ms or 0, delivery))
         self._release(assignment, now)
 
-    def _dispatch(self, handler: HandlerState, batch: Sequence[Delivery]) -> None:
+    def _dispatch(
+        self, handler: HandlerState, batch: Sequence[Delivery], *, ahead: bool = False
+    ) -> None:
         rules = handler.rules
         if rules.ordering == "unordered":
-            self._state.commands.append(Dispatch(rules.name, batch))
+            self._state.commands.append(Dispatch(rules.name, batch, ahead))
             return
         runs: list[Run] = []
         by_key = rules.ordering == "key"
@@ -160,7 +162,7 @@ class Intake:
             if run is not None:
                 runs.append(run)
         if runs:
-            self._state.commands.append(Dispatch(rules.name, runs))
+            self._state.commands.append(Dispatch(rules.name, runs, ahead))
 
     def tick(self, now: Now) -> None:
         """Dispatch the waiting records that have become due, the longest due tier first."""
@@ -186,7 +188,7 @@ class Intake:
             due.append(delivery)
         if due:
             handler.open_retries += len(due)
-            self._dispatch(handler, due)
+            self._dispatch(handler, due, ahead=True)
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds at which a waiting record becomes due, infinity where none does.

@@ -20,10 +20,15 @@ from ackfloor.core.parcel import Parcel
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Put work on a handler's ready queue: deliveries (unordered) or runs (lanes)."""
+    """Put work on a handler's ready queue: deliveries (unordered) or runs (lanes).
+
+    `ahead` of what waits there: a redelivery has waited its time already, and must not wait
+    again behind a backlog of first deliveries. How many there may be at once is bounded.
+    """
 
     handler: str
     items: Sequence[Delivery] | Sequence[Run]
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

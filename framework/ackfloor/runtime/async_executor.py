@@ -101,9 +101,9 @@ class AsyncExecutor:
         """Start the slots and return when they are ready."""
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
-    def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
-        """Queue deliveries (unordered) or runs (lanes)."""
-        self._queue.put(items)
+    def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
+        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
+        self._queue.put(items, ahead=ahead)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 

@@ -57,7 +57,7 @@ class Executors:
 
     def dispatch(self, command: Dispatch) -> None:
         """Hand deliveries or runs to their handler's executor."""
-        self.by_name[command.handler].dispatch(command.items)
+        self.by_name[command.handler].dispatch(command.items, ahead=command.ahead)
 
     def running(self) -> Iterator[Delivery]:
         """The deliveries that occupy a slot."""

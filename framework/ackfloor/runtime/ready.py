@@ -37,9 +37,12 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self.ready) + len(self._backlog)
 
-    def put(self, items: Sequence[Item]) -> None:
-        """Add items at the end."""
-        self.ready.extend(items)
+    def put(self, items: Sequence[Item], *, ahead: bool = False) -> None:
+        """Add items at the end, or ahead of all others in their own order."""
+        if ahead:
+            self.ready.extendleft(reversed(items))
+        else:
+            self.ready.extend(items)
         if self.held:
             self._sort()
 

@@ -118,9 +118,9 @@ class ThreadExecutor:
         self._slots.append(slot)
         slot.start()
 
-    def dispatch(self, items: Sequence[Delivery] | Sequence[Run]) -> None:
-        """Queue deliveries (unordered) or runs (lanes)."""
-        self._queue.put(items)
+    def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
+        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
+        self._queue.put(items, ahead=ahead)
         self._wake_one()
 
     def running(self) -> Iterable[Delivery]:
