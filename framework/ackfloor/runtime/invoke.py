@@ -7,6 +7,7 @@ middleware, state or delivery parameter pays for none of them.
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -26,7 +27,10 @@ _current: ContextVar[Delivery] = ContextVar("ackfloor.current_delivery")
 #: How long a handler waits before it asks an unreachable decoder (a schema registry) again.
 DECODER_AWAY_S = 5.0
 
-_OWN_CODE = str(Path(__file__).resolve().parents[1])
+#: Code that is not the user's: ours, the standard library's, and what was installed.
+_NOT_THE_USERS = tuple(
+    {str(Path(__file__).resolve().parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib"))}
+)
 
 
 def current_delivery() -> Delivery | None:
@@ -90,7 +94,7 @@ def failure_of(exc: BaseException) -> Failure:
     frames = [
         (Path(frame.filename).name, frame.name)
         for frame in traceback.extract_tb(exc.__traceback__)
-        if not frame.filename.startswith(_OWN_CODE)
+        if not frame.filename.startswith(_NOT_THE_USERS)
     ]
     stack = "".join(traceback.format_exception(exc))
     return Failure(name, _text(exc), stack, fingerprint(name, frames))
