@@ -66,7 +66,8 @@ def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Di
     Raises:
         DemoFailed: the run does not recover.
     """
-    floors = _floors(stage, stage.topics.consumed())
+    places = stage.topics.consumed()
+    floors = _floors(stage, places)
     (node,) = cluster.node_ids
     at_ms = wall_ms()
     cluster.kill(node)
@@ -76,7 +77,6 @@ def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Di
     cluster.start_node(node)
     back_ms = wall_ms()
     stage.live.tell("the broker is back")
-    places = stage.topics.consumed()
     stage.until(lambda: stage.view.calm(places, back_ms), "the run has caught up", _RECOVERY_S)
     over_ms = wall_ms()
     stage.live.tell(f"the run caught up {(over_ms - back_ms) / 1000:.1f} s later")

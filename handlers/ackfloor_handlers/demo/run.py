@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -175,14 +175,14 @@ def _tell(out: Console, account: Account, facts: Facts, took_s: float) -> None:
 @contextmanager
 def _topics(broker: Broker, plan: Plan) -> Iterator[Topics]:
     """The demo's topics, deleted again where the broker stays and they are not to be kept."""
-    topics = Topics(broker.bootstrap_servers)
-    topics.make_room(replace=plan.replace)
-    try:
-        topics.create()
-        yield topics
-    finally:
-        if broker.origin == "given" and not plan.keep:
-            topics.remove()
+    with closing(Topics(broker.bootstrap_servers)) as topics:
+        topics.make_room(replace=plan.replace)
+        try:
+            topics.create()
+            yield topics
+        finally:
+            if broker.origin == "given" and not plan.keep:
+                topics.remove()
 
 
 @contextmanager

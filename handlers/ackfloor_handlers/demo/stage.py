@@ -71,18 +71,19 @@ class Stage:
         Raises:
             DemoFailed: nothing was settled any more although there was something left.
         """
-        best, moved_s = -1, time.monotonic()
+        left: int | None = None
+        moved_s = time.monotonic()
         while True:
             self.look()
-            left = _asked(self.topics.unsettled)
-            if left == 0:
+            found = _asked(self.topics.unsettled)
+            if found == 0:
                 return
-            if left is not None and left != best:
-                best, moved_s = left, time.monotonic()
+            if found is not None and found != left:
+                left, moved_s = found, time.monotonic()
             if time.monotonic() - moved_s > STANDSTILL_S:
                 raise DemoFailed(
-                    f"{best} records are not settled, and none was for {STANDSTILL_S:g} s"
-                    f"{self._why()}"
+                    f"{'some' if left is None else left} records are not settled, and none was "
+                    f"for {STANDSTILL_S:g} s{self._why()}"
                 )
             time.sleep(LOOK_EVERY_S)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -57,6 +57,11 @@ class Topics:
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
         self._admin = AdminClient(client_settings(bootstrap_servers))
+        # Asks for positions and never joins the group. The admin client could as well, but one
+        # that has seen its coordinator go away gets no answer from it ever again.
+        self._reader = Consumer(
+            {**client_settings(bootstrap_servers), "group.id": GROUP, "enable.auto.commit": False}
+        )
 
     def make_room(self, *, replace: bool) -> None:
         """See to it that nothing is there under the demo's names.
@@ -108,9 +113,8 @@ class Topics:
 
     def committed(self) -> dict[Place, int]:
         """The group's committed positions; partitions without one are left out."""
-        request = [ConsumerGroupTopicPartitions(GROUP)]
-        answers = self._admin.list_consumer_group_offsets(request, request_timeout=_ANSWER_S)
-        found = answers[GROUP].result().topic_partitions
+        asked = [TopicPartition(*place) for place in self.consumed()]
+        found = self._reader.committed(asked, timeout=_ANSWER_S)
         return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
     def unsettled(self) -> int:
@@ -132,6 +136,10 @@ class Topics:
         groups = self._admin.delete_consumer_groups([GROUP], request_timeout=_ANSWER_S)
         _each_done(groups, "delete", gone)
         self._wait(lambda: not self.existing(), f"{', '.join(names)} are deleted")
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._reader.close()
 
     def _listed(self) -> dict[str, int]:
         try:
