@@ -17,7 +17,7 @@ from ackfloor_monitoring.spark.schema import DECODED_RECORD, HEADER_COLUMNS, KAF
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 Headers = list[tuple[str, bytes | None]]
 
