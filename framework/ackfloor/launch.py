@@ -148,9 +148,10 @@ class Launch:
         from ackfloor.kafka.sink import KafkaSink
         from ackfloor.kafka.source import KafkaSource
 
+        app = self.settings.app
         options = self.kafka_options(client_suffix)
         return Outside(
-            KafkaSource(options, self.settings.group, self.settings.app.start),
+            KafkaSource(options, self.settings.group, app.start, drain_s=app.drain_timeout_s),
             KafkaSink(options),
             KafkaPublisher(options),
             SystemClock(),

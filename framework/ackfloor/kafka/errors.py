@@ -19,6 +19,11 @@ def kafka_error(exc: BaseException) -> KafkaError | None:
     return None
 
 
+def is_fatal(error: KafkaError | None) -> bool:
+    """Whether the client is of no more use."""
+    return error is not None and (error.fatal() or error.code() == FATAL)
+
+
 def told(error: KafkaError | BaseException) -> str:
     """An error in one line: its name and what the client says of it."""
     if isinstance(error, KafkaError):

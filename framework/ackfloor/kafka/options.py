@@ -7,25 +7,39 @@ topic is an error and not a new topic. Those are refused with the reason and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
 
 from ackfloor.errors import ConfigError
+from ackfloor.kafka.errors import told
 
 MIB = 1024 * 1024
 #: What the producer accepts locally; brokers and topics have limits of their own.
 LARGEST_REQUEST = 100 * MIB
 COOPERATIVE = "cooperative-sticky"
+EAGER = ("range", "roundrobin")
+#: Of a producer that sends each record in a request of its own.
+ALONE = {"batch.num.messages": 1, "linger.ms": 0}
+#: librdkafka's default.
+MAX_POLL_INTERVAL_MS = 300_000
+_SECRET = ("password", "secret", "key", "token", "oauthbearer", "pem")
+
+Client = TypeVar("Client")
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """The librdkafka properties of each client, as settings give them (secrets in the open)."""
+    """The librdkafka properties of each client, as settings give them.
 
-    consumer: Mapping[str, Any] = field(default_factory=dict)
-    producer: Mapping[str, Any] = field(default_factory=dict)
-    admin: Mapping[str, Any] = field(default_factory=dict)
+    Secrets are in the open, so none of it shows in `repr`.
+    """
+
+    consumer: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    admin: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +78,17 @@ _PRODUCER_OURS = {
     "enable.idempotence": _Ours(
         True, "a retried request could write a parked record twice", "leave it out"
     ),
+    "delivery.report.only.error": _Ours(
+        False, "no park would ever be confirmed", "leave it out: delivery reports settle records"
+    ),
     "allow.auto.create.topics": _Ours(
         False, "a missing retry topic must be a failed park", "create it: ackfloor topics apply"
     ),
 }
 _ALIASES = {
+    "auto.commit.enable": "enable.auto.commit",
+    "compression.codec": "compression.type",
+    "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
     "metadata.broker.list": "bootstrap.servers",
     "message.timeout.ms": "delivery.timeout.ms",
@@ -76,6 +96,11 @@ _ALIASES = {
 _CALLBACKS = ("on_commit", "error_cb", "stats_cb", "on_delivery", "dr_cb", "rebalance_cb")
 _FORBIDDEN = {
     "group.id": ("the group is part of every retry topic's name", "set it with App(group=...)"),
+    "group.instance.id": (
+        "every worker would claim this one identity and expel the others",
+        "leave it out",
+    ),
+    "default.topic.config": ("what is inside would go unchecked", "set its properties directly"),
     "transactional.id": ("parking does not use transactions in this version", "leave it out"),
 }
 _NOT_WITH_KIP_848 = (
@@ -103,6 +128,7 @@ def consumer_config(options: KafkaOptions, group: str) -> dict[str, Any]:
                     "the broker decides it with group.protocol=consumer",
                     "leave it out, or set group.protocol=classic",
                 )
+    _check_strategy(given)
     defaults: dict[str, Any] = {
         # The prefetch counts in the worker's memory, so it has a bound.
         "queued.max.messages.kbytes": 64 * 1024,
@@ -112,6 +138,60 @@ def consumer_config(options: KafkaOptions, group: str) -> dict[str, Any]:
     if not kip_848:
         defaults["partition.assignment.strategy"] = COOPERATIVE
     return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group}
+
+
+def _check_strategy(given: Mapping[str, Any]) -> None:
+    """One strategy: with several, the members of a group may settle on either protocol."""
+    name = "partition.assignment.strategy"
+    if name in given and given[name] not in (*EAGER, COOPERATIVE):
+        raise ConfigError(
+            f"kafka.consumer.{name}",
+            given[name],
+            "eager and cooperative strategies can't be mixed, and one must be named",
+            f"set one of {', '.join((COOPERATIVE, *EAGER))}",
+        )
+
+
+def check_drain(config: Mapping[str, Any], drain_s: float) -> None:
+    """Refuse a drain so long that the group would expel the worker during a rebalance.
+
+    Raises:
+        ConfigError: it takes more than a third of `max.poll.interval.ms`.
+    """
+    interval_ms = int(config.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
+    if drain_s * 3000 > interval_ms:
+        raise ConfigError(
+            "app.drain_timeout",
+            f"{drain_s:g}s",
+            f"over a third of kafka.consumer.max.poll.interval.ms={interval_ms}, after which the "
+            "group takes a worker for dead",
+            f"lower it to {interval_ms / 3000:g}s, or raise the interval to "
+            f"{round(drain_s * 3000)}",
+        )
+
+
+def make_client(
+    kind: Callable[..., Client], role: str, config: Mapping[str, Any], **given: Any
+) -> Client:
+    """Make a client.
+
+    Raises:
+        ConfigError: librdkafka does not know a property or does not take its value.
+    """
+    try:
+        return kind(dict(config), **given)
+    except KafkaException as exc:
+        text = told(exc)
+        # Longest first: `acks` is part of other words.
+        names = sorted((n for n in config if n in text), key=len, reverse=True)
+        name = names[0] if names else ""
+        secret = any(word in name for word in _SECRET)
+        raise ConfigError(
+            f"kafka.{role}.{name}" if name else f"kafka.{role}",
+            "***" if secret else config.get(name, ""),
+            "the client refuses it" if secret else text,
+            "see librdkafka's CONFIGURATION.md for names and values",
+        ) from None
 
 
 def incremental(config: Mapping[str, Any]) -> bool:

@@ -21,8 +21,8 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.parcel import Parcel
-from ackfloor.kafka.errors import FATAL, TOO_LARGE, kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, producer_config
+from ackfloor.kafka.errors import TOO_LARGE, is_fatal, kafka_error, told
+from ackfloor.kafka.options import ALONE, KafkaOptions, make_client, producer_config
 from ackfloor.ports import SinkListener
 
 log = logging.getLogger("ackfloor.kafka")
@@ -55,7 +55,9 @@ class KafkaSink:
     def _make(self, **extra: object) -> Producer:
         # Log lines wait in memory for the next poll, and an idle sink is not polled; that brokers
         # come and go is in the consumer's log.
-        return Producer({"log_level": 2, **self._config, **extra}, logger=log)
+        return make_client(
+            Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
+        )
 
     def publish(self, parcel: Parcel) -> None:
         """Start writing a parcel."""
@@ -89,7 +91,7 @@ class KafkaSink:
     def _delivered(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.code() in TOO_LARGE and id(parcel) in self._outstanding:
             if self._single is None:
-                self._single = self._make(**{"batch.num.messages": 1, "linger.ms": 0})
+                self._single = self._make(**ALONE)
             self._produce(self._single, parcel, self._delivered_alone)
             return
         self._delivered_alone(parcel, error, message)
@@ -104,7 +106,7 @@ class KafkaSink:
     def _report(self, parcel: Parcel, text: str, error: KafkaError | None) -> None:
         if self._outstanding.pop(id(parcel), None) is None:
             return
-        if error is not None and (error.fatal() or error.code() == FATAL):
+        if is_fatal(error):
             self._fatal = text
         too_large = error is not None and error.code() in TOO_LARGE
         self._listener.on_publish_failed(parcel, text, too_large=too_large)

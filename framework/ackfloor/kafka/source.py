@@ -31,7 +31,13 @@ from ackfloor.errors import SourceFailed
 from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.errors import OUT_OF_RANGE, told
 from ackfloor.kafka.membership import Membership
-from ackfloor.kafka.options import KafkaOptions, consumer_config, incremental
+from ackfloor.kafka.options import (
+    KafkaOptions,
+    check_drain,
+    consumer_config,
+    incremental,
+    make_client,
+)
 from ackfloor.kafka.start_positions import Start
 from ackfloor.ports import SourceListener
 
@@ -54,15 +60,23 @@ class KafkaSource:
         group: the consumer group.
         start: where a group without commits begins.
         batch: how many records one poll takes at most.
+        drain_s: how long a listener may take over `on_revoked`, in seconds.
 
     Raises:
         ConfigError: a property is refused.
     """
 
     def __init__(
-        self, options: KafkaOptions, group: str, start: Start = "earliest", batch: int = BATCH
+        self,
+        options: KafkaOptions,
+        group: str,
+        start: Start = "earliest",
+        batch: int = BATCH,
+        *,
+        drain_s: float = 0.0,
     ) -> None:
         self._config = consumer_config(options, group)
+        check_drain(self._config, drain_s)
         self._start = start
         self._batch = batch
         self._consumer: Consumer
@@ -78,7 +92,7 @@ class KafkaSource:
         """Join the group for these topics."""
         self._listener = listener
         config = {**self._config, "on_commit": self._commits.on_commit}
-        self._consumer = Consumer(config, logger=log)
+        self._consumer = make_client(Consumer, "consumer", config, logger=log)
         self._membership = Membership(
             self._consumer,
             listener,

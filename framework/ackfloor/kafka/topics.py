@@ -19,7 +19,7 @@ from ackfloor.core.state import Route
 from ackfloor.core.topics import parse_topic
 from ackfloor.errors import ConfigError, KafkaUnreachable, StartError
 from ackfloor.kafka.errors import kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, admin_config
+from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.topic_plan import Action, TopicFacts, TopicPlan, plan_topics
 from ackfloor.registration import HandlerSpec
 
@@ -39,7 +39,7 @@ class Cluster:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._config = admin_config(options)
-        self._admin = AdminClient(self._config, logger=_quiet())
+        self._admin = make_client(AdminClient, "admin", self._config, logger=_quiet())
 
     @property
     def servers(self) -> str:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from ackfloor.errors import ConfigError
-from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, producer_config
+from ackfloor.kafka.options import (
+    KafkaOptions,
+    admin_config,
+    consumer_config,
+    incremental,
+    make_client,
+    producer_config,
+)
+from ackfloor.kafka.source import KafkaSource
 
 TLS = {
     "bootstrap.servers": "b:9092",
@@ -52,6 +61,11 @@ def test_guarantees_have_their_properties() -> None:
         ("enable.partition.eof", True),
         ("group.id", "other"),
         ("on_commit", print),
+        ("group.instance.id", "worker-1"),
+        ("default.topic.config", {"auto.offset.reset": "latest"}),
+        ("auto.commit.enable", "true"),
+        ("partition.assignment.strategy", "range,cooperative-sticky"),
+        ("partition.assignment.strategy", "sticky"),
     ],
 )
 def test_dangerous_consumer_properties_are_refused(name: str, value: Any) -> None:
@@ -71,6 +85,7 @@ def test_dangerous_consumer_properties_are_refused(name: str, value: Any) -> Non
         ("request.required.acks", "1"),
         ("enable.idempotence", False),
         ("transactional.id", "t"),
+        ("delivery.report.only.error", True),
         ("on_delivery", print),
     ],
 )
@@ -118,3 +133,49 @@ def test_the_new_protocol_refuses_what_its_broker_decides(name: str) -> None:
         consumer_config(KafkaOptions(consumer=given), "g")
     made = consumer_config(KafkaOptions(consumer={"group.protocol": "consumer"}), "g")
     assert "partition.assignment.strategy" not in made
+
+
+@pytest.mark.parametrize(
+    ("given", "by_one"),
+    [
+        ({}, True),
+        ({"group.protocol": "consumer"}, True),
+        ({"partition.assignment.strategy": "range"}, False),
+        ({"partition.assignment.strategy": "roundrobin"}, False),
+    ],
+)
+def test_the_strategy_decides_how_partitions_come(given: dict[str, str], by_one: bool) -> None:
+    """One by one under the cooperative and the broker's protocol, all at once otherwise."""
+    assert incremental(consumer_config(KafkaOptions(consumer=given), "g")) is by_one
+
+
+def test_a_drain_stays_within_a_third_of_the_poll_interval() -> None:
+    """A rebalance callback that drains longer would get the worker expelled."""
+    options = KafkaOptions(consumer={"max.poll.interval.ms": 30_000})
+    KafkaSource(options, "g", drain_s=10)
+    with pytest.raises(ConfigError, match=r"max\.poll\.interval\.ms=30000.*36000") as refused:
+        KafkaSource(options, "g", drain_s=12)
+    assert refused.value.field == "app.drain_timeout"
+    KafkaSource(KafkaOptions(), "g", drain_s=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("fetch.min.byte", "1", "1"),
+        ("fetch.min.bytes", "many", "many"),
+        ("ssl.key.pem", "-----BEGIN", "***"),
+    ],
+)
+def test_what_librdkafka_refuses_is_named(name: str, value: str, shown: str) -> None:
+    """A misspelt property or an impossible value is a ConfigError, and shows no secret."""
+    given = {"security.protocol": "ssl", name: value}
+    with pytest.raises(ConfigError) as refused:
+        make_client(Consumer, "consumer", consumer_config(KafkaOptions(consumer=given), "g"))
+    assert (refused.value.field, refused.value.value) == (f"kafka.consumer.{name}", shown)
+    assert "BEGIN" not in str(refused.value)
+
+
+def test_options_do_not_show_their_secrets() -> None:
+    """Whoever logs the options by accident logs no password."""
+    assert "sasl" not in repr(KafkaOptions(TLS, TLS, TLS))

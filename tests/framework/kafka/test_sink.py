@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from ackfloor.core.parcel import Parcel
 from ackfloor.errors import PublishFailed
 from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.publisher import KafkaPublisher
+from ackfloor.kafka.publisher import KafkaPublisher, _Order
 from ackfloor.kafka.sink import KafkaSink
 from tests.framework.kafka.wire import Given, fresh, make_topic, options, parcel, until
 
@@ -238,3 +238,39 @@ def test_a_failed_publish_says_so(bootstrap_servers: str) -> None:
     publisher.close(5)
     publisher.publish("anything", b"v", None, (), answers.append)
     assert [type(answer) for answer in answers] == [PublishFailed, PublishFailed]
+
+
+def test_a_publish_that_fits_alone_is_not_refused_for_its_neighbours(
+    bootstrap_servers: str,
+) -> None:
+    """A batch over the topic's limit is refused whole; its records are then written one by one."""
+    topic = make_topic(bootstrap_servers, 1, **{"max.message.bytes": "3000"})
+    given = {**options(bootstrap_servers).producer, "compression.type": "none", "linger.ms": 200}
+    publisher = KafkaPublisher(KafkaOptions(producer=given))
+    answers: list[BaseException | None] = []
+    for size in (*[1_000] * 10, 5_000, *[1_000] * 10):
+        publisher.publish(topic, b"x" * size, None, (), answers.append)
+    until(lambda: len(answers) == 21)
+    publisher.close(5)
+    refused = [answer for answer in answers if answer is not None]
+    assert len(refused) == 1
+    assert "MSG_SIZE_TOO_LARGE" in str(refused[0])
+
+
+def test_a_publishing_producer_that_failed_for_good_is_replaced(bootstrap_servers: str) -> None:
+    """The call that met the failure is told, those after it are confirmed."""
+    topic = make_topic(bootstrap_servers)
+    publisher = KafkaPublisher(options(bootstrap_servers))
+    answers: list[BaseException | None] = []
+    publisher.publish(topic, b"v", None, (), answers.append)
+    until(lambda: answers)
+    [broken] = publisher._lanes.values()
+    order = _Order(topic, b"v", None, (), answers.append)
+    fatal = KafkaError(KafkaError._FATAL, "fenced", fatal=True)
+    publisher._delivered(order, broken, False, fatal, None)  # type: ignore[arg-type]
+    assert isinstance(answers[1], PublishFailed)
+    publisher.publish(topic, b"v", None, (), answers.append)
+    until(lambda: len(answers) == 3)
+    assert answers[2] is None
+    assert broken not in publisher._lanes.values()
+    publisher.close(5)
