@@ -89,7 +89,8 @@ def plan_topics(
                 raise ConfigError(
                     f"handlers.{spec.name}.topics",
                     topic,
-                    "the topic does not exist, and source topics are never created",
+                    "the topic does not exist (or this user may not see it), and source topics are "
+                    "never created",
                     "create it, or correct the name",
                 )
             plans += _of_source(
@@ -161,6 +162,9 @@ def _drift(found: TopicFacts, source: TopicFacts, config: Mapping[str, str]) -> 
     notes = []
     if found.partitions < source.partitions:
         notes.append(f"{found.partitions} partitions, the source has {source.partitions}")
+    if not have:
+        # They could not be read: nothing is known to be weaker.
+        return tuple(notes)
     policy = have.get("cleanup.policy", "delete")
     if policy != "delete":
         notes.append(f"cleanup.policy={policy} can remove waiting records; set it to delete")
@@ -174,4 +178,25 @@ def _drift(found: TopicFacts, source: TopicFacts, config: Mapping[str, str]) -> 
             f"max.message.bytes={have.get('max.message.bytes')} may refuse large records; "
             f"set {config['max.message.bytes']}"
         )
-    return tuple(notes)
+    return (*notes, *_durability(found, config))
+
+
+def _durability(found: TopicFacts, config: Mapping[str, str]) -> list[str]:
+    """Where a confirmed park could be lost, or none could be confirmed."""
+    have, notes = found.config, []
+    if int(have.get("retention.bytes", "-1")) >= 0:
+        notes.append(
+            f"retention.bytes={have['retention.bytes']} can remove waiting records; set it to -1"
+        )
+    in_sync = int(have.get("min.insync.replicas", config["min.insync.replicas"]))
+    if in_sync > found.replication_factor:
+        notes.append(
+            f"min.insync.replicas={in_sync} with {found.replication_factor} replicas: nothing can "
+            "be parked; lower it"
+        )
+    elif in_sync < int(config["min.insync.replicas"]):
+        notes.append(
+            f"min.insync.replicas={in_sync}: a confirmed park can be lost with one broker; "
+            f"set {config['min.insync.replicas']}"
+        )
+    return notes

@@ -86,6 +86,29 @@ def test_a_weaker_topic_is_named_and_left_alone() -> None:
     assert "max.message.bytes=100" in text
 
 
+@pytest.mark.parametrize(
+    ("config", "replicas", "note"),
+    [
+        ({"retention.bytes": "1000"}, 3, "retention.bytes=1000 can remove waiting records"),
+        ({"min.insync.replicas": "1"}, 3, "a confirmed park can be lost"),
+        ({"min.insync.replicas": "2"}, 1, "nothing can be parked"),
+    ],
+)
+def test_a_topic_that_could_lose_or_refuse_parks_is_named(
+    config: dict[str, str], replicas: int, note: str
+) -> None:
+    """Size limits and in-sync replicas decide whether a confirmed park is one."""
+    found = TopicFacts(6, replicas, {"max.message.bytes": "9000000", **config})
+    [told] = plans({"orders": SOURCE, "orders--g--dlq": found})["orders--g--dlq"].notes
+    assert note in told
+
+
+def test_settings_that_can_not_be_read_are_not_called_weak() -> None:
+    """Without the right to describe configurations only partitions can be compared."""
+    made = plans({"orders": SOURCE, "orders--g--dlq": TopicFacts(6, 3, {})})
+    assert (made["orders--g--dlq"].action, made["orders--g--dlq"].notes) == (Action.OK, ())
+
+
 def test_a_sufficient_topic_is_ok() -> None:
     """Unlimited retention and room are as good as planned."""
     good = TopicFacts(6, 3, {"retention.ms": "-1", "max.message.bytes": "9000000"})
