@@ -13,6 +13,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.messages import Abandon, DeliveryTimedOut
+from ackfloor.core.outcomes import ACKED
 from tests.framework.core.worlds import World
 
 TEN = HandlerRules("bill", consume_timeout_s=10.0)
@@ -93,7 +94,8 @@ def test_nothing_overdue_is_missed_between_scans(
     world = World(HandlerRules("bill", consume_timeout_s=timeout_s))
     world.assign()
     world.read(range(len(steps)))
-    deadlines, slots = Deadlines(), []
+    deadlines = Deadlines()
+    slots: list[Delivery] = []
     for wait_s, step, by_s in steps:
         until_s = world.now_s + wait_s
         while deadlines.next_scan_s <= until_s:
@@ -148,6 +150,24 @@ def test_an_extension_between_scan_and_close_counts() -> None:
         assert not manual or delivery.ack()
         world.finish(delivery)
         assert world.floor() == 1
+
+
+def test_an_answer_between_scan_and_close_counts() -> None:
+    """The handler was done in time: it is not timed out, and its lane stays with its worker."""
+    world = World(replace(TEN, ordering="partition"))
+    first, *_ = running(world, 0)
+    world.read([1])
+    world.now_s += 10
+
+    def scanned() -> Iterator[Delivery]:
+        yield first
+        first.outcome, first.finished_s = ACKED, world.now_s
+
+    world.engine.expire(scanned(), world.now)
+    assert world.take() == []
+    world.engine.answered([first], world.now)
+    assert world.floor() == 1
+    assert [delivery.offset for delivery in first.run] == [1]
 
 
 def test_an_extension_after_the_close_is_refused() -> None:

@@ -116,6 +116,17 @@ def test_what_is_in_flight_counts() -> None:
     assert world.engine.flow.open_count == 1
 
 
+def test_a_record_leaves_the_levels_once() -> None:
+    """Settled before, it is not counted again."""
+    world = World()
+    world.assign()
+    world.read([0, 1])
+    delivery = world.start()
+    world.engine.state.settle(delivery)
+    world.engine.state.settle(delivery)
+    assert (world.engine.flow.open_count, world.engine.flow.open_bytes) == (1, 2)
+
+
 def test_a_paused_partition_is_paused_once() -> None:
     """More of the same, and another reason on top, give no second command."""
     world = World(limits=FlowLimits(max_open=2, partition_span=3))

@@ -1,19 +1,11 @@
-"""Intake: partitions come and go, records are registered, and tiers are waited for."""
+"""Intake: partitions come and go, and records are registered."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from math import inf
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
-    Dispatch,
     LateAnswers,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -21,9 +13,8 @@ from ackfloor.core.messages import (
     RecordsReceived,
 )
 from ackfloor.core.model import StartPosition, TopicPartition
-from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.state import Route
-from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World
+from tests.framework.core.worlds import MemoryRecord, World
 
 FOUR_SLOTS = HandlerRules("bill", concurrency=4, consume_timeout_s=None)
 
@@ -161,170 +152,6 @@ def test_a_new_assignment_replaces_a_stale_one() -> None:
     assert world.told(LateAnswers) == [LateAnswers("orders", "bill", 1)]
     world.read([0])
     assert world.engine.flow.open_count == 1
-
-
-def test_a_tier_record_waits_for_its_due_time() -> None:
-    """Not a millisecond less, and the worker wakes for it."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    world.redeliver([0], due_ms=START_MS + 1_500)
-    assert ready(world) == []
-    assert world.engine.next_due_s(world.now) == world.now_s + 1.5
-    world.tick(1.499)
-    assert ready(world) == []
-    world.tick(0.001)
-    assert ready(world) == [(TIER, 0, 0)]
-    assert world.engine.next_due_s(world.now) == inf
-    assert world.told(RecordsReceived) == [RecordsReceived("orders", 0, "bill", 1, 2, True)]
-
-
-def test_a_tier_record_without_a_due_time_is_due() -> None:
-    """Lost or damaged headers delay nobody."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    records = [MemoryRecord(TIER, 0, 0), MemoryRecord(TIER, 0, 1)]
-    records[1]._headers = [("ackfloor.not_before", b"soon")]
-    world.engine.polled(records, world.now)
-    world.take()
-    assert ready(world) == [(TIER, 0, 0), (TIER, 0, 1)]
-
-
-def test_the_soonest_of_several_tiers_is_waited_for() -> None:
-    """Each partition is looked at by its head."""
-    world = World(FOUR_SLOTS)
-    world.assign(0, topic=TIER)
-    world.assign(1, topic=TIER)
-    world.assign(0)
-    world.redeliver([0], due_ms=START_MS + 9_000)
-    world.redeliver([0], due_ms=START_MS + 4_000, partition=1)
-    assert world.engine.next_due_s(world.now) == world.now_s + 4
-
-
-def test_redeliveries_take_half_of_the_slots_at_most() -> None:
-    """What fails again and again leaves room for what has not been tried."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    world.assign()
-    world.redeliver(range(5))
-    assert len(world.ready) == 2
-    # Due, but without room: an answer makes room, so time is not waited for.
-    assert world.engine.next_due_s(world.now) == inf
-    world.read([0, 1])
-    assert len(world.ready) == 4
-    world.finish(world.start())
-    world.tick()
-    assert ready(world)[-1] == (TIER, 0, 2)
-    assert world.engine.state.handlers["bill"].open_retries == 2
-
-
-def test_a_single_slot_still_takes_redeliveries() -> None:
-    """Half of one is one."""
-    world = World(replace(FOUR_SLOTS, concurrency=1))
-    world.assign(topic=TIER)
-    world.redeliver([0, 1])
-    assert len(world.ready) == 1
-
-
-def test_the_room_goes_to_what_has_been_due_the_longest() -> None:
-    """A tier with a backlog does not keep another one's records waiting."""
-    world = World(replace(FOUR_SLOTS, concurrency=1))
-    world.assign(0, topic=TIER)
-    world.assign(1, topic=TIER)
-    world.redeliver([0, 1, 2], due_ms=START_MS + 10)
-    world.redeliver([0], due_ms=START_MS + 9, partition=1)
-    order = []
-    for _ in range(4):
-        world.tick(0.01)
-        delivery = world.start()
-        order.append((delivery.partition, delivery.offset))
-        world.finish(delivery)
-    assert order == [(1, 0), (0, 0), (0, 1), (0, 2)]
-
-
-def test_a_revoke_gives_back_the_room_of_its_redeliveries() -> None:
-    """Those that were dispatched are nobody's now; those that waited are gone."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    world.redeliver([0, 1, 2])
-    world.revoke(topic=TIER)
-    assert world.engine.state.handlers["bill"].open_retries == 0
-    world.tick(10)
-    assert len(world.ready) == 2
-    assert all(d.closed for d in world.ready if isinstance(d, Delivery))
-
-
-def test_a_leaving_tier_releases_nothing() -> None:
-    """What falls due while it drains is the next owner's."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    world.redeliver([0], due_ms=START_MS + 1_000)
-    world.engine.stop([TopicPartition(TIER, 0)])
-    world.tick(5)
-    assert ready(world) == []
-    assert world.floor(topic=TIER) == 0
-
-
-def test_redeliveries_keep_their_lanes() -> None:
-    """In key order two records of one key in a tier run one after the other."""
-    world = World(replace(FOUR_SLOTS, ordering="key"))
-    world.assign(topic=TIER)
-    records = [MemoryRecord(TIER, 0, n, _key=b"a") for n in range(2)]
-    world.engine.polled(records, world.now)
-    (dispatch,) = [c for c in world.take() if isinstance(c, Dispatch)]
-    (run,) = dispatch.items
-    assert isinstance(run, Run)
-    assert len(run) == 2
-
-
-def test_a_record_that_has_further_to_wait_hops_on() -> None:
-    """Due here but not yet there: it is written on, and takes no slot."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    further = [("ackfloor.retry_at", str(START_MS + 5_000).encode())]
-    world.redeliver([0], headers=further)
-    world.redeliver([1])
-    assert ready(world) == [(TIER, 0, 1)]
-    (parcel,) = world.parcels
-    assert (parcel.topic, parcel.envelope.attempt) == ("orders--g--retry-1s", 1)
-    assert parcel.envelope.retry_at_ms == START_MS + 5_000
-
-
-def test_the_last_hop_ends_in_a_delivery() -> None:
-    """What has waited long enough is delivered, also where no tier is left to wait in."""
-    world = World(FOUR_SLOTS)
-    world.assign(topic=TIER)
-    reached = [("ackfloor.retry_at", str(START_MS).encode())]
-    world.redeliver([0], headers=reached)
-    world.engine.state.handlers["bill"].rules = replace(
-        FOUR_SLOTS, policy=RetryPolicy(max_redeliveries=0)
-    )
-    further = [("ackfloor.retry_at", str(START_MS + 5_000).encode())]
-    world.redeliver([1], headers=further)
-    assert ready(world) == [(TIER, 0, 0), (TIER, 0, 1)]
-
-
-@given(
-    waits_ms=st.lists(st.integers(0, 3_000), min_size=1, max_size=20),
-    steps_s=st.lists(st.floats(0.001, 1.0), max_size=10),
-)
-@settings(max_examples=60, deadline=None)
-def test_a_tier_in_due_order_is_never_early_and_never_late(
-    waits_ms: list[int], steps_s: list[float]
-) -> None:
-    """Waking at `next_due_s` alone, each record goes out at its own time, to the millisecond."""
-    world = World(replace(FOUR_SLOTS, concurrency=1_000))
-    world.assign(topic=TIER)
-    due = [START_MS + wait_ms for wait_ms in sorted(waits_ms)]
-    for offset, due_ms in enumerate(due):
-        world.redeliver([offset], due_ms=due_ms)
-    for step_s in [*steps_s, 10.0]:
-        until_s = world.now_s + step_s
-        while (next_s := world.engine.next_due_s(world.now)) <= until_s:
-            world.tick(max(0.0, next_s - world.now_s) + 0.0005)
-        world.now_s = max(world.now_s, until_s)
-        out = sum(1 for due_ms in due if due_ms <= world.now.wall_ms)
-        assert len(world.ready) == out
-    assert [offset for _, _, offset in ready(world)] == list(range(len(due)))
 
 
 def test_a_topic_can_join_later() -> None:

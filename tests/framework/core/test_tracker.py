@@ -1,0 +1,39 @@
+"""AckTracker by example; the model test beside it holds the invariants."""
+
+from __future__ import annotations
+
+from ackfloor.core.tracker import AckTracker
+
+
+def test_an_empty_batch_registers_nothing() -> None:
+    """A poll that brought only what is not ours."""
+    tracker: AckTracker[str] = AckTracker(5)
+    assert tracker.register([], []) == []
+    assert (tracker.position, tracker.floor(), tracker.span()) == (5, 5, 0)
+
+
+def test_a_batch_that_repeats_itself_is_registered_once() -> None:
+    """Only what lies above the position counts, also within one batch."""
+    tracker: AckTracker[str] = AckTracker(0)
+    assert tracker.register([0, 2, 2, 1, 3], ["a", "b", "again", "below", "c"]) == ["a", "b", "c"]
+    assert tracker.open == {0: "a", 2: "b", 3: "c"}
+    assert tracker.register([1, 3], ["x", "y"]) == []
+
+
+def test_the_floor_is_the_lowest_open_offset() -> None:
+    """And the position where none is open; the oldest record is the one it waits for."""
+    tracker: AckTracker[str] = AckTracker(100)
+    tracker.register([100, 107, 250], ["a", "b", "c"])
+    assert tracker.settle(107) == "b"
+    assert (tracker.floor(), tracker.oldest(), list(tracker.gap_set())) == (100, "a", [107])
+    tracker.settle(100)
+    assert (tracker.floor(), tracker.oldest(), tracker.gap_count()) == (250, "c", 0)
+    tracker.settle(250)
+    assert (tracker.floor(), tracker.oldest(), tracker.highest_settled) == (251, None, 250)
+
+
+def test_what_was_never_registered_settles_nothing() -> None:
+    """It is stale, or somebody else's."""
+    tracker: AckTracker[str] = AckTracker(0)
+    assert tracker.settle(3) is None
+    assert tracker.highest_settled == -1
