@@ -22,6 +22,12 @@ def demo(
     orders: Annotated[
         int, typer.Option(min=100, help="Orders to produce.", envvar="ACKFLOOR_DEMO_ORDERS")
     ] = 20_000,
+    rate: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Orders a second; 0 for all at once.", envvar="ACKFLOOR_DEMO_RATE"
+        ),
+    ] = 2_000,
     workers: Annotated[
         int,
         typer.Option(min=1, max=8, help="Worker processes.", envvar="ACKFLOOR_DEMO_WORKERS"),
@@ -79,6 +85,7 @@ def demo(
     """
     code = load_command(DEMO)(
         orders=orders,
+        rate=rate,
         workers=workers,
         seed=seed,
         kill=kill,

@@ -81,14 +81,10 @@ class LiveView:
         if not self._console.is_terminal:
             self._console.print(line, highlight=False, soft_wrap=True)
 
-    def produced(self, orders: int) -> None:
-        """So many orders are in the source topic."""
-        self._produced = orders
-
-    def show(self, view: RunView, counts: Counts) -> None:
+    def show(self, view: RunView, counts: Counts, produced: int) -> None:
         """The run as it is now."""
         now_s = time.monotonic()
-        self._view, self._counts = view, counts
+        self._view, self._counts, self._produced = view, counts, produced
         self._rates.append((now_s, counts.total(ACKED)))
         while now_s - self._rates[0][0] > WINDOW_S and len(self._rates) > 2:
             self._rates.popleft()
@@ -102,7 +98,7 @@ class LiveView:
 
     def _summary(self) -> str:
         acked = self._counts.total(ACKED)
-        parts = [f"handled {acked:,} ({self._rate():,.0f}/s)"]
+        parts = [f"produced {self._produced:,}", f"handled {acked:,} ({self._rate():,.0f}/s)"]
         for word, name in (("parked", PARKED), ("dead-lettered", DEAD_LETTERED)):
             parts.append(f"{word} {self._counts.total(name):,}")
         return ", ".join(parts)

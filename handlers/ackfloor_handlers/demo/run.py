@@ -25,7 +25,7 @@ from ackfloor_handlers.demo import ordeal, report
 from ackfloor_handlers.demo.collect import collect
 from ackfloor_handlers.demo.errors import DemoRefused
 from ackfloor_handlers.demo.facts import Disturbance, Facts
-from ackfloor_handlers.demo.feed import produce
+from ackfloor_handlers.demo.feed import Feed
 from ackfloor_handlers.demo.live import LiveView
 from ackfloor_handlers.demo.reconcile import Account, Row, reconcile
 from ackfloor_handlers.demo.seed import EXPECTED, counts, seeded_orders
@@ -51,12 +51,14 @@ class Plan:
     """What was asked for; the options of the command.
 
     Attributes:
+        rate: orders a second; 0 for all at once.
         outage_s: for how long the broker is taken away; 0 for not at all.
         keep: leave the topics on a broker that was given.
         log_file: where the workers' log is kept; None for nowhere.
     """
 
     orders: int = 20_000
+    rate: int = 2_000
     workers: int = 2
     seed: int = 7
     kill: bool = True
@@ -106,14 +108,15 @@ def _act(
 ) -> tuple[Facts, list[Row]]:
     """From the start of the workers to what the topics say at the end, and how the run ended."""
     service = stack.enter_context(Service(broker.bootstrap_servers, plan.workers, folder))
+    feed = Feed(broker.bootstrap_servers, seeded_orders(plan.orders, plan.seed), plan.rate)
     with LiveView(console, "ackfloor demo", plan.orders) as live:
-        stage = Stage(topics, service, live)
+        stage = Stage(topics, service, feed, live)
         live.tell(f"{plan.workers} workers start")
         stage.until(lambda: stage.all_owned(plan.workers), "all workers have partitions", _JOIN_S)
         live.tell(f"every partition has its worker; producing {plan.orders:,} orders")
-        orders = seeded_orders(plan.orders, plan.seed)
-        ledger = produce(broker.bootstrap_servers, orders, live.produced)
+        stack.enter_context(feed)
         disturbances = _disturb(plan, stage, broker)
+        stage.until(feed.finished, "all orders are produced", _HALF_S)
         stage.until_settled()
         stage.look()
         lost = stage.workers_lost()
@@ -130,7 +133,7 @@ def _act(
             counted = spark.counts()
             live.tell(f"Spark took {time.monotonic() - spark.started_s:.1f} s")
     facts = Facts(
-        ledger=ledger,
+        ledger=feed.ledger(),
         receipts=found.receipts,
         parked=found.parked,
         dead=found.dead,

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from ackfloor import AckfloorError
 from ackfloor_handlers.demo.errors import DemoFailed
+from ackfloor_handlers.demo.feed import Feed
 from ackfloor_handlers.demo.live import LiveView
 from ackfloor_handlers.demo.service import Service
 from ackfloor_handlers.demo.topics import PARTITIONS, Topics
@@ -33,8 +34,9 @@ def wall_ms() -> int:
 class Stage:
     """Where the steps take place."""
 
-    def __init__(self, topics: Topics, service: Service, live: LiveView) -> None:
+    def __init__(self, topics: Topics, service: Service, feed: Feed, live: LiveView) -> None:
         self.topics = topics
+        self.feed = feed
         self.service = service
         self.live = live
         self.view: RunView = NOTHING
@@ -48,7 +50,7 @@ class Stage:
         if view is not None and metrics is not None:
             self.view = view
             self._counts.read(metrics)
-            self.live.show(view, self._counts)
+            self.live.show(view, self._counts, self.feed.confirmed)
 
     def until(self, done: Callable[[], bool], what: str, within_s: float) -> None:
         """Look until something is so.
