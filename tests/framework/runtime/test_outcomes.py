@@ -1,0 +1,204 @@
+"""How handlers end, and what becomes of their records: the same under both executors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from ackfloor import (
+    App,
+    DeadLetter,
+    Delivery,
+    Discard,
+    Retry,
+    RetryPolicy,
+    current_delivery,
+)
+from ackfloor.core.messages import DeliveryFailed, RecordDiscarded
+from tests.framework.runtime.live import KINDS, Gate, Script, live, register
+
+SOON = RetryPolicy.fixed("20ms", 1)
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+def raising(exc: BaseException, seen: list[int] | None = None) -> Script:
+    """A script that raises on its first delivery of a record, and succeeds on later ones."""
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if seen is not None:
+            seen.append(delivery.attempt)
+        if delivery.attempt == 1:
+            raise exc
+        return
+        yield
+
+    return script
+
+
+def test_a_return_settles(kind: str) -> None:
+    """What returns is handled, and its floor is committed."""
+    app, seen = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        seen.append(delivery.offset)
+        return
+        yield
+
+    register(app, kind, "orders", script)
+    with live(app) as worker:
+        worker.send("orders", n=50)
+        worker.until(lambda: len(seen) == 50 and worker.settled())
+        assert worker.close() == 0
+        committed = worker.broker.committed("g", "orders")
+    assert committed is not None
+    assert committed.position == 50
+    assert sorted(seen) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        ValueError("no such account"),
+        TimeoutError("the handler's own"),
+        asyncio.CancelledError(),
+        MemoryError(),
+        KeyError("missing"),
+    ],
+    ids=lambda exc: type(exc).__name__,
+)
+def test_whatever_is_raised_is_retried_by_the_policy(kind: str, exc: BaseException) -> None:
+    """An error is an error, also a TimeoutError or a CancelledError of the handler's own making."""
+    app, attempts = App("g"), []
+    register(app, kind, "orders", raising(exc, attempts), retry=SOON)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: attempts == [1, 2] and worker.settled())
+        (parked,) = worker.parked("orders")
+    assert (parked.reason, parked.attempt) == ("error", 1)
+    assert parked.error_type.endswith(type(exc).__name__)
+
+
+def test_an_exhausted_budget_ends_in_the_dead_letter_queue(kind: str) -> None:
+    """With the last error and every attempt counted."""
+    app, attempts = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        attempts.append(delivery.attempt)
+        raise ValueError(f"attempt {delivery.attempt}")
+        yield
+
+    register(app, kind, "orders", script, retry=SOON)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: worker.dlq("orders"))
+        (dead,) = worker.dlq("orders")
+    assert attempts == [1, 2]
+    assert (dead.reason, dead.attempt, dead.error_message) == ("exhausted", 2, "attempt 2")
+
+
+def test_retry_waits_as_long_as_it_says(kind: str) -> None:
+    """Never shorter, and the reason is kept."""
+    app, attempts = App("g"), []
+    register(
+        app, kind, "orders", raising(Retry(after="60ms", reason="locked"), attempts), retry=SOON
+    )
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: attempts == [1, 2] and worker.settled())
+        first = worker.parked("orders")[0]
+        (source,) = worker.broker.records("orders")
+    assert (first.reason, first.error_message) == ("retry", "locked")
+    assert first.due is not None
+    assert first.due.timestamp() * 1000 - source.timestamp()[1] >= 60
+
+
+def test_dead_letter_and_listed_errors_are_not_retried(kind: str) -> None:
+    """Straight to the queue, after one delivery."""
+    app = App("g")
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if delivery.value == b"asked":
+            raise DeadLetter("no such order")
+        raise FileNotFoundError("listed by its base class")
+        yield
+
+    register(app, kind, "orders", script, dead_letter_on=(OSError,))
+    with live(app) as worker:
+        worker.send("orders", b"asked")
+        worker.send("orders", b"listed")
+        worker.until(lambda: len(worker.dlq("orders")) == 2)
+        dead = {record.value: record for record in worker.dlq("orders")}
+    assert dead[b"asked"].error_message == "no such order"
+    assert dead[b"listed"].error_type == "FileNotFoundError"
+    assert {record.reason for record in dead.values()} == {"dead_letter"}
+    assert {record.attempt for record in dead.values()} == {1}
+
+
+def test_discard_settles_and_is_told(kind: str) -> None:
+    """Nothing is written anywhere; observers learn of it."""
+    app = App("g")
+    register(app, kind, "orders", raising(Discard("a test order")))
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: worker.watcher.told(RecordDiscarded))
+        assert worker.settled()
+        assert worker.watcher.told(RecordDiscarded)[0].reason == "a test order"
+        assert worker.parked("orders") + worker.dlq("orders") == []
+
+
+def test_an_exception_that_can_not_say_what_it_is_is_an_error_like_others(kind: str) -> None:
+    """A `__str__` that raises is user code as well, and costs no slot."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    app, attempts = App("g"), []
+    register(app, kind, "orders", raising(Mute(), attempts), retry=SOON, concurrency=1)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: attempts == [1, 2] and worker.settled())
+        (failed,) = worker.watcher.told(DeliveryFailed)
+    assert "RuntimeError" in failed.error_message
+
+
+@pytest.mark.parametrize("end", [SystemExit(7), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_a_handler_that_ends_the_process_drains_the_worker(kind: str, end: BaseException) -> None:
+    """Its record stays open, spends no budget, and comes again in the next worker."""
+    app, attempts = App("g"), []
+    register(app, kind, "orders", raising(end, attempts))
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: worker.worker.inbox.fatal)
+        assert worker.worker.inbox.fatal[0] is end
+        assert worker.close() == 0
+        broker = worker.broker
+    committed = broker.committed("g", "orders")
+    assert committed is not None
+    assert committed.position == 0
+    with live(app, broker=broker) as worker:
+        worker.until(lambda: len(attempts) == 2)
+        assert worker.parked("orders") + worker.dlq("orders") == []
+    assert attempts == [1, 1]
+
+
+def test_the_delivery_at_hand_is_known_everywhere_in_a_handler(kind: str) -> None:
+    """Each of many handlers at once sees its own, and outside there is none."""
+    app, gate, seen = App("g"), Gate(), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        yield gate
+        seen.append((delivery, current_delivery()))
+
+    register(app, kind, "orders", script, concurrency=8)
+    with live(app) as worker:
+        worker.send("orders", n=8)
+        worker.until(lambda: gate.arrived == 8)
+        gate.open()
+        worker.until(lambda: len(seen) == 8)
+    assert all(own is current for own, current in seen)
+    assert len({own.offset for own, _ in seen}) == 8
+    assert current_delivery() is None

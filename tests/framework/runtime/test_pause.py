@@ -1,0 +1,205 @@
+"""Pause: the record stays open and first in its lane, the handler rests, no budget is spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from ackfloor import App, Delivery, Pause
+from ackfloor.core.messages import HandlerHeld, LateAnswers
+from ackfloor.runtime.ready import ReadyQueue
+from tests.framework.runtime.live import KINDS, Gate, live, register
+
+EITHER = pytest.mark.parametrize("kind", KINDS)
+ORDERED = {"ordering": "key", "on_failure": "park"}
+
+
+@EITHER
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["unordered", "key"])
+def test_a_paused_record_comes_again_as_the_same_attempt(
+    kind: str, options: dict[str, str], ack: str
+) -> None:
+    """After the pause and not before, as often as it asks, with nothing written anywhere."""
+    app, starts = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        starts.append((delivery.attempt, time.monotonic()))
+        if len(starts) < 4:
+            raise Pause("100ms", reason="bank away")
+        if ack == "manual":
+            delivery.ack()
+        return
+        yield
+
+    register(app, kind, "orders", script, ack=ack, **options)
+    with live(app) as worker:
+        worker.send("orders", b"x", key=b"k")
+        worker.until(worker.settled)
+        assert worker.parked("orders") + worker.dlq("orders") == []
+        held = worker.watcher.told(HandlerHeld)
+    assert [attempt for attempt, _ in starts] == [1] * 4
+    waits_s = [later - sooner for (_, sooner), (_, later) in pairwise(starts)]
+    assert all(wait_s >= 0.1 for wait_s in waits_s)
+    assert [(event.duration_s, event.reason) for event in held] == [(0.1, "bank away")] * 3
+
+
+@EITHER
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["unordered", "key"])
+def test_nothing_starts_while_a_handler_is_held(kind: str, options: dict[str, str]) -> None:
+    """Also in a busy lane; records that come meanwhile wait, another handler does not."""
+    app, starts, others, paused = App("g"), [], [], []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if delivery.key == b"asks" and not paused:
+            paused.append(time.monotonic())
+            raise Pause("700ms")
+        starts.append(time.monotonic())
+        time.sleep(0.001)
+        return
+        yield
+
+    def other(delivery: Delivery) -> Iterator[Gate]:
+        others.append(delivery.value)
+        return
+        yield
+
+    register(app, kind, "orders", script, concurrency=2, **options)
+    register(app, kind, "calls", other, name="other")
+    with live(app) as worker:
+        worker.send("orders", key=b"busy", n=300)
+        worker.send("orders", b"x", key=b"asks")
+        worker.send("orders", key=b"busy", n=100)
+        worker.until(lambda: paused)
+        worker.send("orders", key=b"late", n=10)
+        worker.send("calls", b"x")
+        worker.until(lambda: others)
+        worker.until(lambda: worker.watcher.latest and worker.watcher.latest.handlers[0].held_for_s)
+        worker.until(worker.settled)
+    held = [start for start in starts if paused[0] + 0.05 < start < paused[0] + 0.7]
+    assert held == []
+    assert len(starts) == 411
+
+
+@EITHER
+def test_a_paused_record_is_first_in_its_lane(kind: str) -> None:
+    """However many lanes ask for a pause at once: each goes on with the record that asked."""
+    app, asked, order = App("g"), set(), {}
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        name = (delivery.key, delivery.offset)
+        if delivery.offset % 3 == 0 and name not in asked:
+            asked.add(name)
+            raise Pause("5ms")
+        order.setdefault(delivery.key, []).append(delivery.offset)
+        return
+        yield
+
+    register(app, kind, "orders", script, concurrency=16, ordering="key", on_failure="park")
+    with live(app) as worker:
+        for number in range(300):
+            worker.send("orders", b"x", key=b"k%d" % (number % 10))
+        worker.until(worker.settled)
+        assert worker.parked("orders") == []
+    assert {len(offsets) for offsets in order.values()} == {30}
+    assert all(offsets == sorted(offsets) for offsets in order.values())
+
+
+@EITHER
+def test_many_handlers_may_ask_at_once(kind: str) -> None:
+    """The pause ends once, nothing is lost or handled twice, and the slots are all in use again."""
+    app, gate, later, asked, ended = App("g"), Gate(), Gate(), set(), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if delivery.offset not in asked:
+            yield gate
+            asked.add(delivery.offset)
+            raise Pause("50ms")
+        yield later
+        ended.append(delivery.offset)
+
+    register(app, kind, "orders", script, concurrency=8)
+    with live(app) as worker:
+        worker.send("orders", n=8)
+        worker.until(lambda: gate.arrived == 8)
+        gate.open()
+        worker.until(lambda: later.arrived == 8)
+        later.open()
+        worker.until(worker.settled)
+    assert sorted(ended) == list(range(8))
+
+
+@EITHER
+def test_a_pause_after_the_deadline_pauses_nothing(kind: str) -> None:
+    """The delivery has ended: its record is parked, and the late wish is counted, not granted."""
+    app, gate = App("g"), Gate()
+    ended = []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if delivery.value == b"late":
+            try:
+                yield gate
+            finally:
+                raise Pause("1h")
+        ended.append(delivery.value)
+
+    register(app, "thread", "orders", script, concurrency=1, consume_timeout="50ms")
+    if kind == "async":
+        app = App("g")
+
+        @app.handler("orders", name="handle", concurrency=1, consume_timeout="50ms")
+        async def handle(delivery: Delivery) -> None:
+            if delivery.value == b"late":
+                try:
+                    await gate.passed()
+                finally:
+                    raise Pause("1h")
+            ended.append(delivery.value)
+
+    with live(app) as worker:
+        worker.send("orders", b"late")
+        worker.until(lambda: worker.parked("orders"))
+        gate.open()
+        worker.until(lambda: worker.watcher.told(LateAnswers))
+        worker.send("orders", b"next")
+        worker.until(lambda: b"next" in ended)
+        assert worker.watcher.told(HandlerHeld) == []
+
+
+def test_nothing_is_stranded_however_the_hold_flips() -> None:
+    """Adding, holding and releasing in three threads at once: every item comes out, once."""
+    queue, done = ReadyQueue(), Event()
+    items: list[Any] = [object() for _ in range(20_000)]
+
+    def add() -> None:
+        for start in range(0, len(items), 100):
+            queue.put(items[start : start + 50])
+            for item in items[start + 50 : start + 100]:
+                queue.put_first(item)
+
+    def flip() -> None:
+        while not done.is_set():
+            queue.hold()
+            queue.unhold()
+
+    adding, *flipping = [Thread(target=target) for target in (add, flip, flip)]
+    for thread in (adding, *flipping):
+        thread.start()
+    taken: list[Any] = []
+    while adding.is_alive():
+        with suppress(IndexError):
+            taken.append(queue.ready.popleft())
+    done.set()
+    for thread in flipping:
+        thread.join()
+    # Whoever flipped it last has sorted: what is left lies where `held` says.
+    assert not queue.held
+    taken += queue.ready
+    assert len(queue) == len(queue.ready)
+    assert sorted(map(id, taken)) == sorted(map(id, items))
