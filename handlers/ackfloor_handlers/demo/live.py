@@ -20,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ackfloor_handlers.demo.facts import Place
 from ackfloor_handlers.demo.watch import (
     ACKED,
     DEAD_LETTERED,
@@ -52,6 +53,7 @@ class LiveView:
         self._started_s = time.monotonic()
         self._produced = 0
         self._view = NOTHING
+        self._seen: dict[Place, PartitionView] = {}
         self._counts = Counts()
         self._rates: deque[tuple[float, int]] = deque([(self._started_s, 0)])
         self._news: deque[str] = deque(maxlen=_NEWS)
@@ -85,6 +87,7 @@ class LiveView:
         """The run as it is now."""
         now_s = time.monotonic()
         self._view, self._counts, self._produced = view, counts, produced
+        self._seen |= {part.place: part for part in view.partitions if not part.tier}
         self._rates.append((now_s, counts.total(ACKED)))
         while now_s - self._rates[0][0] > WINDOW_S and len(self._rates) > 2:
             self._rates.popleft()
@@ -123,7 +126,15 @@ class LiveView:
             counted.add_row(word, f"{self._counts.total(name):,}", _reasons(by_reason))
         news = Text("\n".join(self._news), style="dim", overflow="ellipsis", no_wrap=True)
         elapsed = f"{time.monotonic() - self._started_s:.0f} s"
-        parts = (head, counted, "", _partitions(self._view), *_faults(self._view), "", news)
+        parts = (
+            head,
+            counted,
+            "",
+            _partitions(self._view, self._seen),
+            *_faults(self._view),
+            "",
+            news,
+        )
         return Panel(Group(*parts), title=self._title, subtitle=elapsed, title_align="left")
 
 
@@ -132,17 +143,20 @@ def _reasons(by_reason: Mapping[str, int]) -> Text:
     return Text(", ".join(named), "dim")
 
 
-def _partitions(view: RunView) -> RenderableType:
+def _partitions(view: RunView, seen: Mapping[Place, PartitionView]) -> RenderableType:
+    """The source's partitions; one without a worker as it was seen last."""
     source = Table("partition", "worker", box=None, header_style="bold", padding=(0, 1))
     for name in ("floor", "gaps", "open", "to go"):
         source.add_column(name, justify="right")
-    for part in view.partitions:
-        if not part.tier:
-            topic, partition = part.place
-            gaps = Text(f"{part.gaps:,}", "yellow" if part.gaps else "dim")
-            numbers = (f"{part.floor:,}", gaps, f"{part.open:,}", f"{part.left:,}")
+    owned = {part.place for part in view.partitions}
+    for (topic, partition), part in sorted(seen.items()):
+        gaps = Text(f"{part.gaps:,}", "yellow" if part.gaps else "dim")
+        numbers = (f"{part.floor:,}", gaps, f"{part.open:,}", f"{part.left:,}")
+        if part.place in owned:
             source.add_row(f"{topic}/{partition}", str(part.worker), *numbers)
-    if not source.row_count:
+        else:
+            source.add_row(f"{topic}/{partition}", Text("none", "red"), *numbers, style="dim")
+    if not seen:
         return Text("waiting for the group's first assignment", "dim")
     return Columns([source, _tiers(view)], padding=(0, 3))
 

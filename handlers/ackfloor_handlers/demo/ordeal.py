@@ -16,6 +16,7 @@ from ackfloor_handlers.demo.stage import Stage, wall_ms
 from ackfloor_handlers.demo.topics import SOURCE
 
 _RECOVERY_S = 60.0
+_STEADY_S = 2.0
 
 
 def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
@@ -50,14 +51,14 @@ def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
         f"worker {(over_ms - at_ms) / 1000:.1f} s after the kill"
     )
     hit = {place: floors[place] for place in places}
-    killed = Disturbance(f"worker {victim} killed", at_ms, at_ms, over_ms, hit)
+    killed = Disturbance(f"worker {victim} was killed", at_ms, at_ms, over_ms, hit)
     # The group may move others' partitions as well, which repeats what was above their floors.
     moved = {
         part.place: floors[part.place]
         for part in stage.view.partitions
         if part.place not in hit and part.place not in before.owned(part.worker)
     }
-    return [killed, Disturbance("partition moved", at_ms, over_ms, over_ms, moved)]
+    return [killed, Disturbance("its partition moved", at_ms, over_ms, over_ms, moved)]
 
 
 def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Disturbance:
@@ -66,6 +67,9 @@ def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Di
     Raises:
         DemoFailed: the run does not recover.
     """
+    # Commits of a group that has just been rebalanced come in late.
+    steady_s = time.monotonic() + _STEADY_S
+    stage.until(lambda: time.monotonic() >= steady_s, "the group is steady", _STEADY_S + 10)
     places = stage.topics.consumed()
     floors = _floors(stage, places)
     (node,) = cluster.node_ids
@@ -80,7 +84,7 @@ def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Di
     stage.until(lambda: stage.view.calm(places, back_ms), "the run has caught up", _RECOVERY_S)
     over_ms = wall_ms()
     stage.live.tell(f"the run caught up {(over_ms - back_ms) / 1000:.1f} s later")
-    return Disturbance("broker away", at_ms, over_ms, over_ms, floors, timeouts=True)
+    return Disturbance("the broker was away", at_ms, over_ms, over_ms, floors, timeouts=True)
 
 
 def _floors(stage: Stage, places: list[Place]) -> dict[Place, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ackfloor_handlers.demo.facts import Facts, Origin, Parked
 from ackfloor_handlers.demo.seed import EXPECTED, Kind, counts
-from ackfloor_handlers.demo.story import Story, changed, why_repeated, wrong
+from ackfloor_handlers.demo.story import Story, Why, changed, why_repeated, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Account:
 
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    repeats: list[tuple[Story, str]] = field(default_factory=list)
+    repeats: list[tuple[Story, Why]] = field(default_factory=list)
 
     @property
     def adds_up(self) -> bool:

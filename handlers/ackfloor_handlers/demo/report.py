@@ -11,10 +11,11 @@ from rich.text import Text
 
 from ackfloor_handlers.demo.facts import Facts, SparkCounts
 from ackfloor_handlers.demo.reconcile import Account, Row
+from ackfloor_handlers.demo.story import Story, Why
 from ackfloor_handlers.demo.timing import Spread
 
 _PIPE_WIDTH = 110
-_REPEATS = 5
+_REPEATS = 3
 _PROBLEMS = 12
 
 
@@ -88,11 +89,17 @@ def _first(account: Account) -> str:
 
 
 def _print_repeats(console: Console, account: Account) -> None:
-    if not account.repeats:
-        return
-    total = len(account.repeats)
-    console.print(
-        f"Delivered more than once, {min(total, _REPEATS)} of {total:,}:", highlight=False
-    )
-    for story, why in account.repeats[:_REPEATS]:
-        console.print(f"  {story}: {why}", markup=False, highlight=False, soft_wrap=True)
+    """What was delivered more than once: how many for which cause, and the first of each."""
+    by_cause: dict[str, list[tuple[Story, Why]]] = {}
+    for story, why in account.repeats:
+        by_cause.setdefault(why.cause, []).append((story, why))
+    for cause, repeats in by_cause.items():
+        console.print(
+            f"Delivered again, because {cause}: {len(repeats):,}, the first of them",
+            markup=False,
+            highlight=False,
+        )
+        for story, why in repeats[:_REPEATS]:
+            console.print(
+                f"  {story}: {why.evidence}", markup=False, highlight=False, soft_wrap=True
+            )

@@ -11,9 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ackfloor_handlers.demo.facts import Disturbance, Origin, Parked, Place, Receipt
 from ackfloor_handlers.demo.seed import EXPECTED, Expected, Order
+
+
+class Why(NamedTuple):
+    """Why an order was delivered again: what happened, and to which record of it."""
+
+    cause: str
+    evidence: str
 
 
 @dataclass(slots=True)
@@ -69,20 +77,20 @@ def changed(story: Story) -> Iterator[str]:
             yield f"headers changed {where}"
 
 
-def why_repeated(story: Story, disturbances: Sequence[Disturbance]) -> str | None:
-    """Which disturbance explains a repetition; None where nothing does."""
+def why_repeated(story: Story, disturbances: Sequence[Disturbance]) -> Why | None:
+    """What explains a repetition; None where nothing does."""
     for disturbance in disturbances:
         for place, offset, handled_ms in _deliveries(story):
             floor = disturbance.floors.get(place)
             if floor is not None and offset >= floor and handled_ms <= disturbance.until_ms:
-                topic, partition = place
-                return f"{disturbance.what}: {topic}/{partition} offset {offset}, committed {floor}"
+                record = f"{place[0]}/{place[1]} offset {offset}"
+                return Why(disturbance.what, f"{record}, committed {floor}")
     for receipt in story.receipts:
         if any(
             record.envelope.attempt == receipt.attempt and _cut_off(record, disturbances)
             for record in (*story.parked, *story.dead)
         ):
-            return "its receipt was confirmed after its timeout"
+            return Why("its receipt was confirmed after its timeout", f"delivery {receipt.attempt}")
     return None
 
 

@@ -100,8 +100,8 @@ def test_a_repetition_above_the_killed_workers_floor_is_explained(facts: Facts) 
     ((story, why),) = account.repeats
     assert story.origin == origin
     assert why == (
-        f"worker 1 killed: orders/{origin.partition} offset {origin.offset}, "
-        f"committed {origin.offset}"
+        "worker 1 killed",
+        f"orders/{origin.partition} offset {origin.offset}, committed {origin.offset}",
     )
 
 
@@ -288,7 +288,9 @@ def test_a_receipt_confirmed_after_its_timeout_is_explained_by_an_outage(facts: 
     """The handler was cut off because its receipt could not be written, and came again."""
     account = judged(replace(late_receipt(facts), disturbances=[OUTAGE]))
     assert account.adds_up, account.problems
-    assert [why for _, why in account.repeats] == ["its receipt was confirmed after its timeout"]
+    assert [why.cause for _, why in account.repeats] == [
+        "its receipt was confirmed after its timeout"
+    ]
 
 
 def test_without_an_outage_a_late_receipt_is_not_explained(facts: Facts) -> None:
