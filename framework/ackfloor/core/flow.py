@@ -67,14 +67,23 @@ class FlowControl:
     Attributes:
         open_count: open records of the worker.
         open_bytes: bytes of their values.
+        any_paused: a partition is paused, as of the last look at the levels.
     """
 
-    __slots__ = ("_bytes_gate", "_count_gate", "limits", "open_bytes", "open_count")
+    __slots__ = (
+        "_bytes_gate",
+        "_count_gate",
+        "any_paused",
+        "limits",
+        "open_bytes",
+        "open_count",
+    )
 
     def __init__(self, limits: FlowLimits) -> None:
         self.limits = limits
         self.open_count = 0
         self.open_bytes = 0
+        self.any_paused = False
         self._count_gate = Gate(limits.max_open)
         self._bytes_gate = Gate(limits.max_open_bytes)
 
@@ -96,6 +105,7 @@ class FlowControl:
         """Command what must be paused or resumed at the present levels."""
         full = self._count_gate.update(self.open_count)
         full |= self._bytes_gate.update(self.open_bytes)
+        self.any_paused = False
         pause: list[TopicPartition] = []
         resume: list[tuple[TopicPartition, int]] = []
         for a in assignments:
@@ -105,6 +115,7 @@ class FlowControl:
             tracker = a.tracker
             level = tracker.span() if a.tier_s is None else len(tracker.open)
             shut = a.span_gate.update(level) or full
+            self.any_paused |= shut
             if shut == a.paused:
                 continue
             a.paused = shut

@@ -56,6 +56,9 @@ class Parcels:
             return
         delivery.closed = True
         self._state.settle(delivery)
+        if self._state.flow.any_paused:
+            # Not left to the next read or answer: while everything is paused there may be none.
+            self._state.balance()
         self._out_of_trouble(parcel)
         self._state.events.append(_moved(parcel, now))
 

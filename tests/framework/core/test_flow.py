@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,21 @@ def test_a_record_leaves_the_levels_once() -> None:
     world.engine.state.settle(delivery)
     world.engine.state.settle(delivery)
     assert (world.engine.flow.open_count, world.engine.flow.open_bytes) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "limits", [FlowLimits(max_open=3), FlowLimits(partition_span=3)], ids=["count", "span"]
+)
+def test_confirmed_parks_resume_fetching_by_themselves(limits: FlowLimits) -> None:
+    """Everything is paused and nothing runs: no read and no answer will come to do it."""
+    world = World(limits=limits)
+    world.assign()
+    world.read([0, 1, 2])
+    for _ in range(3):
+        world.fail(world.start())
+    for _ in range(3):
+        world.confirm()
+    assert flow_of(world) == [Pause((ORDERS,)), Resume(((ORDERS, 3),))]
 
 
 def test_a_paused_partition_is_paused_once() -> None:
