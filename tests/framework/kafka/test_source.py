@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ackfloor.core.model import CommitPosition
+from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
+from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import (
     Listener,
@@ -211,6 +212,20 @@ def test_pause_and_resume_lose_and_repeat_nothing(
     assert cycles > 10
 
 
+def test_resume_reads_from_the_position_it_is_given(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 5: the engine knows what it has seen; where the client stands is not asked."""
+    topic = make_topic(bootstrap_servers)
+    produce(bootstrap_servers, topic, 20)
+    source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
+    pump(source, lambda: len(listener.records) == 20)
+    source.pause([Partition(topic, 0), Partition("not-ours", 0)])
+    source.resume([(Partition("not-ours", 0), 3), (Partition(topic, 0), 12)])
+    pump(source, lambda: len(listener.records) == 28)
+    assert listener.offsets[20:] == list(range(12, 20))
+
+
 def test_a_paused_partition_that_left_comes_back_running(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -399,3 +414,45 @@ def test_the_first_record_is_reported_before_more_are_asked_for(
     pump(source, lambda: len(listener.records) == 100)
     assert listener.batches[0] == 1
     until(lambda: source.high_watermarks().get((topic, 0)) == 100 or source.poll(0.05) is None)
+
+
+class _Read:
+    """What a batch holds: a record, or the error that ends its partition's epoch."""
+
+    def __init__(self, error: KafkaError | None) -> None:
+        self._error = error
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 7
+
+
+def test_records_before_an_error_belong_to_the_epoch_it_ends() -> None:
+    """A broker can't be made to put both into one batch, so the batch is given."""
+    story: list[str] = []
+
+    class Tells(Listener):
+        def on_records(self, records: Sequence[Record]) -> None:
+            story.append(f"{len(records)} records")
+
+    class Partitions:
+        def __contains__(self, partition: object) -> bool:
+            return partition == ("orders", 0)
+
+        def restart(self, topic: str, partition: int, wanted: int) -> None:
+            story.append(f"restart {topic}/{partition} at {wanted}")
+
+    source = KafkaSource(KafkaOptions(), "g")
+    source._listener = Tells()
+    source._membership = Partitions()  # type: ignore[assignment]
+    gone = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+    source._report([_Read(None), _Read(gone), _Read(None)])  # type: ignore[list-item]
+    assert story == ["2 records", "restart orders/0 at 7"]
