@@ -84,6 +84,7 @@ class Assignment:
     """One partition during one epoch."""
 
     __slots__ = (
+        "bytes_gate",
         "clock",
         "closed",
         "commit_outstanding",
@@ -104,6 +105,7 @@ class Assignment:
         "topic",
         "tracker",
         "waiting",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -136,7 +138,11 @@ class Assignment:
         self.parking = 0
         #: Tier records that are not due: (due in wall-clock ms, delivery), in due order.
         self.waiting: deque[tuple[int, Delivery]] = deque()
+        #: Bytes of their values.
+        self.waiting_bytes = 0
         self.span_gate = span_gate
+        #: Of the waiting bytes.
+        self.bytes_gate = Gate(1)
         self.stats = stats
         self.paused = False
         #: No further delivery may start (revoke or shutdown is under way).

@@ -3,8 +3,12 @@
 Theory. Each limit has two watermarks, because a pause throws the prefetch away: fetching stops
 at the limit and goes on at half of it, so that one cycle always delivers at least a prefetch.
 Three levels are watched: open records and open bytes of the whole worker, and per partition
-the offset span between its floor and its position (a retry tier: its open records, so that
-waiting records stay bounded in memory).
+the offset span between its floor and its position (a retry tier: its open records and the
+bytes that wait, so that waiting records stay bounded in memory).
+
+Records that wait in tiers leave when their time comes, ten minutes from now perhaps, and nothing
+that is new may have to wait for that. So the tiers share a quarter of the worker's limits evenly,
+and what they hold beyond it (a batch may overshoot) does not count against the others.
 
 Invariant: a partition is paused exactly while one of its gates is shut, and every gate opens
 again once its level has fallen to the low mark; levels reach zero when work drains, so a
@@ -13,7 +17,7 @@ paused partition always resumes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from ackfloor.core.assignment import Assignment
 
 MIB = 1024 * 1024
+#: Waiting records take one part of this many of the worker's limits.
+WAITING_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,8 @@ class FlowLimits:
         max_open: open records of the worker.
         max_open_bytes: bytes of their values.
         partition_span: offsets between a partition's floor and its position.
-        tier_buffer: open records of one retry-tier partition, waiting ones included.
+        tier_buffer: open records of one retry-tier partition, waiting ones included; less
+            where many tier partitions share what waiting records may take of the worker.
     """
 
     max_open: int = 50_000
@@ -101,10 +108,11 @@ class FlowControl:
         self.open_count -= count
         self.open_bytes -= size
 
-    def balance(self, assignments: Iterable[Assignment], commands: list[Command]) -> None:
+    def balance(self, assignments: Collection[Assignment], commands: list[Command]) -> None:
         """Command what must be paused or resumed at the present levels."""
-        full = self._count_gate.update(self.open_count)
-        full |= self._bytes_gate.update(self.open_bytes)
+        tiers = [a for a in assignments if a.tier_s is not None and not a.stopping]
+        self._share(tiers)
+        full = self._full(tiers)
         self.any_paused = False
         pause: list[TopicPartition] = []
         resume: list[tuple[TopicPartition, int]] = []
@@ -113,8 +121,12 @@ class FlowControl:
                 # What it still holds drains; nothing that is read of it now would be kept.
                 continue
             tracker = a.tracker
-            level = tracker.span() if a.tier_s is None else len(tracker.open)
-            shut = a.span_gate.update(level) or full
+            if a.tier_s is None:
+                shut = a.span_gate.update(tracker.span())
+            else:
+                shut = a.span_gate.update(len(tracker.open))
+                shut |= a.bytes_gate.update(a.waiting_bytes)
+            shut |= full
             self.any_paused |= shut
             if shut == a.paused:
                 continue
@@ -128,3 +140,20 @@ class FlowControl:
             commands.append(Pause(tuple(pause)))
         if resume:
             commands.append(Resume(tuple(resume)))
+
+    def _share(self, tiers: Sequence[Assignment]) -> None:
+        """Divide what waiting records may take; none gets less than one record."""
+        limits, parts = self.limits, WAITING_PART * (len(tiers) or 1)
+        count = min(limits.tier_buffer, max(1, limits.max_open // parts))
+        size = max(1, limits.max_open_bytes // parts)
+        for a in tiers:
+            a.span_gate.limit = count
+            a.bytes_gate.limit = size
+
+    def _full(self, tiers: Sequence[Assignment]) -> bool:
+        """Whether the worker holds too much, waiting records counted as their part at most."""
+        limits = self.limits
+        count = sum([len(a.waiting) for a in tiers]) - limits.max_open // WAITING_PART
+        size = sum([a.waiting_bytes for a in tiers]) - limits.max_open_bytes // WAITING_PART
+        full = self._count_gate.update(self.open_count - max(0, count))
+        return self._bytes_gate.update(self.open_bytes - max(0, size)) or full

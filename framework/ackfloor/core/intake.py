@@ -146,6 +146,7 @@ class Intake:
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.record.headers())
             assignment.waiting.append((delivery.envelope.not_before_ms or 0, delivery))
+        assignment.waiting_bytes += size
         self._release(assignment, now)
 
     def _dispatch(
@@ -179,11 +180,13 @@ class Intake:
             delivery = waiting[0][1]
             if _has_further_to_wait(delivery, now):
                 waiting.popleft()
+                assignment.waiting_bytes -= delivery.size
                 self._parcels.hop(delivery, now)
                 continue
             if len(due) >= room:
                 break
             waiting.popleft()
+            assignment.waiting_bytes -= delivery.size
             delivery.retrying = True
             due.append(delivery)
         if due:

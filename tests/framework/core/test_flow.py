@@ -103,6 +103,75 @@ def test_a_tier_is_paused_by_its_records_not_by_its_span() -> None:
     assert flow_of(world) == [Pause((TopicPartition(TIER, 0),))]
 
 
+@pytest.mark.parametrize(
+    ("limits", "size"),
+    [(FlowLimits(max_open=100), 1), (FlowLimits(max_open_bytes=100_000), 1_000)],
+    ids=["count", "bytes"],
+)
+def test_waiting_records_keep_no_source_from_being_read(limits: FlowLimits, size: int) -> None:
+    """However many redeliveries are far from due, records that are new are read and handled."""
+    world = World(limits=limits)
+    world.assign()
+    for partition in range(4):
+        world.assign(partition, topic=TIER)
+        # One poll may bring much more than a partition's share.
+        world.redeliver(
+            range(100), due_ms=world.now.wall_ms + 600_000, partition=partition, size=size
+        )
+    tiers = {TopicPartition(TIER, partition) for partition in range(4)}
+    assert {p for c in flow_of(world) if isinstance(c, Pause) for p in c.partitions} == tiers
+    records = [MemoryRecord("orders", 0, n, b"x" * size) for n in range(75)]
+    world.engine.polled(records, world.now)
+    world.take()
+    assert world.engine.assignments["orders", 0].paused
+    for _ in range(50):
+        world.finish(world.start())
+    assert flow_of(world)[-1] == Resume(((ORDERS, 75),))
+
+
+@pytest.mark.parametrize(
+    ("limits", "size", "most"),
+    [
+        (FlowLimits(max_open=400), 1, 50),
+        (FlowLimits(max_open_bytes=400_000), 1_000, 50),
+        (FlowLimits(tier_buffer=30), 1, 30),
+        (FlowLimits(max_open=2, max_open_bytes=2), 2, 1),
+    ],
+    ids=["count", "bytes", "buffer", "at least one"],
+)
+def test_tiers_share_a_quarter_of_the_workers_limits(
+    limits: FlowLimits, size: int, most: int
+) -> None:
+    """None takes another one's part, so a long delay never keeps a short one from being read."""
+    world = World(limits=limits)
+    world.assign(0, topic=TIER)
+    world.assign(1, topic=TIER)
+    due_ms = world.now.wall_ms + 600_000
+    for offset in range(most):
+        assert not world.engine.assignments[TIER, 0].paused
+        world.redeliver([offset], due_ms=due_ms, size=size)
+    assert world.engine.assignments[TIER, 0].paused
+    assert not world.engine.assignments[TIER, 1].paused
+
+
+def test_a_tier_resumes_when_its_waiting_bytes_have_left() -> None:
+    """Dispatched or written on, they wait no longer."""
+    world = World(
+        HandlerRules("bill", concurrency=100), limits=FlowLimits(max_open_bytes=4_000_000)
+    )
+    world.assign(topic=TIER)
+    due_ms = world.now.wall_ms + 1_000
+    world.redeliver(range(6), due_ms=due_ms, size=100_000)
+    further = [("ackfloor.retry_at", str(due_ms + 5_000).encode())]
+    world.redeliver(range(6, 10), due_ms=due_ms, size=100_000, headers=further)
+    assert world.engine.assignments[TIER, 0].paused
+    world.tick(1)
+    assert len(world.parcels) == 4
+    assert world.engine.assignments[TIER, 0].waiting_bytes == 0
+    world.confirm()
+    assert flow_of(world)[1:] == [Resume(((TopicPartition(TIER, 0), 10),))]
+
+
 def test_what_is_in_flight_counts() -> None:
     """Running handlers and unconfirmed parks hold their records open, and so back-pressure."""
     world = World(limits=FlowLimits(max_open=2))

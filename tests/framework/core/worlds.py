@@ -181,12 +181,14 @@ class World:
         due_ms: int | None = None,
         partition: int = 0,
         headers: Headers = (),
+        size: int = 2,
     ) -> None:
         """Records of the retry tier are read, due now or at the given time."""
         due_ms = self.now.wall_ms if due_ms is None else due_ms
         records = [tier_record(TIER, partition, offset, due_ms) for offset in offsets]
         for record in records:
             record._headers = [*(record._headers or ()), *headers]
+            record._value = b"x" * size
         self.engine.polled(records, self.now)
         self.take()
 
