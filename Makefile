@@ -41,11 +41,12 @@ check: lint ## lint, types, import directions, docs
 	@$(BIN)/pyright
 	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"
 
-docs: setup ## write docs/reference/*.md from the code
+docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the code
 	@$(BIN)/python -m ackfloor.settings.reference > docs/reference/config.md
 	@$(BIN)/python -m ackfloor.cli.reference > docs/reference/cli.md
 	@$(BIN)/python -m ackfloor.cli.headers_reference > docs/reference/headers.md
 	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
+	@$(BIN)/python docs/file_map.py
 
 bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py

@@ -1,0 +1,67 @@
+"""The documents are true: programs run, links lead somewhere, the file map is whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ackfloor.registration import HandlerOptions
+from docs.file_map import BEGIN, unmapped, with_map
+from tests.structure.pages import broken_links, check_page
+from tests.structure.sources import REPOSITORY, modules
+
+DOCS = REPOSITORY / "docs"
+GUIDE = sorted((DOCS / "guide").glob("*.md"))
+PAGES = [*sorted(DOCS.rglob("*.md")), REPOSITORY / "CHANGELOG.md", REPOSITORY / "CONTRIBUTING.md"]
+
+
+def name(page: Path) -> str:
+    """A page's path, to tell tests apart."""
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_a_page_of_the_guide_is_true(page: Path, tmp_path: Path) -> None:
+    """Every program in it runs, every command in it exists."""
+    assert check_page(page.read_text(), tmp_path) > 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """What a page links to is there, headings included."""
+    assert broken_links(page) == []
+
+
+def test_the_index_names_every_page() -> None:
+    """Nobody has to guess what else there is."""
+    index = (DOCS / "index.md").read_text()
+    others = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    assert [page for page in others if page != "index.md" and f"]({page})" not in index] == []
+
+
+def test_every_option_of_a_handler_is_explained() -> None:
+    """The guide's table has them all, but for those of batches, which are refused."""
+    told = (DOCS / "guide" / "handlers.md").read_text().partition("## All options")[2]
+    named = set(re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE))
+    assert named == HandlerOptions.__annotations__.keys() - {"batch", "batch_wait"}
+
+
+def test_quoted_messages_are_ours() -> None:
+    """What troubleshooting says that a message says, some source says."""
+    text = (DOCS / "guide" / "troubleshooting.md").read_text()
+    table = text.partition("| it says | do |")[2].partition("\n\n")[0]
+    quoted = re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+    pieces = [piece.strip() for message in quoted for piece in message.split("...")]
+    sources = "\n".join(file.read_text() for file in modules().values())
+    assert quoted
+    assert [piece for piece in pieces if piece not in sources] == []
+
+
+def test_the_file_map_is_whole() -> None:
+    """docs/DESIGN.md has one line for each file of the three packages, as the file begins now."""
+    page = (DOCS / "DESIGN.md").read_text()
+    assert BEGIN in page
+    assert page == with_map(page), "run: make docs"
+    assert list(unmapped()) == []
