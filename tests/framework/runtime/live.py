@@ -115,7 +115,11 @@ class Live:
         self.watcher = watcher
         self.group = group
         self.closed = False
-        self.loop: Loop = worker.start()
+        try:
+            self.loop: Loop = worker.start()
+        except BaseException:
+            worker.close(lambda: True)
+            raise
 
     def send(self, topic: str, value: bytes = b"", *, key: bytes | None = None, n: int = 1) -> None:
         """Write records; a number at the end of each where there are several."""
