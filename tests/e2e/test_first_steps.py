@@ -1,0 +1,95 @@
+"""The first steps that README and guide tell are taken, word for word, on a real broker."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ackfloor.testing import KafkaCluster
+from tests.structure.pages import blocks, environment, run
+from tests.structure.sources import REPOSITORY
+
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
+
+PATIENCE_S = 60.0
+SERVED_AT = re.compile(r"metrics and health on (http://\S+)")
+
+
+@pytest.mark.parametrize(
+    ("page", "workers", "handled"),
+    [
+        ("README.md", 1, ["order 1: 500 cents"]),
+        (
+            "docs/guide/getting-started.md",
+            2,
+            [f"billed order {n} at attempt 1" for n in range(1, 11) if n != 7],
+        ),
+    ],
+)
+def test_the_first_steps_lead_where_they_say(
+    page: str, workers: int, handled: list[str], tmp_path: Path
+) -> None:
+    """Valid orders are handled, two records are dead letters, and a signal ends it in order."""
+    for block in blocks((REPOSITORY / page).read_text()):
+        if block.language == "python" and block.file is not None:
+            (tmp_path / block.file).write_text(block.text)
+    with KafkaCluster() as cluster:
+        env = environment(tmp_path, ACKFLOOR_BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
+        run(["python", "send.py"], tmp_path, ACKFLOOR_BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
+        with running(workers, tmp_path, env) as process:
+            metrics = served_at(tmp_path / "log.txt", process) + "/metrics"
+            await_total(metrics, "ackfloor_messages_acked_total", len(handled))
+            await_total(metrics, "ackfloor_messages_dead_lettered_total", 2)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+    assert sorted((tmp_path / "out.txt").read_text().splitlines()) == sorted(handled)
+
+
+@contextmanager
+def running(workers: int, folder: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """`ackfloor run` of the page's app; what it prints and logs is in files."""
+    command = ["ackfloor", "run", "billing:app", "--workers", str(workers)]
+    with (folder / "out.txt").open("wb") as out, (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0"], cwd=folder, env=env, stdout=out, stderr=log
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait(PATIENCE_S)
+
+
+def served_at(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """The address of the metrics, as the log tells it."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up_s:
+        found = SERVED_AT.search(log.read_text())
+        if found:
+            return found[1]
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def await_total(url: str, name: str, wanted: int) -> None:
+    """Wait until all series of a counter add up to what is wanted."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    total = -1.0
+    while total != wanted:
+        assert time.monotonic() < give_up_s, f"{name} is {total}, not {wanted}"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
+        total = sum(
+            float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)
+        )
+        time.sleep(0.1)
