@@ -76,7 +76,7 @@ class Committer:
             found = error or partition.error
             why = None if found is None else told(found)
             position = self._outstanding.get((partition.topic, partition.partition))
-            if position is not None and position.position == partition.offset:
+            if position is not None and _same(position, partition):
                 results.append((position, why))
             elif why is not None:
                 log.info(
@@ -104,13 +104,18 @@ def _offset(position: CommitPosition) -> TopicPartition:
     return TopicPartition(position.topic, position.partition, position.position)
 
 
+def _same(position: CommitPosition, found: TopicPartition) -> bool:
+    """Whether an answer is about this commit, and not about one that nobody waits for any more."""
+    return (found.offset, found.metadata or "") == (position.position, position.metadata)
+
+
 def _difference(position: CommitPosition, found: TopicPartition | None) -> str | None:
     """Why what the group has is not what was committed; None where it is."""
     if found is None:
         return "the broker did not say what it has"
     if found.error is not None:
         return told(found.error)
-    if (found.offset, found.metadata or "") == (position.position, position.metadata):
+    if _same(position, found):
         return None
     have = f"position {found.offset}" if found.offset >= 0 else "no position"
     return f"refused: the group has {have} afterwards"
