@@ -59,7 +59,7 @@ class KafkaCluster:
     """Kafka 4.3.0 in KRaft mode on loopback, each node broker and controller at once.
 
         with KafkaCluster(nodes=3) as cluster:
-            App(group="billing", bootstrap_servers=cluster.bootstrap_servers)
+            App(group="billing", kafka={"bootstrap_servers": cluster.bootstrap_servers})
 
     It needs the extra `broker` (`pip install 'ackfloor[broker]'`) and, the first time, a network
     for 45 MB of jars. Nothing it starts outlives it, however this process ends.
