@@ -163,3 +163,27 @@ def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = 
     made = Parcel(delivery, None, Envelope(), 0.0)
     made.topic, made.partition, made.headers = topic, partition, headers
     return made
+
+
+def join(
+    sources: list[KafkaSource],
+    servers: str,
+    group: str,
+    topic: str,
+    start: str = "earliest",
+    **consumer: object,
+) -> tuple[KafkaSource, Listener]:
+    """A source that has its first assignment."""
+    source = KafkaSource(options(servers, **consumer), group, start)  # type: ignore[arg-type]
+    listener = Listener()
+    source.subscribe([topic], listener)
+    sources.append(source)
+    pump(source, lambda: listener.starts)
+    return source, listener
+
+
+def commit(source: KafkaSource, topic: str, position: int, metadata: str = "") -> CommitPosition:
+    """Commit one position of partition 0 and wait for the answer."""
+    wanted = CommitPosition(topic, 0, position, metadata, 1)
+    source.commit([wanted], wait=True)
+    return wanted

@@ -1,0 +1,160 @@
+"""Where reading starts, on a real broker: our decision, never the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ackfloor.core.model import TopicPartition as Partition
+from ackfloor.kafka.source import KafkaSource
+from tests.framework.kafka.wire import (
+    commit,
+    fresh,
+    join,
+    make_topic,
+    produce,
+    pump,
+    stored,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def sources() -> Iterator[list[KafkaSource]]:
+    """Sources to close when the test is over."""
+    opened: list[KafkaSource] = []
+    yield opened
+    for source in opened:
+        source.close()
+
+
+def test_a_new_group_starts_at_the_first_record(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Without a commit, `earliest` reads everything, and says that nothing was committed."""
+    topic = make_topic(bootstrap_servers)
+    produce(bootstrap_servers, topic, 5)
+    source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
+    pump(source, lambda: len(listener.records) == 5)
+    assert listener.starts[0].position == 0
+    assert listener.starts[0].committed is False
+    assert listener.offsets == [0, 1, 2, 3, 4]
+
+
+def test_a_latest_group_names_its_start_so_that_it_can_be_committed_at_once(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 4: an idle `latest` group that committed its start misses nothing that came later."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+    source, listener = join(sources, bootstrap_servers, group, topic, "latest")
+    assert (listener.starts[0].position, listener.starts[0].committed) == (3, False)
+    commit(source, topic, listener.starts[0].position)
+    source.close()
+    produce(bootstrap_servers, topic, 2)
+    again, seen = join(sources, bootstrap_servers, group, topic, "latest")
+    assert (seen.starts[0].position, seen.starts[0].committed) == (3, True)
+    pump(again, lambda: len(seen.records) == 2)
+    assert seen.offsets == [3, 4]
+
+
+def test_metadata_comes_back_with_the_position(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rules 1 and 4: a commit carries metadata; the next assignment gets both in one reply."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+    source, listener = join(sources, bootstrap_servers, group, topic)
+    wanted = commit(source, topic, 2, "af1-something")
+    assert listener.commits == [(wanted, None)]
+    source.close()
+    assert stored(bootstrap_servers, group, topic).metadata == "af1-something"
+    _, seen = join(sources, bootstrap_servers, group, topic)
+    assert (seen.starts[0].position, seen.starts[0].metadata) == (2, "af1-something")
+
+
+def test_a_start_below_the_log_goes_on_at_its_start_and_counts_the_lost(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 4: what retention removed before it was read is counted, and blocks nothing."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 10)
+    source, _ = join(sources, bootstrap_servers, group, topic)
+    commit(source, topic, 2)
+    source.close()
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
+        future.result(10)
+    again, seen = join(sources, bootstrap_servers, group, topic)
+    assert (seen.starts[0].position, seen.starts[0].lost) == (7, 5)
+    pump(again, lambda: len(seen.records) == 3)
+    assert seen.offsets == [7, 8, 9]
+
+
+def test_a_start_beyond_the_log_begins_at_what_is_there(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 4: a topic that was created anew is read from its start: late rather than lost."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 2)
+    source, _ = join(sources, bootstrap_servers, group, topic)
+    commit(source, topic, 500)
+    source.close()
+    again, seen = join(sources, bootstrap_servers, group, topic)
+    pump(again, lambda: len(seen.records) == 2)
+    assert seen.revoked == [Partition(topic, 0)]
+    assert (seen.starts[-1].position, seen.starts[-1].committed) == (0, False)
+    assert seen.offsets == [0, 1]
+
+
+def test_a_start_inside_an_open_transaction_is_not_beyond_the_log(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 4: the end of what may be read yet is not the log's end; nothing is read again."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": fresh("t"), "linger.ms": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for _ in range(4):
+        producer.produce(topic, b"open", partition=0)
+    assert producer.flush(10) == 0
+    # As a client of this group that reads uncommitted records would have left it.
+    before = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    before.commit(offsets=[TopicPartition(topic, 0, 6)], asynchronous=False)
+    before.close()
+    source, listener = join(sources, bootstrap_servers, group, topic)
+    assert (listener.starts[0].position, listener.starts[0].committed) == (6, True)
+    producer.commit_transaction(20)
+    pump(source, lambda: listener.records)
+    assert (listener.offsets, len(listener.starts)) == ([6], 1)
+
+
+def test_records_that_retention_takes_while_running_restart_the_partition(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """A position that falls out of the log while running is a new epoch, loudly, not a stall."""
+    topic = make_topic(bootstrap_servers)
+    produce(bootstrap_servers, topic, 20)
+    source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
+    pump(source, lambda: len(listener.records) == 20)
+    source.pause([Partition(topic, 0)])
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, 15)]).values():
+        future.result(10)
+    source.resume([(Partition(topic, 0), 5)])
+    pump(source, lambda: len(listener.starts) == 2)
+    # What still runs may end first: it won't come again.
+    assert (listener.revoked, listener.lost) == ([Partition(topic, 0)], [])
+    assert listener.starts[-1].position == 15
+    assert listener.starts[-1].lost == 10
+    assert listener.starts[-1].committed is False
+    pump(
+        source, lambda: listener.offsets[-5:] == [15, 16, 17, 18, 19] and len(listener.starts) == 2
+    )
