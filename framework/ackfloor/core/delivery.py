@@ -158,15 +158,15 @@ class Delivery:
     def retry(self, after: timedelta | str | None = None, reason: str = "") -> bool:
         """Park the record for another delivery, after the policy's delay or the given one."""
         after_s = None if after is None else parse_duration(after, field="after")
-        return self._answer(Failed(Failure("Retry", reason), Reason.RETRY, after_s))
+        return self._answer(Failed(Failure("Retry", str(reason)), Reason.RETRY, after_s))
 
     def dead_letter(self, reason: str) -> bool:
         """Move the record to the dead-letter queue."""
-        return self._answer(Rejected(Failure("DeadLetter", reason)))
+        return self._answer(Rejected(Failure("DeadLetter", str(reason))))
 
     def discard(self, reason: str) -> bool:
         """Settle the record although nothing was done with it."""
-        return self._answer(Discarded(reason))
+        return self._answer(Discarded(str(reason)))
 
     def extend(self, by: timedelta | str) -> bool:
         """Move the deadline to `by` from now, at most `max_extend` after the handler's start.

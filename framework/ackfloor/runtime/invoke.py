@@ -62,7 +62,16 @@ class Invocation:
     dead_letter_on: tuple[type[BaseException], ...] = ()
 
     def outcome_of(self, exc: BaseException) -> Outcome:
-        """What an exception that left the handler means for the record."""
+        """What an exception that left the handler means for the record. Never raises."""
+        try:
+            return self._judged(exc)
+        except Exception as failed:
+            # A slot must outlive whatever a user raises.
+            name = type(exc).__qualname__
+            text = f"<can't be described: {type(failed).__name__}>"
+            return Failed(Failure(name, text, "", fingerprint(name, ())))
+
+    def _judged(self, exc: BaseException) -> Outcome:
         if isinstance(exc, Retry):
             return Failed(_asked("Retry", exc.reason), Reason.RETRY, exc.after_s)
         if isinstance(exc, DeadLetter):
@@ -81,8 +90,10 @@ class Invocation:
         return Failed(failure_of(exc))
 
 
-def _asked(name: str, reason: str) -> Failure:
-    return Failure(name, reason, "", fingerprint(name, ((reason[:80], ""),)))
+def _asked(name: str, reason: object) -> Failure:
+    """What a handler asked for; a reason is often the exception that was caught."""
+    text = _text(reason)
+    return Failure(name, text, "", fingerprint(name, ((text[:80], ""),)))
 
 
 def failure_of(exc: BaseException) -> Failure:
@@ -100,10 +111,10 @@ def failure_of(exc: BaseException) -> Failure:
     return Failure(name, _text(exc), stack, fingerprint(name, frames))
 
 
-def _text(exc: BaseException) -> str:
+def _text(said: object) -> str:
     """What an exception says of itself, which is user code and may fail as well."""
     try:
-        return str(exc)
+        return str(said)
     except Exception as failed:
         return f"<no text: its __str__ raised {type(failed).__name__}>"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.messages import DeliveryTimedOut, LateAnswers, RecordDiscarded
+from ackfloor.core.messages import DeliveryFailed, DeliveryTimedOut, LateAnswers, RecordDiscarded
 from tests.framework.runtime.live import KINDS, PATIENCE_S, Gate, Script, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)
@@ -37,8 +37,9 @@ def keep(into: list[Delivery]) -> Script:
         (lambda d: d.retry(after="1h", reason="locked"), "retry"),
         (lambda d: d.retry(), "retry"),
         (lambda d: d.dead_letter("no such order"), "dead_letter"),
+        (lambda d: d.dead_letter(ValueError("no text")), "dead_letter"),
     ],
-    ids=["ack", "discard", "retry_after", "retry", "dead_letter"],
+    ids=["ack", "discard", "retry_after", "retry", "dead_letter", "dead_letter_exception"],
 )
 def test_each_answer_counts_once_and_a_second_one_changes_nothing(
     kind: str, answer: object, reason: str | None
@@ -56,6 +57,7 @@ def test_each_answer_counts_once_and_a_second_one_changes_nothing(
         written = worker.parked("orders") + worker.dlq("orders")
         worker.until(lambda: sum(e.count for e in worker.watcher.told(LateAnswers)) == 3)
     assert [record.reason for record in written] == ([] if reason is None else [reason])
+    assert all(type(event.error_message) is str for event in worker.watcher.told(DeliveryFailed))
 
 
 @EITHER

@@ -165,6 +165,45 @@ def test_an_exception_that_can_not_say_what_it_is_is_an_error_like_others(kind: 
     assert "RuntimeError" in failed.error_message
 
 
+class Odd(SyntaxError):
+    """An exception that the traceback module can't print."""
+
+    text = 5  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        DeadLetter(ValueError("no such account")),  # type: ignore[arg-type]
+        DeadLetter(None),  # type: ignore[arg-type]
+        Retry(reason=404),  # type: ignore[arg-type]
+        Odd("m", ("f", 1, 1, "x")),
+    ],
+    ids=["exception", "none", "number", "unprintable"],
+)
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+def test_a_reason_that_is_no_text_costs_no_slot(kind: str, ack: str, exc: Exception) -> None:
+    """`raise DeadLetter(exc)` comes easily: the record leaves and the next one is handled."""
+    app, handled = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if delivery.value == b"bad":
+            raise exc
+        handled.append(delivery.value)
+        if ack == "manual":
+            delivery.ack()
+        return
+        yield
+
+    none = RetryPolicy(max_redeliveries=0)
+    register(app, kind, "orders", script, retry=none, concurrency=1, ack=ack)
+    with live(app) as worker:
+        worker.send("orders", b"bad")
+        worker.send("orders", b"good")
+        worker.until(lambda: handled == [b"good"] and worker.settled())
+        assert len(worker.dlq("orders")) == 1
+
+
 @pytest.mark.parametrize("end", [SystemExit(7), KeyboardInterrupt()], ids=["exit", "interrupt"])
 def test_a_handler_that_ends_the_process_drains_the_worker(kind: str, end: BaseException) -> None:
     """Its record stays open, spends no budget, and comes again in the next worker."""
