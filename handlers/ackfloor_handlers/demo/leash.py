@@ -1,8 +1,10 @@
 """A leash: a small process that ends a program when whoever started it is gone.
 
 Run as a script (`python -I -S leash.py PROGRAM ...`) with a pipe as stdin. SIGTERM and SIGINT are
-passed on; when the pipe closes, however its other end ended, the program gets SIGTERM, and SIGKILL
-if it has not ended `GRACE_S` seconds later. Its exit code becomes the leash's own.
+passed on; when the pipe closes, however its other end ended, the program gets SIGTERM, every
+`PATIENCE_S` seconds another one, and SIGKILL if it has not ended after `GRACE_S` seconds. Its exit
+code becomes the leash's own, once whatever it started in its session (a Java process that ends a
+little later) is gone as well.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ import sys
 import time
 
 GRACE_S = 15.0
+PATIENCE_S = 5.0
+#: Seconds for what the program leaves behind in its session to end by itself.
+AFTERMATH_S = 5.0
 _LOOK_EVERY_S = 0.1
 
 
@@ -29,19 +34,35 @@ def main(argv: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
-    kill_at_s: float | None = None
+    gone_at_s: float | None = None
+    asked = 0
     while program.poll() is None:
-        if kill_at_s is None:
+        if gone_at_s is None:
             if select.select([0], [], [], _LOOK_EVERY_S)[0] and not os.read(0, 1024):
-                program.terminate()
-                kill_at_s = time.monotonic() + GRACE_S
-        elif time.monotonic() > kill_at_s:
+                gone_at_s = time.monotonic()
+            continue
+        waited_s = time.monotonic() - gone_at_s
+        if waited_s > GRACE_S:
             program.kill()
-            program.wait()
-        else:
-            time.sleep(_LOOK_EVERY_S)
+        elif waited_s >= asked * PATIENCE_S:
+            asked += 1
+            program.terminate()
+        time.sleep(_LOOK_EVERY_S)
+    _clear(program.pid)
     code = program.returncode
     return code if code >= 0 else 128 - code
+
+
+def _clear(group: int) -> None:
+    """Wait for the end of a process group, and force it after a while."""
+    kill_at_s = time.monotonic() + AFTERMATH_S
+    try:
+        while time.monotonic() < kill_at_s:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # nobody is left
 
 
 if __name__ == "__main__":

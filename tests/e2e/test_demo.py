@@ -1,0 +1,216 @@
+"""`ackfloor demo` as a process: it adds up, says so when it does not, and leaves nothing behind.
+
+Every process that a demo starts inherits a mark in its environment; by it they are found again,
+whoever their parent is by then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from ackfloor.testing import KafkaCluster
+from ackfloor_handlers.demo.topics import Topics
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+MARK = "DEMO_TEST_MARK"
+#: The demo with a ledger in which one healthy order is entered as hopeless.
+TAMPERED = """
+import sys
+from dataclasses import replace
+from ackfloor_handlers.demo.feed import Feed
+from ackfloor_handlers.demo.run import run_demo
+from ackfloor_handlers.demo.seed import Kind
+
+honest = Feed.ledger
+
+def tampered(feed):
+    ledger = dict(honest(feed))
+    origin, order = next((o, order) for o, order in ledger.items() if order.kind is Kind.OK)
+    return {**ledger, origin: replace(order, kind=Kind.INVALID)}
+
+Feed.ledger = tampered
+sys.exit(run_demo(orders=500, kill=False, spark=False))
+"""
+
+
+class Demo:
+    """One demo in a process of its own, with its output in files."""
+
+    def __init__(self, folder: Path, *argv: str, servers: str = "") -> None:
+        self.mark = uuid4().hex
+        self.folder = folder
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ACKFLOOR")}
+        env |= {MARK: self.mark, "DOCKER_HOST": f"unix://{folder}/none.sock"}
+        if servers:
+            env["ACKFLOOR_BOOTSTRAP_SERVERS"] = servers
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env=env,
+                start_new_session=True,
+            )
+
+    def ended(self) -> int:
+        """Wait for its end; returns the exit code."""
+        return self.process.wait(240)
+
+    @property
+    def out(self) -> str:
+        """What it printed."""
+        return (self.folder / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        """What it told meanwhile."""
+        return (self.folder / "err").read_text()
+
+    def until(self, text: str) -> None:
+        """Wait until it has told something."""
+        give_up_s = time.monotonic() + 90
+        while text not in self.err:
+            assert self.process.poll() is None, self.err
+            assert time.monotonic() < give_up_s, self.err
+            time.sleep(0.05)
+
+    def left(self) -> list[psutil.Process]:
+        """The processes that it started and that still run."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def gone_within(self, seconds: float) -> bool:
+        """Whether none of them is left after so long."""
+        give_up_s = time.monotonic() + seconds
+        while self.left():
+            if time.monotonic() > give_up_s:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def clean_up(self) -> None:
+        """End whatever is left of it."""
+        for process in self.left():
+            process.kill()
+        self.process.wait(10)
+
+
+@pytest.fixture
+def demos(tmp_path: Path) -> Iterator[list[Demo]]:
+    """Demos to be ended, however the test ends."""
+    started: list[Demo] = []
+    yield started
+    for demo in started:
+        demo.clean_up()
+
+
+@pytest.fixture(scope="module")
+def given() -> Iterator[str]:
+    """A broker that is not the demo's own."""
+    with KafkaCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+def command(*options: str) -> tuple[str, ...]:
+    """The command line of a small demo."""
+    return ("-m", "ackfloor.cli.main", "demo", "--orders", "2000", "--rate", "500", *options)
+
+
+@pytest.mark.spark
+def test_a_small_demo_adds_up(tmp_path: Path, demos: list[Demo]) -> None:
+    """With a worker killed half-way every order is accounted for, and Spark counts the same."""
+    demos.append(demo := Demo(tmp_path, *command()))
+    assert demo.ended() == 0, demo.out + demo.err
+    assert "It adds up." in demo.out
+    assert "with SIGKILL" in demo.err
+    assert "counted by Spark" in demo.out
+    assert "Failures by cause" in demo.out
+    assert "deadline precision p50 / p99" in demo.out
+    assert demo.left() == []
+
+
+def test_a_broker_that_goes_away_in_the_middle(tmp_path: Path, demos: list[Demo]) -> None:
+    """It adds up as well when the broker is killed and comes back."""
+    options = ("--no-spark", "--no-kill", "--broker-outage", "5s")
+    demos.append(demo := Demo(tmp_path, *command(*options)))
+    assert demo.ended() == 0, demo.out + demo.err
+    assert "killed the broker" in demo.err
+    assert "It adds up." in demo.out
+    assert demo.left() == []
+
+
+def test_a_tampered_ledger_does_not_add_up(tmp_path: Path, demos: list[Demo], given: str) -> None:
+    """Exit code 1 and a line that says what; the topics on a given broker are deleted again."""
+    demos.append(demo := Demo(tmp_path, "-c", TAMPERED, servers=given))
+    assert demo.ended() == 1, demo.out + demo.err
+    assert "It does not add up: order " in demo.out
+    assert "neither" not in demo.out
+    assert "handled on delivery 1 instead of dead-lettered" in demo.out
+    topics = Topics(given)
+    assert topics.existing() == []
+    topics.close()
+    assert demo.left() == []
+
+
+def test_topics_that_exist_are_not_touched(tmp_path: Path, demos: list[Demo], given: str) -> None:
+    """On a given broker with topics of these names: refused with their names and the fix."""
+    topics = Topics(given)
+    topics.create()
+    try:
+        demos.append(demo := Demo(tmp_path, *command(), servers=given))
+        assert demo.ended() == 2
+        assert "orders, receipts; --replace deletes them" in demo.err
+        assert topics.existing() == ["orders", "receipts"]
+    finally:
+        topics.remove()
+        topics.close()
+
+
+def test_an_outage_needs_a_broker_of_our_own(tmp_path: Path, demos: list[Demo], given: str) -> None:
+    """Somebody else's broker is never killed."""
+    demos.append(demo := Demo(tmp_path, *command("--broker-outage", "5s"), servers=given))
+    assert demo.ended() == 2
+    assert "is not ours to kill" in demo.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(
+    tmp_path: Path, demos: list[Demo], number: signal.Signals
+) -> None:
+    """Ctrl-C or SIGTERM in the middle: the workers, the broker and their folders are gone."""
+    demos.append(demo := Demo(tmp_path, *command()))
+    demo.until("producing")
+    time.sleep(1)
+    folders = [Path(process.cwd()) for process in demo.left()]
+    demo.process.send_signal(number)
+    assert demo.ended() != 0
+    assert demo.gone_within(5), demo.left()
+    assert [folder for folder in folders if "ackfloor" in folder.name and folder.exists()] == []
+
+
+def test_a_killed_demo_leaves_no_process_behind(tmp_path: Path, demos: list[Demo]) -> None:
+    """SIGKILL gives it no chance to clean up: its programs see it go and end by themselves."""
+    demos.append(demo := Demo(tmp_path, *command()))
+    demo.until("producing")
+    demo.process.kill()
+    demo.process.wait(10)
+    assert demo.gone_within(60), demo.left()
