@@ -6,7 +6,8 @@ a growing backoff after a crash, at once after `WORN_OUT`, not at all after a wo
 itself. Signals only set flags; the loop acts on them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
-`GRACE_S` seconds after its own bound is killed. SIGHUP and SIGUSR1 are passed on.
+`GRACE_S` seconds after its own bound is killed. SIGHUP and SIGUSR1 are passed on, but not to a
+worker that is still importing: it would die of them. SIGTERM it may die of: it has nothing open.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 
@@ -41,7 +42,12 @@ FORCED_S = 2.0
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker's place: the process in it changes."""
+    """One worker's place: the process in it changes.
+
+    Attributes:
+        heard: the process has spoken, so it catches signals.
+        ran: some process in this place has come as far as running.
+    """
 
     number: int
     process: subprocess.Popen[bytes] | None = None
@@ -49,8 +55,8 @@ class _Worker:
     started_s: float = 0.0
     crashes: int = 0
     restart_at_s: float | None = 0.0
+    heard: bool = False
     ran: bool = False
-    exits: list[int] = field(default_factory=list)
 
 
 class Supervisor:
@@ -129,6 +135,7 @@ class Supervisor:
             )
         worker.started_s = time.monotonic()
         worker.restart_at_s = None
+        worker.heard = False
         log.info("worker %d started, pid %d", worker.number, worker.process.pid)
 
     def _read(self) -> None:
@@ -148,22 +155,33 @@ class Supervisor:
             connection.close()
             worker.connection = None
             return
+        worker.heard = True
         if kind is channel.Kind.REPORT:
-            if self._monitor is not None:
-                self._monitor.update(worker.number, body)
+            self._monitored(lambda monitor: monitor.update(worker.number, body))
             return
         status = json.loads(body)
         worker.ran = worker.ran or status.get("status") == "running"
         if self._on_status is not None:
             self._on_status(worker.number, status)
 
+    def _monitored(self, tell: Callable[[RunMonitor], None]) -> None:
+        """Tell the monitor something; what it raises must not end the workers."""
+        if self._monitor is None:
+            return
+        try:
+            tell(self._monitor)
+        except Exception:
+            log.exception("the monitor failed")
+
     def _ended(self, worker: _Worker, code: int) -> None:
         worker.process = None
+        # What it said last has arrived, and nobody has read it.
+        while worker.connection is not None and worker.connection.poll():
+            self._take(worker, worker.connection)
         if worker.connection is not None:
             worker.connection.close()
             worker.connection = None
-        if self._monitor is not None:
-            self._monitor.worker_gone(worker.number)
+        self._monitored(lambda monitor: monitor.worker_gone(worker.number))
         if self._stops:
             self._note_exit(worker, code)
             return
@@ -178,11 +196,14 @@ class Supervisor:
         worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
 
     def _note_exit(self, worker: _Worker, code: int) -> None:
+        log.info("worker %d ended with code %d", worker.number, code)
+        unborn = code == -signal.SIGTERM and not worker.heard
+        if unborn or code in (Exit.OK, Exit.WORN_OUT) or self._exit is Exit.START:
+            return
         if code == Exit.FORCED or code < 0:
             self._exit = Exit.FORCED
-        elif code not in (Exit.OK, Exit.WORN_OUT) and self._exit is Exit.OK:
+        elif self._exit is Exit.OK:
             self._exit = Exit.FAILURE
-        log.info("worker %d ended with code %d", worker.number, code)
 
     def _backoff_s(self, worker: _Worker, code: int) -> float:
         if code == Exit.WORN_OUT:
@@ -198,21 +219,21 @@ class Supervisor:
 
     def _act_on_signals(self, now_s: float) -> None:
         while self._passed_on:
-            self._signal_all(self._passed_on.pop(0))
+            self._signal_all(self._passed_on.pop(0), only_heard=True)
         if self._stops and self._kill_at_s is None:
             log.info("draining; a second signal stops now")
             self._signal_all(signal.SIGTERM)
             self._kill_at_s = now_s + self._shutdown_s + GRACE_S
         elif self._stops > 1 and self._kill_at_s is not None:
-            soon_s = now_s + FORCED_S
-            if self._kill_at_s > soon_s:
-                self._signal_all(signal.SIGTERM)
-                self._kill_at_s = soon_s
+            self._kill_at_s = min(self._kill_at_s, now_s + FORCED_S)
+            # Again each time: two that arrive in one moment are one to the worker.
+            self._signal_all(signal.SIGTERM)
 
-    def _signal_all(self, number: int) -> None:
+    def _signal_all(self, number: int, *, only_heard: bool = False) -> None:
         for worker in self._workers:
-            if worker.process is not None and worker.process.poll() is None:
-                os.kill(worker.process.pid, number)
+            process = worker.process
+            if process is not None and process.poll() is None and (worker.heard or not only_heard):
+                os.kill(process.pid, number)
 
     def _kill_all(self) -> None:
         for worker in self._workers:

@@ -1,0 +1,140 @@
+"""Run as a script: a supervisor with workers that touch no Kafka, for tests of real processes.
+
+    python supervised.py run '{"workers": 2, "behave": "serve", ...}'    the supervisor
+    python supervised.py work BEHAVE STATE --number N --channel FD       one of its workers
+
+The supervisor prints a JSON line for everything it learns. Workers count their incarnations in
+files under STATE, so that a behaviour may differ between the first and the next.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+
+from ackfloor.runtime import channel, supervisor
+
+
+def say(**fact: object) -> None:
+    """One line for the test."""
+    sys.stdout.write(json.dumps(fact) + "\n")
+    sys.stdout.flush()
+
+
+class Monitor:
+    """A monitor that tells what it is told, and may fail."""
+
+    def __init__(self, broken: bool) -> None:
+        self._broken = broken
+
+    def start(self, listen: str) -> str:
+        return listen
+
+    def update(self, worker: int, report: bytes) -> None:
+        say(report=worker, size=len(report), tail=report[-8:].decode())
+        if self._broken:
+            raise LookupError("broken monitor")
+
+    def worker_gone(self, worker: int) -> None:
+        say(gone=worker)
+        if self._broken:
+            raise LookupError("broken monitor")
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def run(plan: dict[str, object]) -> int:
+    """Be the supervisor."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for name in ("GRACE_S", "FORCED_S", "FIRST_BACKOFF_S"):
+        if name in plan:
+            setattr(supervisor, name, plan[name])
+    command = [sys.executable, __file__, "work", str(plan["behave"]), str(plan["state"])]
+    monitor = Monitor(bool(plan.get("broken_monitor")))
+    boss = supervisor.Supervisor(
+        command,
+        int(str(plan.get("workers", 1))),
+        monitor,
+        shutdown_s=float(str(plan.get("shutdown_s", 5.0))),
+        on_status=lambda number, status: say(worker=number, **status),
+    )
+    code = boss.run()
+    say(exit=code)
+    return code
+
+
+class Worker:
+    """A worker process that does as it is told."""
+
+    def __init__(self, behave: str, state: Path, number: int, connection: Connection) -> None:
+        self.behave, self.state, self.number, self.connection = behave, state, number, connection
+        self.stops = 0
+        with (state / f"lives-{number}").open("a") as lives:
+            lives.write(f"{os.getpid()} {time.monotonic()}\n")
+        self.life = len((state / f"lives-{number}").read_text().splitlines())
+
+    def status(self, status: str) -> None:
+        """Tell the supervisor."""
+        channel.send_status(self.connection, status=status, pid=os.getpid(), life=self.life)
+
+    def work(self) -> int:
+        """Live until the behaviour says otherwise; returns the exit code."""
+        if self.behave == "imports" or (self.behave == "imports-but-0" and self.number):
+            time.sleep(60)
+        self._catch_signals()
+        self.status("starting")
+        if self.behave in {"no-start", "imports-but-0"}:
+            time.sleep(0.3)
+            return 3
+        threading.Thread(target=self._watch, daemon=True).start()
+        self.status("running")
+        name, _, argument = self.behave.partition(":")
+        if name == "report":
+            channel.send_report(self.connection, b"x" * int(argument) + b"not last")
+            channel.send_report(self.connection, b"the last")
+            return 0
+        if name == "once" and self.life == 1:
+            return int(argument)
+        while not self._may_end():
+            time.sleep(0.01)
+        self.status("draining")
+        return 6 if self.stops > 1 else 0
+
+    def _may_end(self) -> bool:
+        needed = {"stubborn": 99, "slow": 2}.get(self.behave, 1)
+        return self.stops >= needed
+
+    def _watch(self) -> None:
+        try:
+            self.connection.recv_bytes()
+        except (EOFError, OSError):
+            self.stops += 1
+
+    def _catch_signals(self) -> None:
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.stops += 1
+
+        def note(number: int, _frame: FrameType | None) -> None:
+            self.status(signal.Signals(number).name)
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGUSR1, note)
+        signal.signal(signal.SIGHUP, note)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        sys.exit(run(json.loads(sys.argv[2])))
+    behave, state, _, number, _, descriptor = sys.argv[2:]
+    # As the real worker: the interpreter's own end would give signals their defaults back.
+    os._exit(Worker(behave, Path(state), int(number), Connection(int(descriptor))).work())

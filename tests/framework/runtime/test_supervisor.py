@@ -1,0 +1,285 @@
+"""Supervisor: real processes that die, hang, refuse to start, and are told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ackfloor.runtime.exit_codes import Exit
+from tests.framework.runtime import supervised
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_S = 20.0
+Fact = dict[str, Any]
+
+
+class Run:
+    """A running supervisor, what it has told so far, and every worker it ever had."""
+
+    def __init__(self, state: Path, plan: Fact) -> None:
+        self.state = state
+        plan = {"state": str(state), **plan}
+        self.errors = (state / "stderr").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, supervised.__file__, "run", json.dumps(plan)],
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+        self.facts: list[Fact] = []
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def until(self, found: Callable[[Fact], object]) -> Fact:
+        """Read what it tells until a fact fits, counting those read before."""
+        for fact in self.facts:
+            if found(fact):
+                return fact
+        return self.next(found)
+
+    def next(self, found: Callable[[Fact], object]) -> Fact:
+        """Read on until a fact fits."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, until_s - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"not told: {self.facts[-5:]}, log: {self.log()}")
+            self.facts.append(json.loads(line))
+            if found(self.facts[-1]):
+                return self.facts[-1]
+
+    def running(self, workers: int = 1) -> dict[int, int]:
+        """Wait until so many different workers have said that they run; number -> pid."""
+        pids: dict[int, int] = {}
+        while len(pids) < workers:
+            fact = self.until(lambda f: f.get("status") == "running" and f["worker"] not in pids)
+            pids[fact["worker"]] = fact["pid"]
+        return pids
+
+    def lives(self, number: int = 0) -> list[tuple[int, float]]:
+        """(pid, when) of each process that worker has been."""
+        file = self.state / f"lives-{number}"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(int(pid), float(at_s)) for pid, at_s in map(str.split, lines)]
+
+    def log(self) -> str:
+        """What the supervisor has logged."""
+        return (self.state / "stderr").read_text()
+
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code."""
+        return self.process.wait(PATIENCE_S)
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        pids = [pid for number in range(4) for pid, _ in self.lives(number)]
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pid in pids:
+            if psutil.pid_exists(pid) and "supervised.py" in " ".join(_command(pid)):
+                os.kill(pid, signal.SIGKILL)
+        self._reader.join(PATIENCE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.errors.close()
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return []
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended within the time allowed."""
+    until_s = time.monotonic() + PATIENCE_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts a supervisor; its processes are gone when the test is over."""
+    runs: list[Run] = []
+
+    def start(behave: str, **plan: object) -> Run:
+        state = tmp_path / str(len(runs))
+        state.mkdir()
+        runs.append(Run(state, {"behave": behave, **plan}))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def test_sigterm_drains_every_worker_and_exits_0(start: Callable[..., Run]) -> None:
+    """Each says that it drains, and none is left."""
+    run = start("serve", workers=2)
+    pids = run.running(2)
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+    assert run.until(lambda f: f.get("status") == "draining" and f["worker"] == 0)
+    assert run.until(lambda f: f.get("status") == "draining" and f["worker"] == 1)
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_a_killed_worker_is_replaced_after_a_growing_wait(start: Callable[..., Run]) -> None:
+    """The monitor learns of it, the other worker is left alone, and no zombie stays."""
+    run = start("serve", workers=2, FIRST_BACKOFF_S=0.2)
+    pids = run.running(2)
+    for life, wait_s in ((2, 0.2), (3, 0.4)):
+        victim = run.lives(1)[-1][0]
+        killed_s = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        run.next(lambda f: f.get("gone") == 1)
+        run.next(lambda f, life=life: f.get("life") == life and f["status"] == "running")
+        assert run.lives(1)[-1][1] - killed_s >= wait_s
+    children = psutil.Process(run.process.pid).children()
+    assert len(children) == 2
+    assert all(child.status() != psutil.STATUS_ZOMBIE for child in children)
+    assert run.lives(0) == [(pids[0], run.lives(0)[0][1])]
+    assert "was killed by signal 9; restarting it in 0.2 s" in run.log()
+    assert "restarting it in 0.4 s" in run.log()
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
+def test_a_worn_out_worker_is_replaced_at_once(start: Callable[..., Run]) -> None:
+    """It asked for it: no wait, however long one would be after a crash."""
+    run = start(f"once:{int(Exit.WORN_OUT)}", FIRST_BACKOFF_S=60.0)
+    run.until(lambda f: f.get("life") == 2 and f["status"] == "running")
+    assert "asked to be replaced" in run.log()
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
+def test_a_worker_that_ends_by_itself_is_not_restarted(start: Callable[..., Run]) -> None:
+    """When all have, so has the run."""
+    run = start("once:0", workers=2)
+    assert run.wait() == Exit.OK
+    assert [len(run.lives(number)) for number in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("behave", ["no-start", "imports-but-0"])
+def test_a_worker_that_can_not_start_stops_the_run_with_3(
+    start: Callable[..., Run], behave: str
+) -> None:
+    """Also when another one is still importing, and dies of the signal that should drain it."""
+    run = start(behave, workers=2)
+    assert run.wait() == Exit.START
+    assert "could not start" in run.log()
+    assert all(gone(pid) for number in range(2) for pid, _ in run.lives(number))
+
+
+def test_a_worker_that_is_still_importing_may_be_stopped(start: Callable[..., Run]) -> None:
+    """It dies of SIGTERM with nothing open: that is no forced shutdown."""
+    run = start("imports", workers=2)
+    _await(lambda: run.lives(0) and run.lives(1))
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
+def test_a_second_signal_stops_now(start: Callable[..., Run]) -> None:
+    """Workers that would drain for long hear both, also where both came in one moment."""
+    run = start("slow", workers=2, shutdown_s=60.0)
+    run.running(2)
+    started_s = time.monotonic()
+    run.process.terminate()
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == Exit.FORCED
+    assert time.monotonic() - started_s < 10
+    # They ended by themselves: nobody had to kill them.
+    assert run.log().count("ended with code 6") == 2
+
+
+def test_a_worker_that_does_not_end_is_killed(start: Callable[..., Run]) -> None:
+    """After its own bound and a grace; the exit code says that something was left open."""
+    run = start("stubborn", workers=2, shutdown_s=0.2, GRACE_S=0.3)
+    pids = run.running(2)
+    run.process.terminate()
+    assert run.wait() == Exit.FORCED
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_a_killed_supervisor_takes_its_workers_along(start: Callable[..., Run]) -> None:
+    """They find their channel closed, drain and are gone."""
+    run = start("serve", workers=3)
+    pids = run.running(3)
+    run.process.kill()
+    run.process.wait()
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_signals_are_passed_on_to_workers_that_catch_them(start: Callable[..., Run]) -> None:
+    """SIGHUP and SIGUSR1; one that is still importing would die of them and is spared."""
+    run = start("serve", workers=2)
+    run.running(2)
+    for number in (signal.SIGUSR1, signal.SIGHUP):
+        run.process.send_signal(number)
+        for worker in range(2):
+            run.until(
+                lambda f, name=number.name, worker=worker: (
+                    f.get("status") == name and f["worker"] == worker
+                )
+            )
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+    importing = start("imports")
+    _await(importing.lives)
+    importing.process.send_signal(signal.SIGUSR1)
+    importing.process.terminate()
+    assert importing.wait() == Exit.OK
+    assert len(importing.lives()) == 1
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_reports_reach_the_monitor_also_the_last(start: Callable[..., Run], size: int) -> None:
+    """A worker that ends right after its last report has been heard."""
+    run = start(f"report:{size}")
+    assert run.wait() == Exit.OK
+    run.until(lambda f: "exit" in f)
+    told = [f for f in run.facts if "report" in f or "gone" in f]
+    assert [f.get("size", "gone") for f in told] == [size + 8, 8, "gone"]
+    assert told[1]["tail"] == "the last"
+
+
+def test_a_monitor_that_fails_does_not_end_the_workers(start: Callable[..., Run]) -> None:
+    """It is logged; the worker beside goes on."""
+    run = start("report:10", workers=2, broken_monitor=True)
+    assert run.wait() == Exit.OK
+    assert "the monitor failed" in run.log()
+    assert "LookupError: broken monitor" in run.log()
+
+
+def _await(condition: Callable[[], object]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
