@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -125,12 +125,17 @@ class Launch:
             if plan.action in (Action.DRIFT, Action.LEFTOVER):
                 log.warning("topic %s: %s", plan.topic, "; ".join(plan.notes))
 
-    def topology(self) -> Topology:
-        """What a worker subscribes to and parks in, as the cluster has it now."""
+    def topology(self, stopping: Callable[[], bool] = lambda: False) -> Topology:
+        """What a worker subscribes to and parks in, as the cluster has it now.
+
+        Raises:
+            KafkaUnreachable: no broker answered before `stopping` said so.
+            ConfigError: a topic is missing.
+        """
         from ackfloor.kafka.topics import Cluster, check_complete, routes_of
 
         cluster = Cluster(self.kafka_options())
-        cluster.wait(None)
+        cluster.wait(None, stopping)
         app = self.settings.app
         plans = cluster.plan(
             self.handlers,

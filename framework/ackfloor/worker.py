@@ -2,8 +2,9 @@
 
 The composition root of one process: settings, Kafka clients, monitoring and signals around a
 `runtime.worker.Worker`. Signals set flags that the owner thread looks at once a turn: the first
-SIGTERM or SIGINT drains, the second stops now, SIGUSR1 logs every stack and the ack map. The end
-of the channel means that the supervisor is gone, and drains as well.
+SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack at once, whatever the
+owner thread is doing, and the ack map at its next turn. The end of the channel means that the
+supervisor is gone, and drains as well; a worker that can't end then is ended.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -22,7 +24,7 @@ from types import FrameType
 from ackfloor.cli.loading import load_app
 from ackfloor.core.messages import Event
 from ackfloor.core.snapshot import Snapshot
-from ackfloor.errors import AckfloorError, SettingError
+from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
 from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime import channel
@@ -34,6 +36,9 @@ from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.worker import Worker
 
 log = logging.getLogger("ackfloor.worker")
+
+#: Seconds beyond the shutdown timeout that a worker without a supervisor may take to end.
+ORPHAN_S = 15.0
 
 
 class _Reporter:
@@ -65,6 +70,7 @@ class Process:
             None if monitoring is None else monitoring.worker_monitor(number, launch.settings.group)
         )
         self._events = EventLoopThread()
+        self._loop: Loop | None = None
 
     def run(self) -> int:
         """Work until told to stop; returns the exit code."""
@@ -73,19 +79,51 @@ class Process:
             threading.Thread(target=self._watch_supervisor, daemon=True).start()
         self._status("starting")
         self._report()
-        worker = self._worker()
         try:
-            loop = worker.start()
+            worker = self._worker()
+        except KafkaUnreachable:
+            if self._stops:
+                return Exit.OK
+            raise
+        try:
+            loop = self._start(worker)
             self._status("running")
             self._work(worker, loop)
         finally:
             self._status("draining")
-            cut_short = worker.close(lambda: self._stops > 1)
+            code = self._close(worker)
+        return code
+
+    @staticmethod
+    def _start(worker: Worker) -> Loop:
+        try:
+            return worker.start()
+        except AckfloorError:
+            raise
+        except BaseException as exc:
+            # The lifespan is user code, and so is what it raises.
+            log.exception("the worker could not start")
+            raise StartError(f"the worker could not start: {type(exc).__name__}: {exc}") from exc
+
+    def _close(self, worker: Worker) -> Exit:
+        """Drain and leave; returns what the process should exit with."""
+        try:
+            cut_short = worker.close(self._forced)
+        except Exception:
+            log.exception("the worker did not end in order")
+            return Exit.FAILURE
+        finally:
             self._report()
+        if self._worn_out and not self._stops:
+            return Exit.WORN_OUT
         if cut_short:
             log.error("%d running handlers were cut short; their records come again", cut_short)
             return Exit.FORCED
-        return Exit.WORN_OUT if self._worn_out else Exit.OK
+        return Exit.OK
+
+    def _forced(self) -> bool:
+        self._log_ack_map()
+        return self._stops > 1
 
     def _worker(self) -> Worker:
         launch = self._launch
@@ -96,12 +134,13 @@ class Process:
             launch.app,
             launch.handlers,
             launch.worker_config(),
-            launch.topology(),
+            launch.topology(lambda: self._stops > 0),
             launch.outside(self._events, f"worker-{self._number}"),
             observers,
         )
 
     def _work(self, worker: Worker, loop: Loop) -> None:
+        self._loop = loop
         while not self._stops:
             loop.turn()
             if worker.inbox.fatal:
@@ -111,13 +150,11 @@ class Process:
                 log.error("too many abandoned handlers: draining, to be replaced")
                 self._worn_out = True
                 return
-            if self._dump:
-                self._dump = False
-                self._log_state(loop)
+            self._log_ack_map()
 
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
-            channel.send(self._connection, channel.Kind.REPORT, self._monitor.report())
+            channel.send_report(self._connection, self._monitor.report())
 
     def _status(self, status: str) -> None:
         if self._connection is not None:
@@ -132,12 +169,15 @@ class Process:
             if not self._stops:
                 log.warning("the supervisor is gone: draining")
             self._stops = max(self._stops, 1)
+        time.sleep(self._launch.settings.app.shutdown_timeout_s + ORPHAN_S)
+        os._exit(Exit.FORCED)
 
     def _catch_signals(self) -> None:
         def stop(_number: int, _frame: FrameType | None) -> None:
             self._stops += 1
 
         def dump(_number: int, _frame: FrameType | None) -> None:
+            faulthandler.dump_traceback(sys.stderr, all_threads=True)
             self._dump = True
 
         signal.signal(signal.SIGTERM, stop)
@@ -145,11 +185,10 @@ class Process:
         signal.signal(signal.SIGUSR1, dump)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    @staticmethod
-    def _log_state(loop: Loop) -> None:
-        faulthandler.dump_traceback(sys.stderr, all_threads=True)
-        if loop.latest is not None:
-            log.info("ack map:\n%s", ack_map(loop.latest))
+    def _log_ack_map(self) -> None:
+        if self._dump and self._loop is not None and self._loop.latest is not None:
+            self._dump = False
+            log.info("ack map:\n%s", ack_map(self._loop.latest))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,6 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AckfloorError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return exc.exit_code
+    except Exception:
+        log.exception("the worker failed")
+        return Exit.FAILURE
 
 
 if __name__ == "__main__":

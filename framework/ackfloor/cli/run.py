@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +17,7 @@ import typer
 
 from ackfloor.cli.loading import load_app
 from ackfloor.launch import Launch
+from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logs import set_up_logging
 from ackfloor.runtime.supervisor import Supervisor
 
@@ -86,24 +89,33 @@ def run(
     settings = launch.settings.app
     set_up_logging(settings.log_level, settings.log_format, "run")
     launch.check_handlers()
-    launch.prepare_topics(connect_timeout)
-    plugin = launch.monitoring()
-    monitor = None
-    if plugin is not None:
-        monitor = plugin.run_monitor(launch.settings.group, settings.workers)
-        log.info("metrics and health on http://%s", monitor.start(settings.listen))
-    supervisor = Supervisor(
-        _worker_command(app, given, factory, only or [], config),
-        settings.workers,
-        monitor,
-        shutdown_s=settings.shutdown_timeout_s,
-    )
-    try:
+    # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
+    with _monitor(launch) as monitor:
+        launch.prepare_topics(connect_timeout)
+        supervisor = Supervisor(
+            _worker_command(app, given, factory, only or [], config),
+            settings.workers,
+            monitor,
+            shutdown_s=settings.shutdown_timeout_s,
+        )
         code = supervisor.run()
-    finally:
-        if monitor is not None:
-            monitor.stop()
     raise typer.Exit(code)
+
+
+@contextmanager
+def _monitor(launch: Launch) -> Iterator[RunMonitor | None]:
+    """Metrics and health on their address, where a monitoring plugin is installed."""
+    plugin = launch.monitoring()
+    if plugin is None:
+        yield None
+        return
+    settings = launch.settings
+    monitor = plugin.run_monitor(settings.group, settings.app.workers)
+    log.info("metrics and health on http://%s", monitor.start(settings.app.listen))
+    try:
+        yield monitor
+    finally:
+        monitor.stop()
 
 
 def _worker_command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
@@ -46,11 +46,12 @@ class Cluster:
         """The bootstrap servers, for messages."""
         return str(self._config.get("bootstrap.servers", ""))
 
-    def wait(self, timeout_s: float | None) -> None:
+    def wait(self, timeout_s: float | None, stopping: Callable[[], bool] = lambda: False) -> None:
         """Wait until a broker answers, saying so every few seconds.
 
         Raises:
-            KafkaUnreachable: none did within `timeout_s` seconds (None: wait for ever).
+            KafkaUnreachable: none did within `timeout_s` seconds (None: wait for ever), or
+                before `stopping` said that it is no longer of use.
         """
         started_s = time.monotonic()
         say_at_s = started_s
@@ -59,6 +60,8 @@ class Cluster:
                 self._admin.list_topics(timeout=PROBE_S)
             except KafkaException as exc:
                 waited_s = time.monotonic() - started_s
+                if stopping():
+                    raise KafkaUnreachable(f"no broker answered at {self.servers}") from None
                 if timeout_s is not None and waited_s >= timeout_s:
                     raise KafkaUnreachable(
                         f"kafka.bootstrap_servers={self.servers!r}: no broker answered within "
