@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.assignment import HandlerRules, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Run
@@ -60,7 +60,7 @@ def test_what_was_handled_is_measured_in_batches() -> None:
     world = World(FIVE)
     world.assign()
     records = [MemoryRecord("orders", 0, 0, _timestamp_ms=START_MS - 2_000)]
-    records += [MemoryRecord("orders", 0, 1, _timestamp_ms=-1)]
+    records += [MemoryRecord("orders", 0, 1, _timestamp_ms=0)]
     world.engine.polled(records, world.now)
     world.take()
     world.now_s += 0.5
@@ -261,9 +261,12 @@ def test_a_timed_out_redelivery_gives_its_room_back() -> None:
 
 
 def test_the_fastest_timeout_sets_the_pace_of_the_scans() -> None:
-    """Among several handlers; those without a timeout set none."""
-    world, (delivery,) = running()
-    world.expire(delivery)
+    """Among several handlers, also while none of them runs; those without one set none."""
+    world = World(FIVE)
+    handlers = world.engine.state.handlers
+    handlers["slow"] = HandlerState(HandlerRules("slow", consume_timeout_s=60.0))
+    handlers["endless"] = HandlerState(HandlerRules("endless", consume_timeout_s=None))
+    world.expire()
     assert world.engine.next_scan_s == START_S + 5
     assert world.told(DeliveryTimedOut) == []
 

@@ -117,6 +117,16 @@ def test_a_revoke_gives_back_the_room_of_its_redeliveries() -> None:
     assert all(d.closed for d in world.ready if isinstance(d, Delivery))
 
 
+def test_a_redelivery_gives_its_room_back_once() -> None:
+    """It failed, its park is under way, and then its partition leaves."""
+    world = World(FOUR_SLOTS)
+    world.assign(topic=TIER)
+    world.redeliver([0])
+    world.fail(world.start())
+    world.revoke(topic=TIER)
+    assert world.engine.state.handlers["bill"].open_retries == 0
+
+
 def test_a_leaving_tier_releases_nothing() -> None:
     """What falls due while it drains is the next owner's."""
     world = World(FOUR_SLOTS)
