@@ -88,6 +88,7 @@ class Assignment:
         "clock",
         "closed",
         "commit_outstanding",
+        "commit_sent_s",
         "committed",
         "epoch",
         "floor_advanced_ms",
@@ -151,6 +152,8 @@ class Assignment:
         self.closed = False
         self.committed: int | None = None
         self.commit_outstanding = False
+        #: Monotonic seconds at which the outstanding commit was sent.
+        self.commit_sent_s = 0.0
         self.last_floor = position
         self.floor_advanced_ms = now_ms
 

@@ -10,11 +10,14 @@ costs is redelivery after a crash, never loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ackfloor.core.assignment import Assignment
 from ackfloor.core.messages import Command, Commit
 from ackfloor.core.model import CommitPosition, Now
+
+#: Seconds after which a commit without an answer is worth a fault.
+UNANSWERED_S = 5.0
 
 
 class CommitPlan:
@@ -59,9 +62,20 @@ class CommitPlan:
                 continue
             if floor != assignment.committed:
                 assignment.commit_outstanding = True
+                assignment.commit_sent_s = now.mono_s
                 positions.append(self._position(assignment, floor))
         if positions:
             commands.append(Commit(tuple(positions)))
+
+    @staticmethod
+    def unanswered(
+        assignments: Iterable[Assignment], now: Now
+    ) -> Iterator[tuple[Assignment, float]]:
+        """Whose commit the broker has not answered for long, and for how many seconds."""
+        for assignment in assignments:
+            waited_s = now.mono_s - assignment.commit_sent_s
+            if assignment.commit_outstanding and waited_s >= UNANSWERED_S:
+                yield assignment, waited_s
 
     def final(self, assignments: Iterable[Assignment]) -> tuple[CommitPosition, ...]:
         """The last commit of partitions that are about to leave."""

@@ -215,7 +215,13 @@ class Engine:
         self._intake.tick(now)
         self._parcels.tick(now)
         self._endings.tick(now)
-        self._state.commits.tick(self._state.assignments.values(), now, self._state.commands)
+        state = self._state
+        if state.commits.due(now):
+            for assignment, waited_s in state.commits.unanswered(state.assignments.values(), now):
+                subject = f"{assignment.topic}/{assignment.partition}"
+                why = f"the broker has not answered for {waited_s:.0f} s"
+                state.faults.put("commit", subject, why, now.wall_ms - round(waited_s * 1000))
+        state.commits.tick(state.assignments.values(), now, state.commands)
 
     def next_wakeup_s(self, now: Now) -> float:
         """Monotonic seconds at which `tick` or `expire` has something to do."""

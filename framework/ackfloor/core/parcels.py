@@ -6,9 +6,11 @@ stays open, and it is named as a fault until it is written, also while it is und
 
 from __future__ import annotations
 
+from itertools import islice
 from math import inf
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.faults import MOST
 from ackfloor.core.messages import (
     Event,
     Publish,
@@ -22,17 +24,25 @@ from ackfloor.core.outcomes import Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.state import WorkerState
 
+#: Seconds after which a write that is not confirmed is worth a fault.
+UNCONFIRMED_S = 5.0
+LOOK_INTERVAL_S = 1.0
+
 
 class Parcels:
     """The parcels under way and the refused ones."""
 
-    __slots__ = ("_refused", "_state", "_troubled")
+    __slots__ = ("_look_s", "_refused", "_state", "_troubled", "_under_way")
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         #: Waiting for the next attempt to write them.
         self._refused: list[Parcel] = []
-        #: Refused at least once and not written yet -> why, and since when (ms).
+        #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
+        self._under_way: dict[Parcel, float] = {}
+        #: When to look next for those that have been under way for long.
+        self._look_s = 0.0
+        #: Refused or long unconfirmed, and not written yet -> why, and since when (ms).
         self._troubled: dict[Parcel, tuple[str, int]] = {}
 
     def park(self, delivery: Delivery, verdict: Verdict, now: Now) -> None:
@@ -46,12 +56,14 @@ class Parcels:
     def _publish(self, parcel: Parcel, now: Now) -> None:
         parcel.delivery.assignment.parking += 1
         self._state.parking.address(parcel, now)
+        self._under_way[parcel] = now.mono_s
         self._state.commands.append(Publish(parcel))
 
     def published(self, parcel: Parcel, now: Now) -> None:
         """The broker confirmed a parcel: its record is settled."""
         delivery = parcel.delivery
         delivery.assignment.parking -= 1
+        self._under_way.pop(parcel, None)
         if delivery.assignment.closed:
             return
         delivery.closed = True
@@ -66,6 +78,7 @@ class Parcels:
         """A parcel was not written: the record stays open and is tried again."""
         assignment = parcel.delivery.assignment
         assignment.parking -= 1
+        self._under_way.pop(parcel, None)
         if assignment.closed:
             return
         if too_large and self._state.parking.lighten(parcel):
@@ -96,7 +109,10 @@ class Parcels:
         self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
 
     def tick(self, now: Now) -> None:
-        """Publish again what was refused and is due."""
+        """Publish again what was refused and is due, and name what nobody answers."""
+        if self._under_way and now.mono_s >= self._look_s:
+            self._look_s = now.mono_s + LOOK_INTERVAL_S
+            self._name_unconfirmed(now)
         if not self._refused:
             return
         due = [p for p in self._refused if p.retry_at_s <= now.mono_s]
@@ -108,6 +124,18 @@ class Parcels:
     def next_s(self) -> float:
         """Monotonic seconds of the next attempt, infinity where none is planned."""
         return min((parcel.retry_at_s for parcel in self._refused), default=inf)
+
+    def _name_unconfirmed(self, now: Now) -> None:
+        """A broker that is away says nothing at all: name what waits for it, some of it."""
+        for parcel, since_s in islice(self._under_way.items(), MOST):
+            waited_s = now.mono_s - since_s
+            if waited_s < UNCONFIRMED_S:
+                return
+            if not parcel.delivery.assignment.closed:
+                _, since_ms = self._troubled.get(parcel, ("", now.wall_ms - round(waited_s * 1000)))
+                why = f"to {parcel.topic}: not confirmed for {waited_s:.0f} s"
+                self._troubled[parcel] = (why, since_ms)
+                self._name(parcel)
 
     def _name(self, parcel: Parcel) -> None:
         message, since_ms = self._troubled[parcel]

@@ -237,3 +237,22 @@ def test_a_floor_that_a_marker_moved_is_committed() -> None:
     world.engine.passed({("orders", 0): 3})
     world.tick()
     assert positions(world) == [[(0, 3)]]
+
+
+def test_a_commit_that_nobody_answers_is_named_until_it_is_answered() -> None:
+    """A broker that is away does not refuse, it says nothing."""
+    world = World()
+    world.assign()
+    handled(world, 0)
+    world.tick()
+    world.tick(4)
+    assert world.subjects() == []
+    world.tick(2)
+    (fault,) = world.engine.faults.all()
+    assert (fault.kind, fault.subject) == ("commit", "orders/0")
+    assert fault.message == "the broker has not answered for 6 s"
+    assert fault.since_ms == world.now.wall_ms - 6_000
+    world.answer_commit()
+    assert world.subjects() == []
+    world.tick(9)
+    assert world.subjects() == []

@@ -232,3 +232,23 @@ def test_nothing_refused_is_nothing_to_do() -> None:
     world.tick(100)
     assert len(world.parcels) == 1
     assert world.engine.next_due_s(world.now) == inf
+
+
+def test_a_park_that_nobody_answers_is_named_until_it_is_written() -> None:
+    """A broker that is away refuses nothing: silence is a fault as well."""
+    world = world_with(0, 1)
+    for _ in range(2):
+        world.fail(world.start())
+    world.tick(4.9)
+    assert world.subjects() == []
+    world.tick(1.1)
+    assert world.subjects() == ["parking orders/0/0", "parking orders/0/1"]
+    (fault, _) = world.engine.faults.all()
+    assert fault.message == f"to {TIER}: not confirmed for 6 s"
+    assert fault.since_ms == world.now.wall_ms - 6_000
+    world.confirm()
+    world.tick(1)
+    assert world.subjects() == ["parking orders/0/1"]
+    world.revoke(lost=True)
+    world.tick(5)
+    assert world.subjects() == []
