@@ -50,7 +50,8 @@ def show(
         typer.Option(
             "--config",
             envvar="ACKFLOOR_CONFIG",
-            help="The settings file. [default: ackfloor.toml]",
+            help="The settings file.",
+            show_default="ackfloor.toml",
         ),
     ] = None,
     output: Annotated[

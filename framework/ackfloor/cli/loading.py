@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from ackfloor.app import App
-from ackfloor.errors import AckfloorError, StartError
+from ackfloor.errors import AckfloorError, SettingError, StartError
 
 
 def load_app(path: str, *, factory: bool = False) -> App:
@@ -34,7 +35,7 @@ def load_app(path: str, *, factory: bool = False) -> App:
     if factory:
         if not callable(found):
             raise StartError(f"{path}: --factory needs a function that returns an App")
-        found = found()
+        found = _made(found, path)
     elif not isinstance(found, App) and callable(found):
         raise StartError(f"{path} is a function: add --factory if it returns the App")
     if not isinstance(found, App):
@@ -63,10 +64,27 @@ def _module(name: str) -> object:
         if name == missing or name.startswith(f"{missing}."):
             raise StartError(f"no module named {missing!r} (asked for {name!r})") from exc
         raise StartError(f"{name} imports {missing!r}, which is not installed") from exc
-    except AckfloorError as exc:
+    except (AckfloorError, SettingError) as exc:
         raise StartError(f"{name}: {exc}") from exc
-    except Exception as exc:
-        raise StartError(f"importing {name} failed: {type(exc).__name__}: {exc}") from exc
+    except (Exception, SystemExit) as exc:
+        raise StartError(f"importing {name} failed {_told(exc)}") from exc
+
+
+def _made(factory: Callable[[], object], path: str) -> object:
+    try:
+        return factory()
+    except (AckfloorError, SettingError) as exc:
+        raise StartError(f"{path}: {exc}") from exc
+    except (Exception, SystemExit) as exc:
+        raise StartError(f"{path}() failed {_told(exc)}") from exc
+
+
+def _told(exc: BaseException) -> str:
+    """An exception of the user's module in one line, with the place that raised it."""
+    if isinstance(exc, SyntaxError):
+        return f"at {exc.filename}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
+    where = traceback.extract_tb(exc.__traceback__)[-1]
+    return f"at {where.filename}:{where.lineno}: {type(exc).__name__}: {exc}"
 
 
 def _attribute(module: object, module_name: str, path: str) -> object:

@@ -54,8 +54,18 @@ cli.add_typer(broker_app, name="broker")
 cli.add_typer(policy_app, name="policy")
 cli.add_typer(topics_app, name="topics")
 cli.add_typer(config_app, name="config")
-for _entry in entry_points(group="ackfloor.commands"):
-    cli.add_typer(_entry.load(), name=_entry.name)
+
+
+def _add_commands_of_packages() -> None:
+    for entry in entry_points(group="ackfloor.commands"):
+        try:
+            cli.add_typer(entry.load(), name=entry.name)
+        except Exception as exc:  # noqa: BLE001 -- somebody else's package, whatever it raises
+            text = f"warning: the commands {entry.name!r} can't be loaded: {exc!r}"
+            typer.secho(text, fg="yellow", err=True)
+
+
+_add_commands_of_packages()
 
 
 def main() -> None:

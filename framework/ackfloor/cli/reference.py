@@ -8,7 +8,6 @@ installed beside us must not change the page. A test compares the file with what
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from enum import Enum
@@ -90,28 +89,21 @@ def _section(path: str, command: Any) -> str:
 
 
 def _row(parameter: Any) -> str:
-    meaning, told = _meaning(parameter)
     names = [parameter.metavar] if parameter.param_type_name == "argument" else _names(parameter)
     variable = f"`{parameter.envvar}`" if parameter.envvar else ""
     shown = ", ".join(f"`{name}`" for name in names)
-    return f"| {shown} | {variable} | {told or _default(parameter)} | {meaning} |"
+    return f"| {shown} | {variable} | {_default(parameter)} | {parameter.help or ''} |"
 
 
 def _names(option: Any) -> list[str]:
     return [*option.opts, *option.secondary_opts]
 
 
-def _meaning(parameter: Any) -> tuple[str, str]:
-    """The help text, and the default where it is told there."""
-    text = parameter.help or ""
-    told = re.search(r" ?\[default: (.+?)\]", text)
-    if told is None:
-        return text, ""
-    return text.replace(told[0], ""), f"`{told[1]}`"
-
-
 def _default(parameter: Any) -> str:
     value = parameter.default
+    told = getattr(parameter, "show_default", None)
+    if isinstance(told, str):
+        return f"`{told}`"
     if value is None or value is False:
         return ""
     if value is True:

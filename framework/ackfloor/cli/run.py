@@ -28,13 +28,15 @@ def run(
     app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Worker processes. [default: 1]", envvar="ACKFLOOR_RUN_WORKERS"),
+        typer.Option(
+            min=1, help="Worker processes.", show_default="1", envvar="ACKFLOOR_RUN_WORKERS"
+        ),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
-            help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT. "
-            "[default: 127.0.0.1:9600]",
+            help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT.",
+            show_default="127.0.0.1:9600",
             envvar="ACKFLOOR_RUN_LISTEN",
         ),
     ] = None,
@@ -60,17 +62,21 @@ def run(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="The settings file. [default: ackfloor.toml]", envvar="ACKFLOOR_CONFIG"),
+        typer.Option(
+            help="The settings file.", show_default="ackfloor.toml", envvar="ACKFLOOR_CONFIG"
+        ),
     ] = None,
     log_level: Annotated[
         str | None,
         typer.Option(
-            help="debug, info, warning or error. [default: info]", envvar="ACKFLOOR_RUN_LOG_LEVEL"
+            help="debug, info, warning or error.",
+            show_default="info",
+            envvar="ACKFLOOR_RUN_LOG_LEVEL",
         ),
     ] = None,
     log_format: Annotated[
         str | None,
-        typer.Option(help="text or json. [default: text]", envvar="ACKFLOOR_RUN_LOG_FORMAT"),
+        typer.Option(help="text or json.", show_default="text", envvar="ACKFLOOR_RUN_LOG_FORMAT"),
     ] = None,
 ) -> None:
     """Run an app's handlers until told to stop.
