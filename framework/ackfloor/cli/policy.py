@@ -116,6 +116,8 @@ def _end(policy: RetryPolicy, spec: HandlerSpec, group: str) -> str:
     if policy.total_s() == inf:
         return f"then every {format_duration(policy.schedule()[-1])}, without end"
     dlq = f"{spec.topics[0]}--{group}--dlq"
+    if not policy.schedule():
+        return f"after the first failure: {dlq}"
     return (
         f"after {len(policy.schedule()) + 1} deliveries and at least "
         f"{format_duration(policy.total_s())} of waiting: {dlq}. Jitter lengthens each wait by up "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,100 @@ def test_a_handler_that_does_not_exist_is_refused() -> None:
     done = CliRunner().invoke(cli, ["policy", "preview", "long_names:app", "--handler", "biil"])
     assert done.exit_code == 1
     assert "handlers are bill" in str(done.exception)
+
+
+POLICIES = """
+from ackfloor import App, RetryPolicy
+
+app = App(group="g")
+
+
+@app.handler("a", retry=RetryPolicy.fixed("1s", 3))
+async def short(order: bytes) -> None: ...
+
+
+@app.handler("b", retry=RetryPolicy.fixed("1h", None), consume_timeout=None)
+async def endless(order: bytes) -> None: ...
+
+
+@app.handler("c", dead_letter_on=(ValueError, OSError))
+async def usual(order: bytes) -> None: ...
+
+
+@app.handler("d", retry=RetryPolicy(max_redeliveries=0))
+async def never(order: bytes) -> None: ...
+"""
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> str:
+    """An app with policies that a person should look at twice."""
+    (tmp_path / "many_policies.py").write_text(POLICIES)
+    return "many_policies:app"
+
+
+def test_the_table_says_when_each_delivery_is_due(
+    policies: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In absolute times, with the total to the dead-letter queue, on standard output."""
+    monkeypatch.setenv("COLUMNS", "160")
+    before = datetime.now(UTC).replace(microsecond=0)
+    done = CliRunner().invoke(cli, ["policy", "preview", policies, "--handler", "usual"])
+    after = datetime.now(UTC)
+    assert done.exit_code == 0
+    rows = [line.split() for line in done.stdout.splitlines() if "--g--retry-" in line]
+    assert [row[:3] for row in rows] == [
+        ["2", "1s", "1s"],
+        ["3", "5s", "6s"],
+        ["4", "25s", "31s"],
+        ["5", "2m5s", "2m36s"],
+        ["6", "10m", "12m36s"],
+        ["7", "10m", "22m36s"],
+    ]
+    for row, total_s in zip(rows, (1, 6, 31, 156, 756, 1356), strict=True):
+        due = datetime.fromisoformat(f"{row[3]} {row[4]}+00:00")
+        assert before <= due - timedelta(seconds=total_s) <= after
+    assert "after 7 deliveries and at least 22m36s of waiting: c--g--dlq" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "named"),
+    [
+        ("short", [], ["the whole schedule is over in 3s"]),
+        ("endless", [], ["unlimited"]),
+        ("usual", [], ["OSError", "ValueError"]),
+        ("usual", ["--retention", "10m"], ["retention of 10m", "OSError", "ValueError"]),
+        ("usual", ["--retention", "1h"], ["OSError", "ValueError"]),
+        ("never", [], ["no redelivery"]),
+    ],
+)
+def test_what_a_person_should_know_is_a_warning(
+    policies: str, handler: str, options: list[str], named: list[str]
+) -> None:
+    """On standard error beside the table, and in the JSON: one for each reason and no other."""
+    command = ["policy", "preview", policies, "--handler", handler, *options]
+    shown = CliRunner().invoke(cli, command)
+    told = json.loads(CliRunner().invoke(cli, [*command, "-o", "json"]).stdout)[0]["warnings"]
+    assert len(told) == len(named)
+    assert [name for name, text in zip(named, told, strict=True) if name not in text] == []
+    assert shown.stderr.count("warning:") == len(named)
+    assert "warning" not in shown.stdout
+
+
+def test_policies_without_end_and_without_retries_are_told_as_such(policies: str) -> None:
+    """JSON has no number for them, and the table says it in words."""
+    rows = json.loads(CliRunner().invoke(cli, ["policy", "preview", policies, "-o", "json"]).stdout)
+    told = {row["handler"]: row for row in rows}
+    assert told["endless"]["total_s"] is None
+    assert told["endless"]["max_redeliveries"] is None
+    assert told["endless"]["consume_timeout_s"] is None
+    assert told["never"]["deliveries"] == []
+    shown = CliRunner().invoke(cli, ["policy", "preview", policies]).stdout
+    assert "without end" in shown
+    assert "after the first failure: d--g--dlq" in shown
+
+
+def test_a_wrong_duration_is_refused_with_the_units(policies: str) -> None:
+    """A bare number has none."""
+    done = CliRunner().invoke(cli, ["policy", "preview", policies, "--retention", "7"])
+    assert "--retention='7'" in str(done.exception)

@@ -1,0 +1,121 @@
+"""The `ackfloor` command as people run it: a process of its own, with its streams and exit code."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+#: How long anything may take on a busy machine before the test fails.
+PATIENCE_S = 40.0
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment without settings of ackfloor, and with those given."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("ACKFLOOR_")
+    }
+    return {**inherited, "COLUMNS": "200", **given}
+
+
+def ackfloor(
+    *arguments: str, cwd: Path, timeout_s: float = PATIENCE_S, **given: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "ackfloor.cli.main", *arguments],
+        cwd=cwd,
+        env=environment(given),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+class Running:
+    """An `ackfloor run` in the background, and what it has logged so far."""
+
+    def __init__(self, *arguments: str, cwd: Path, **given: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ackfloor.cli.main", "run", *arguments],
+            cwd=cwd,
+            env=environment({"PYTHONUNBUFFERED": "1", **given}),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._arrived: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._arrived.put(line.rstrip("\n"))
+        self._arrived.put(None)
+
+    def logged(self, text: str, after: int = 0) -> str:
+        """Wait for a line that contains `text`, beyond the first `after` lines."""
+        until_s = time.monotonic() + PATIENCE_S
+        position = after
+        while True:
+            for line in self.lines[position:]:
+                if text in line:
+                    return line
+            position = max(position, len(self.lines))
+            try:
+                line_ = self._arrived.get(timeout=max(0.0, until_s - time.monotonic()))
+            except queue.Empty:
+                line_ = None
+            if line_ is None:
+                pytest.fail(f"not logged: {text!r}; logged was:\n" + "\n".join(self.lines[-40:]))
+            self.lines.append(line_)
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something outside, as long as the command runs."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > until_s or self.process.poll() is not None:
+                self.drain()
+                pytest.fail(f"{what} did not happen; logged was:\n" + "\n".join(self.lines[-40:]))
+            time.sleep(0.02)
+
+    def drain(self) -> list[str]:
+        """Take the lines that have arrived; returns all of them."""
+        while not self._arrived.empty():
+            line = self._arrived.get()
+            if line is not None:
+                self.lines.append(line)
+        return self.lines
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the command's own process."""
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for its end; returns the exit code."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        self.drain()
+        return code
+
+    def close(self) -> None:
+        """Leave nothing behind: workers drain when their supervisor is gone."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(PATIENCE_S)
+        assert self.process.stderr is not None
+        self.process.stderr.close()

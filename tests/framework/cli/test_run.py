@@ -1,0 +1,177 @@
+"""`ackfloor run` before any worker starts: what is refused, and the wait for Kafka."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ackfloor.runtime.exit_codes import Exit
+from tests.framework.cli.command import Running, ackfloor
+
+pytestmark = pytest.mark.e2e
+
+#: Nobody listens there.
+NOWHERE = "127.0.0.1:1"
+START = "from ackfloor import App, Delivery, RetryPolicy\napp = App('billing')\n"
+HANDLER = START + "@app.handler('orders')\nasync def bill(order: bytes) -> None: ...\n"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder with an app that may be run."""
+    (tmp_path / "shop.py").write_text(HANDLER)
+    return tmp_path
+
+
+@pytest.fixture
+def start(shop: Path) -> Iterator[Callable[..., Running]]:
+    """Starts `ackfloor run` in the background, on any free port and without a broker."""
+    runs: list[Running] = []
+
+    def start(*arguments: str, **given: str) -> Running:
+        given = {
+            "ACKFLOOR_BOOTSTRAP_SERVERS": NOWHERE,
+            "ACKFLOOR_RUN_LISTEN": "127.0.0.1:0",
+        } | given
+        runs.append(Running(*arguments, cwd=shop, **given))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def refused(shop: Path, *arguments: str, **given: str) -> str:
+    """The one line that a run is refused with; it exits 3."""
+    done = ackfloor("run", *arguments, cwd=shop, ACKFLOOR_BOOTSTRAP_SERVERS=NOWHERE, **given)
+    assert done.returncode == Exit.START, done.stderr
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in done.stderr
+    return line
+
+
+@pytest.mark.parametrize(
+    ("app", "named"),
+    [
+        ("shpo:app", "no module named 'shpo'"),
+        ("shop:ap", "module 'shop' has no attribute 'ap'; its apps are: app"),
+        ("shop:bill", "shop:bill is a function"),
+        ("shop", "MODULE:APP"),
+    ],
+)
+def test_an_app_that_is_not_there_is_named(shop: Path, app: str, named: str) -> None:
+    """The exact module or attribute, and exit 3."""
+    assert named in refused(shop, app)
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        (
+            "@app.handler('orders', name='b')\n@app.handler('orders')\ndef a(v: bytes): ...\n",
+            "handlers.b.topics='orders'",
+        ),
+        ("@app.handler('o', consume_timeout=30)\ndef a(v: bytes) -> None: ...\n", "30"),
+        ("@app.handler('o')\ndef a(v) -> None: ...\n", "handlers.a.v"),
+        ("@app.handler('o')\ndef a(v: 'Missing') -> None: ...\n", "name 'Missing' is not defined"),
+        (
+            "async def mw(d, n): ...\n@app.handler('o', middleware=[mw])\ndef a(v: bytes): ...\n",
+            "handlers.a.middleware='mw'",
+        ),
+        ("", "it has no handlers"),
+    ],
+    ids=["two_handlers", "no_unit", "no_hint", "unknown_hint", "middleware", "no_handlers"],
+)
+def test_a_wrong_registration_is_one_line(shop: Path, code: str, named: str) -> None:
+    """Before Kafka is asked for anything."""
+    (shop / "shop.py").write_text(START + code)
+    assert named in refused(shop, "shop:app")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "named"),
+    [
+        (["--only", "biil"], {}, "--only='biil': no such handler; handlers are bill"),
+        ([], {"ACKFLOOR_HANDLERS__BILL__CONSUME_TIMEOUT": "30"}, "consume_timeout='30'"),
+        ([], {"ACKFLOOR_HANDLERS__BIIL__CONCURRENCY": "3"}, "biil"),
+        ([], {"ACKFLOOR_APP__GROUP": "no such group!"}, "group"),
+        (["--listen", "9600"], {}, "listen='9600'"),
+        (["--connect-timeout", "5"], {}, "--connect-timeout='5'"),
+        (["--config", "no.toml"], {}, "no.toml"),
+    ],
+    ids=["only", "timeout", "unknown", "group", "listen", "units", "config"],
+)
+def test_a_wrong_setting_is_one_line(
+    shop: Path, arguments: list[str], given: dict[str, str], named: str
+) -> None:
+    """With its field, its value and where it came from."""
+    given = {"ACKFLOOR_RUN_LISTEN": "127.0.0.1:0"} | given
+    assert named in refused(shop, "shop:app", *arguments, **given)
+
+
+def test_bad_usage_exits_2(shop: Path) -> None:
+    """A number of workers that can't be, or no app at all."""
+    assert ackfloor("run", "shop:app", "--workers", "0", cwd=shop).returncode == Exit.USAGE
+    assert ackfloor("run", cwd=shop).returncode == Exit.USAGE
+
+
+def test_a_busy_port_is_named_with_the_way_out(shop: Path) -> None:
+    """Before it waits for anything."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refused(shop, "shop:app", "--listen", address)
+    assert f"listen='{address}': can't listen there" in line
+    assert "--listen" in line
+
+
+def test_a_broker_that_is_away_ends_it_with_4_where_asked_to(shop: Path) -> None:
+    """After the time that was given, and not much later."""
+    started_s = time.monotonic()
+    done = ackfloor(
+        "run",
+        "shop:app",
+        "--connect-timeout",
+        "2s",
+        cwd=shop,
+        ACKFLOOR_BOOTSTRAP_SERVERS=NOWHERE,
+        ACKFLOOR_RUN_LISTEN="127.0.0.1:0",
+    )
+    assert done.returncode == Exit.KAFKA_UNREACHABLE
+    assert time.monotonic() - started_s < 20
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: kafka.bootstrap_servers='{NOWHERE}'")
+    assert "within 2 s" in last
+    assert "ACKFLOOR_BOOTSTRAP_SERVERS" in last
+
+
+def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Running]) -> None:
+    """The run lives, is not ready, says what it waits for, and a signal ends it at once."""
+    run = start("shop:app", "--workers", "2")
+    run.logged(f"waiting for Kafka at {NOWHERE}")
+    address = run.logged("metrics and health on http://").rpartition("http://")[2]
+    live, _ = get(address, "/livez")
+    assert live == 200
+    ready, said = get(address, "/readyz")
+    assert ready == 503
+    assert [r["message"] for r in said["reasons"]] == ["has not reported yet"] * 2
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def get(address: str, page: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    """Status and JSON of one of the run's pages."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{page}", timeout=10) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as refused_:
+        with refused_:
+            return refused_.code, json.load(refused_)
