@@ -73,7 +73,10 @@ _MEANING: Final = {
     ),
     envelope.TRUNCATED: (
         _TEXT,
-        "What did not fit into the topic's largest record: `stack`, or `stack,message`.",
+        (
+            "What did not fit into the topic's largest record: `stack`, or `stack,message`; "
+            "`headers` where the record's own could not be read, for a name that is not UTF-8."
+        ),
     ),
 }
 _REASONS: Final = {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.envelope import Envelope, Reason
-from ackfloor.core.model import Failure, Headers, Origin, Record
+from ackfloor.core.model import Failure, Headers, Headless, Origin, Record
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 
 if TYPE_CHECKING:
@@ -116,8 +116,15 @@ class Delivery:
 
     @property
     def headers(self) -> Headers:
-        """The record's headers in order, repeated names included."""
-        return self.record.headers() or ()
+        """The record's headers in order, repeated names included.
+
+        Empty where the name of one is not UTF-8, which the client can't read.
+        """
+        try:
+            return self.record.headers() or ()
+        except SystemError:
+            self.record = Headless(self.record)
+            return ()
 
     @property
     def timestamp(self) -> int:

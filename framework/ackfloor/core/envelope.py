@@ -242,7 +242,7 @@ def shed(envelope: Envelope) -> Envelope | None:
 
 
 def _named(dropped: Sequence[str]) -> str:
-    return ",".join(part for part in ("stack", "message") if part in dropped)
+    return ",".join(part for part in ("headers", "stack", "message") if part in dropped)
 
 
 def fingerprint(error_type: str, frames: Sequence[tuple[str, str]]) -> str:

@@ -144,7 +144,7 @@ class Intake:
             self._dispatch(assignment.handler, batch)
             return
         for delivery in batch:
-            delivery.envelope = read_envelope(delivery.record.headers())
+            delivery.envelope = read_envelope(delivery.headers)
             assignment.waiting.append((delivery.envelope.not_before_ms or 0, delivery))
         assignment.waiting_bytes += size
         self._release(assignment, now)

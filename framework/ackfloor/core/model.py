@@ -47,6 +47,43 @@ class Record(Protocol):
     def __len__(self) -> int: ...
 
 
+class Headless:
+    """A record whose headers the client can't hand out: everything else of it.
+
+    It fails where the name of a header is not UTF-8, and may not be asked a second time: what it
+    returns then is broken memory.
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def topic(self) -> str:
+        return self._record.topic()
+
+    def partition(self) -> int:
+        return self._record.partition()
+
+    def offset(self) -> int:
+        return self._record.offset()
+
+    def key(self) -> bytes | None:
+        return self._record.key()
+
+    def value(self) -> bytes | None:
+        return self._record.value()
+
+    def headers(self) -> Headers | None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._record.timestamp()
+
+    def __len__(self) -> int:
+        return len(self._record)
+
+
 class Origin(NamedTuple):
     """Where a record was first delivered from, before any retry tier."""
 

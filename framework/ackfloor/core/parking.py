@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope, Reason, shed, write_headers
-from ackfloor.core.model import Failure, Now
+from ackfloor.core.model import Failure, Headless, Now
 from ackfloor.core.outcomes import Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.retry import next_hop, tier_wait_s
@@ -62,13 +62,18 @@ class Parking:
             self._address_tier(parcel, verdict.delay_s, now)
         else:
             self._address_hop(parcel, now)
-        record = parcel.delivery.record
+        delivery = parcel.delivery
+        own = delivery.headers
+        if isinstance(delivery.record, Headless):
+            missing = ["headers", *(parcel.envelope.truncated or "").split(",")]
+            named = ",".join(part for part in dict.fromkeys(missing) if part)
+            parcel.envelope = replace(parcel.envelope, truncated=named)
         parcel.headers = write_headers(
             parcel.envelope,
-            record.headers() or (),
+            own,
             spring=self.spring_headers,
             kafka=self.kafka_headers,
-            timestamp_type=record.timestamp()[0],
+            timestamp_type=delivery.record.timestamp()[0],
         )
 
     def lighten(self, parcel: Parcel) -> bool:
@@ -161,5 +166,5 @@ class Parking:
             retry_at_ms=None,
             duration_ms=round(max(0.0, (delivery.finished_s or now.mono_s) - started_s) * 1000),
             release=self.release,
-            truncated=None,
+            truncated="headers" if "headers" in (before.truncated or "") else None,
         )

@@ -16,10 +16,10 @@ from ackfloor.core.messages import (
     RecordHopped,
     RecordParked,
 )
-from ackfloor.core.model import Failure
+from ackfloor.core.model import Failure, Headers
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.retry import RetryPolicy
-from tests.framework.core.worlds import DLQ, TIER, World
+from tests.framework.core.worlds import DLQ, TIER, MemoryRecord, World
 
 ONCE_A_SECOND = HandlerRules("bill", policy=RetryPolicy.fixed("1s", 2, jitter=0))
 REJECTED = Rejected(Failure("Hopeless", "no such customer"))
@@ -252,3 +252,36 @@ def test_a_park_that_nobody_answers_is_named_until_it_is_written() -> None:
     world.revoke(lost=True)
     world.tick(5)
     assert world.subjects() == []
+
+
+class _Unreadable(MemoryRecord):
+    """As the client's message is where the name of a header is not UTF-8."""
+
+    asked = False
+
+    def headers(self) -> Headers | None:
+        assert not self.asked, "asked a second time, the client crashes the process"
+        self.asked = True
+        raise SystemError("returned a result with an exception set")
+
+
+@pytest.mark.parametrize("topic", ["orders", TIER])
+def test_headers_that_the_client_can_not_read_cost_the_headers_alone(topic: str) -> None:
+    """It is handled and parked with key and value; `truncated` says what is missing."""
+    world = World(ONCE_A_SECOND)
+    world.assign(topic=topic)
+    world.engine.polled([_Unreadable(topic, 0, 0, b"v", b"k")], world.now)
+    world.take()
+    delivery = world.start()
+    assert delivery.headers == delivery.headers == ()
+    parcel = world.fail(delivery)
+    assert (delivery.key, delivery.value) == (b"k", b"v")
+    assert dict(parcel.headers)["ackfloor.truncated"] == b"headers"
+    world.refuse(too_large=True)
+    assert dict(parcel.headers)["ackfloor.truncated"] == b"headers,message"
+    world.confirm()
+    assert world.floor(topic=topic) == 1
+    again = [(name, value) for name, value in parcel.headers if name != "ackfloor.not_before"]
+    world.assign(1, topic=TIER)
+    world.redeliver([0], partition=1, headers=again)
+    assert dict(world.fail(world.start()).headers)["ackfloor.truncated"] == b"headers"
