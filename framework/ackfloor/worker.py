@@ -203,7 +203,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--channel", type=int)
     given = parser.parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
-    set_up_logging("info", "text", f"worker-{given.number}")
     try:
         launch = Launch.of(
             load_app(given.app, factory=given.factory),

@@ -110,6 +110,7 @@ class Endings:
                 outcome.failure.error_type,
                 outcome.failure.message,
                 delivery.finished_s - delivery.started_s,
+                assignment.topic,
             )
         )
         self._parcels.park(delivery, judge(outcome, rules.policy, delivery.attempt), now)

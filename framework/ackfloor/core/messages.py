@@ -127,6 +127,8 @@ class DeliveryFailed:
     error_type: str
     error_message: str
     duration_s: float
+    #: The topic that partition and offset belong to: the source, or a retry tier.
+    read_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,8 @@ class RecordDeadLettered:
     attempt: int
     reason: Reason
     error_type: str
+    #: The topic that partition and offset belong to: the source, or a retry tier.
+    read_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,7 @@ def _moved(parcel: Parcel, now: Now) -> Event:
             delivery.attempt,
             verdict.reason,
             verdict.failure.error_type,
+            assignment.topic,
         )
     if isinstance(verdict, Park):
         return RecordParked(

@@ -52,13 +52,18 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, style: str, name: str) -> None:
-    """Log to standard error.
+    """Log to standard error, unless the app's own module has set logging up already.
+
+    Call it after the app was imported: what the user configured there is left as it is.
 
     Args:
         level: a level name of `logging`, any case.
         style: "text" for people or "json" for machines.
         name: what the process is called in text lines, for example "worker-0".
     """
+    root = logging.getLogger()
+    if root.handlers:
+        return
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(DeliveryFilter())
     if style == "json":
@@ -66,6 +71,5 @@ def set_up_logging(level: str, style: str, name: str) -> None:
     else:
         pattern = f"%(asctime)s %(levelname)-7s {name} %(name)s [%(delivery)s] %(message)s"
         handler.setFormatter(logging.Formatter(pattern))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.addHandler(handler)
     root.setLevel(level.upper())

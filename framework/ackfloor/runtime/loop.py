@@ -196,6 +196,7 @@ class Loop:
     def _tell(self, now: Now) -> None:
         events = self.engine.take_events(now)
         if events:
+            self._notices.happened(events, now.mono_s)
             self._observers.observe(events)
         if now.mono_s >= self._next_snapshot_s:
             self._next_snapshot_s = now.mono_s + SNAPSHOT_INTERVAL_S

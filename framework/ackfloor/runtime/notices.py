@@ -2,14 +2,18 @@
 
 When a dependency dies, everything times out at once. The first few lines say what happens; the
 others are counted, and the count is logged once a second, so that neither the log nor the owner
-thread drowns. Nothing here logs a key, a value or a header.
+thread drowns. Nothing here logs a key, a value or a header; what an exception of
+the user's says is logged as it says it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.messages import DeliveryFailed, Event, RecordDeadLettered
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -56,6 +60,38 @@ class Notices:
         self._late = _Kind("%d more handlers raised after their deliveries had been answered")
         self._pauses = _Kind("%d more requests for a pause")
         self._left = _Kind("%d more handlers of partitions that left were given up")
+        self._failures = _Kind("%d more deliveries failed")
+        self._dead = _Kind("%d more records were dead-lettered")
+        self._kinds = (
+            self._timeouts,
+            self._late,
+            self._pauses,
+            self._left,
+            self._failures,
+            self._dead,
+        )
+
+    def happened(self, events: Sequence[Event], now_s: float) -> None:
+        """Log the failures among a turn's events; a timeout has its own line already."""
+        for event in events:
+            if isinstance(event, DeliveryFailed):
+                if event.reason is not Reason.TIMEOUT and self._failures.admits(now_s):
+                    log.warning(
+                        "%s attempt %d: handler %s: %s: %s",
+                        _place(event),
+                        event.attempt,
+                        event.handler,
+                        event.error_type,
+                        _first_line(event.error_message),
+                    )
+            elif isinstance(event, RecordDeadLettered) and self._dead.admits(now_s):
+                log.error(
+                    "%s attempt %d: dead-lettered (%s, %s)",
+                    _place(event),
+                    event.attempt,
+                    event.reason,
+                    event.error_type,
+                )
 
     def timed_out(self, delivery: Delivery, now_s: float) -> None:
         """A delivery's time is up."""
@@ -101,7 +137,7 @@ class Notices:
 
     def flush(self, now_s: float) -> None:
         """Tell what was suppressed, where the window is over."""
-        for kind in (self._timeouts, self._late, self._pauses, self._left):
+        for kind in self._kinds:
             kind.flush(now_s)
 
 
@@ -111,3 +147,12 @@ def _name(delivery: Delivery) -> str:
 
 def _handler(delivery: Delivery) -> str:
     return delivery.assignment.handler.rules.name
+
+
+def _place(event: DeliveryFailed | RecordDeadLettered) -> str:
+    return f"{event.read_from}/{event.partition}/{event.offset}"
+
+
+def _first_line(text: str) -> str:
+    """Enough of a message to know it by; the whole is in the record's headers."""
+    return (text.splitlines() or [""])[0][:300]

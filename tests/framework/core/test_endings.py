@@ -91,7 +91,7 @@ def test_a_failure_is_told_before_its_park() -> None:
     world.now_s += 0.75
     world.fail(delivery, Failed(Failure("KeyError", "'id'")))
     assert world.told(DeliveryFailed) == [
-        DeliveryFailed("orders", 0, 0, "bill", 1, Reason.ERROR, "KeyError", "'id'", 0.75)
+        DeliveryFailed("orders", 0, 0, "bill", 1, Reason.ERROR, "KeyError", "'id'", 0.75, "orders")
     ]
     assert (world.floor(), world.engine.flow.open_count) == (0, 1)
 

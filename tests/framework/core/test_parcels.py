@@ -53,7 +53,7 @@ def test_a_dead_letter_is_told_with_its_reason() -> None:
     world.fail(world.start(), REJECTED)
     world.confirm()
     assert world.told(RecordDeadLettered) == [
-        RecordDeadLettered("orders", 0, 0, "bill", 1, Reason.DEAD_LETTER, "Hopeless")
+        RecordDeadLettered("orders", 0, 0, "bill", 1, Reason.DEAD_LETTER, "Hopeless", "orders")
     ]
     assert world.floor() == 1
 

@@ -196,6 +196,8 @@ def test_a_tier_in_due_order_is_never_early_and_never_late(
         while (next_s := world.engine.next_due_s(world.now)) <= until_s:
             world.tick(max(0.0, next_s - world.now_s) + 0.0005)
         world.now_s = max(world.now_s, until_s)
-        out = sum(1 for due_ms in due if due_ms <= world.now.wall_ms)
-        assert len(world.ready) == out
+        # The wall clock is read in whole milliseconds, so one due in this very one may be either.
+        must = sum(1 for due_ms in due if due_ms < world.now.wall_ms)
+        may = sum(1 for due_ms in due if due_ms <= world.now.wall_ms)
+        assert must <= len(world.ready) <= may
     assert [offset for _, _, offset in ready(world)] == list(range(len(due)))
