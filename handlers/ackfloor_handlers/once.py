@@ -39,9 +39,7 @@ class Accounts:
             "CREATE TABLE IF NOT EXISTS done ("
             "topic TEXT, partition INT, offset INT, PRIMARY KEY (topic, partition, offset))"
         )
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS balance (account TEXT PRIMARY KEY, cents INT)"
-        )
+        self._db.execute("CREATE TABLE IF NOT EXISTS balance (account TEXT PRIMARY KEY, cents INT)")
 
     def apply(self, transfer: Transfer, delivery: Delivery) -> bool:
         """Move the money unless this record did so before; returns whether it moved."""
@@ -64,9 +62,7 @@ class Accounts:
 
     def cents(self, account: str) -> int:
         """The balance of an account, 0 where it is unknown."""
-        row = self._db.execute(
-            "SELECT cents FROM balance WHERE account = ?", (account,)
-        ).fetchone()
+        row = self._db.execute("SELECT cents FROM balance WHERE account = ?", (account,)).fetchone()
         return row[0] if row else 0
 
     def close(self) -> None:
