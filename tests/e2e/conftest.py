@@ -1,0 +1,27 @@
+"""The stage of an end-to-end test on the run's broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.stage import Stage
+
+
+@pytest.fixture
+def make_stage(tmp_path: Path, bootstrap_servers: str) -> Iterator[Callable[..., Stage]]:
+    """Makes stages; their processes and topics are gone when the test is over."""
+    stages: list[Stage] = []
+
+    def make(body: str, *, partitions: int = 2) -> Stage:
+        folder = tmp_path / str(len(stages))
+        folder.mkdir()
+        stages.append(Stage(folder, bootstrap_servers, partitions))
+        stages[-1].app(body)
+        return stages[-1]
+
+    yield make
+    for stage in stages:
+        stage.close()

@@ -1,0 +1,198 @@
+"""A stage for whole runs: a topic on a real broker, an app in a folder, and what it wrote down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.framework.cli.command import PATIENCE_S, Running
+
+#: What every app here begins with: each handled record becomes a line of a file.
+HEAD = """
+import asyncio, os, sys, threading, time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ackfloor import App, Delivery, RetryPolicy
+
+handled = os.open("handled", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+started = os.open("started", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+
+
+def note(file, delivery):
+    origin = delivery.origin
+    os.write(file, f"{origin.partition}/{origin.offset}#{delivery.attempt}\\n".encode())
+
+
+def opened(gate):
+    return Path(gate).exists()
+
+
+"""
+
+
+class Stage:
+    """One source topic and one app; groups and topics are its own."""
+
+    def __init__(self, folder: Path, servers: str, partitions: int) -> None:
+        self.folder = folder
+        self.servers = servers
+        self.topic = f"orders-{uuid.uuid4().hex[:8]}"
+        self.group = "shop"
+        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        self._runs: list[Running] = []
+        # The shortest that brokers allow: a killed worker's partitions move on after it.
+        (folder / "ackfloor.toml").write_text(
+            '[kafka.consumer]\n"session.timeout.ms" = 6000\n"heartbeat.interval.ms" = 500\n'
+        )
+        created = self._admin.create_topics([NewTopic(self.topic, partitions, 1)])
+        created[self.topic].result(20)
+
+    def app(self, body: str) -> None:
+        """Write the app; TOPIC in it is the source topic's name."""
+        (self.folder / "stage_app.py").write_text(HEAD + body.replace("TOPIC", self.topic))
+
+    def run(self, *arguments: str, **given: str) -> Running:
+        """Start `ackfloor run` of the app on any free port."""
+        environment = {
+            "ACKFLOOR_BOOTSTRAP_SERVERS": self.servers,
+            "ACKFLOOR_RUN_LISTEN": "127.0.0.1:0",
+            **given,
+        }
+        self._runs.append(Running("stage_app:app", *arguments, cwd=self.folder, **environment))
+        return self._runs[-1]
+
+    def produce(self, count: int, value: bytes = b"{}", key: bytes | None = None) -> None:
+        """Write records, and return when the broker has them."""
+        for _ in range(count):
+            self._producer.produce(self.topic, value, key=key)
+            self._producer.poll(0)
+        assert self._producer.flush(20) == 0
+
+    @contextmanager
+    def flow(self, rate: float) -> Iterator[None]:
+        """Write records at a steady rate meanwhile."""
+        done = threading.Event()
+
+        def write() -> None:
+            start_s, written = time.monotonic(), 0
+            while not done.wait(0.01):
+                for _ in range(int((time.monotonic() - start_s) * rate) - written):
+                    self._producer.produce(self.topic, b"{}")
+                    written += 1
+                self._producer.poll(0)
+            self._producer.flush(20)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            yield
+        finally:
+            done.set()
+            writer.join()
+
+    def noted(self, name: str = "handled") -> Counter[str]:
+        """`partition/offset#attempt` -> how often a handler wrote it down."""
+        file = self.folder / name
+        return Counter(file.read_text().splitlines() if file.exists() else ())
+
+    def records(self) -> int:
+        """How many different records were handled."""
+        return len({name.partition("#")[0] for name in self.noted()})
+
+    def open_gate(self, name: str = "gate") -> None:
+        """Let handlers pass that wait for `opened(name)`."""
+        (self.folder / name).touch()
+
+    def committed(self) -> int:
+        """The sum of the group's committed positions of the source topic."""
+        request = ConsumerGroupTopicPartitions(self.group)
+        answer = self._admin.list_consumer_group_offsets([request])[self.group].result(20)
+        found: list[TopicPartition] = answer.topic_partitions
+        return sum(p.offset for p in found if p.topic == self.topic and p.offset > 0)
+
+    def make_topic(self, suffix: str) -> str:
+        """One more topic, of one partition."""
+        name = f"{self.topic}--{suffix}"
+        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+        return name
+
+    def end_of(self, topic: str) -> int:
+        """Where the log of a topic's first partition ends."""
+        partition = TopicPartition(topic, 0)
+        return int(
+            self._admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(20).offset
+        )
+
+    def topics(self) -> set[str]:
+        """The topics that belong to the source, itself included."""
+        return {name for name in self._admin.list_topics(timeout=20).topics if self.topic in name}
+
+    def close(self) -> None:
+        """Leave no process and no topic behind."""
+        for run in self._runs:
+            pids = worker_pids(run)
+            run.close()
+            for pid in pids:
+                assert gone(pid), f"worker {pid} outlived its run"
+        topics = self.topics()
+        for future in self._admin.delete_topics(list(topics)).values():
+            future.result(20)
+        # The broker may go before this object does, and its clients would complain.
+        del self._admin, self._producer
+
+
+def worker_pids(run: Running) -> list[int]:
+    """The pids of all workers that a run has started so far."""
+    lines = [line for line in run.drain() if " started, pid " in line]
+    return [int(line.rpartition(" ")[2]) for line in lines]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within the time allowed; killed if not."""
+    until_s = time.monotonic() + PATIENCE_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > until_s:
+            os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def page(run: Running, name: str) -> tuple[int, Any]:
+    """Status and JSON of a page of the run."""
+    address = run.logged("metrics and health on ").rpartition(" ")[2]
+    try:
+        with urllib.request.urlopen(f"{address}{name}", timeout=10) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
+
+
+def reasons(run: Running) -> list[str]:
+    """Why the run is not ready; nothing where it is."""
+    status, told = page(run, "/readyz")
+    assert (status == 200) == told["ready"]
+    return [f"{reason['check']}: {reason['message']}" for reason in told["reasons"]]
+
+
+def ready(run: Running) -> Callable[[], bool]:
+    """Whether the run is ready, for waiting."""
+    return lambda: reasons(run) == []
