@@ -27,7 +27,6 @@ _PATTERNS = {
     "group": rf"(?P<group>{_PART})",
     "delay": rf"(?P<count>[1-9][0-9]{{0,11}})(?P<unit>{'|'.join(_UNITS_S)})",
 }
-_TEMPLATE_FIX = "or change the names made from it with topics.tier_template and its like"
 
 Kind = Literal["retry", "dlq", "dispositions"]
 
@@ -136,13 +135,13 @@ def _check(setting: str, name: str) -> None:
         raise SettingError(setting, name, "empty", "give a name")
     if len(name) > LONGEST_NAME:
         why = f"over {LONGEST_NAME} characters"
-        raise SettingError(setting, f"{name[:40]}...", why, f"shorten it, {_TEMPLATE_FIX}")
+        raise SettingError(setting, f"{name[:40]}...", why, "shorten it")
     if not _LEGAL.fullmatch(name) or name in (".", ".."):
         why = "Kafka allows letters, digits, '.', '_' and '-' in topic names"
         raise SettingError(setting, name, why, f"rename it: our topics carry the {setting}'s name")
     if "--" in name or name.startswith("-") or name.endswith("-"):
         why = "'--' separates the parts of our topic names and must stay unambiguous"
-        fix = f"use single dashes, inside the name only, {_TEMPLATE_FIX}"
+        fix = "use single dashes, inside the name only"
         raise SettingError(setting, name, why, fix)
 
 
@@ -171,7 +170,7 @@ def check_names(
             parsed = templates.parse(name)
             if parsed is None or (parsed.topic, parsed.group, parsed.kind) != (topic, group, kind):
                 why = f"{name} can be read in two ways"
-                raise SettingError("topic", topic, why, f"rename it, {_TEMPLATE_FIX}")
+                raise SettingError("topic", topic, why, "rename it")
             _claim(seen, topic, name, topic)
 
 
@@ -188,10 +187,10 @@ def _made_from(
 def _check_made(topic: str, name: str) -> None:
     if len(name) > LONGEST_NAME:
         why = f"{name} would have {len(name)} characters, Kafka allows {LONGEST_NAME}"
-        raise SettingError("topic", topic, why, f"shorten it or the group, {_TEMPLATE_FIX}")
+        raise SettingError("topic", topic, why, "shorten it or the group")
     if not _LEGAL.fullmatch(name):
         why = f"{name} would not be a topic name: letters, digits, '.', '_' and '-' only"
-        raise SettingError("topic", topic, why, f"rename it, {_TEMPLATE_FIX}")
+        raise SettingError("topic", topic, why, "rename it")
 
 
 def _claim(seen: dict[str, tuple[str, str]], topic: str, name: str, source: str) -> None:
@@ -202,4 +201,4 @@ def _claim(seen: dict[str, tuple[str, str]], topic: str, name: str, source: str)
         f"{name} would be two topics" if other == name
         else f"Kafka can't tell {name} from {other} ('.' and '_' collide)"
     )  # fmt: skip
-    raise SettingError("topic", topic, why, f"rename it, {_TEMPLATE_FIX}")
+    raise SettingError("topic", topic, why, "rename it")
