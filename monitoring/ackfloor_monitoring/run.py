@@ -149,8 +149,7 @@ class RunMetrics:
                 "ready": health.ready,
                 "workers_expected": self._workers,
                 "workers": {
-                    str(worker): _tree(report)
-                    for worker, report in sorted(self.reports().items())
+                    str(worker): _tree(report) for worker, report in sorted(self.reports().items())
                 },
             }
         )
