@@ -30,13 +30,13 @@ def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
         before.owners(SOURCE),
         key=lambda worker: [topic for topic, _ in before.owned(worker)].count(SOURCE),
     )
-    pid, places = before.pids[victim], before.owned(victim)
+    pid, lost = before.pids[victim], before.owned(victim)
     os.kill(pid, signal.SIGKILL)
     at_ms = wall_ms()
     # Now: before its partitions go to somebody who commits for them.
     floors = _floors(stage, stage.topics.consumed())
     stage.live.tell(
-        f"killed worker {victim} (pid {pid}) with SIGKILL; its {len(places)} partitions wait"
+        f"killed worker {victim} (pid {pid}) with SIGKILL; its {len(lost)} partitions wait"
     )
 
     def recovered() -> bool:
@@ -45,12 +45,14 @@ def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
         return back and all(taken_ms > at_ms for taken_ms in now.taken_ms.values())
 
     stage.until(recovered, "its partitions have workers again", _RECOVERY_S)
-    over_ms = wall_ms()
     stage.live.tell(
         f"worker {victim} runs again (pid {stage.view.pids[victim]}), every partition has a "
-        f"worker {(over_ms - at_ms) / 1000:.1f} s after the kill"
+        f"worker {(wall_ms() - at_ms) / 1000:.1f} s after the kill"
     )
-    hit = {place: floors[place] for place in places}
+    places = stage.topics.consumed()
+    stage.until(lambda: stage.view.calm(places, at_ms), "no redelivery is overdue", _RECOVERY_S)
+    over_ms = wall_ms()
+    hit = {place: floors[place] for place in lost}
     killed = Disturbance(f"worker {victim} was killed", at_ms, at_ms, over_ms, hit)
     # The group may move others' partitions as well, which repeats what was above their floors.
     moved = {

@@ -41,7 +41,7 @@ class Program:
         self.log = folder / f"{name}.log"
         with self.output.open("wb") as output, self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", leash.__file__, sys.executable, "-m", *argv],
+                [sys.executable, "-P", leash.__file__, sys.executable, "-m", *argv],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=log,
