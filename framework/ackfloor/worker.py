@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 
@@ -75,8 +76,6 @@ class Process:
     def run(self) -> int:
         """Work until told to stop; returns the exit code."""
         self._catch_signals()
-        if self._connection is not None:
-            threading.Thread(target=self._watch_supervisor, daemon=True).start()
         self._status("starting")
         self._report()
         try:
@@ -160,15 +159,11 @@ class Process:
         if self._connection is not None:
             channel.send_status(self._connection, status=status, pid=os.getpid())
 
-    def _watch_supervisor(self) -> None:
-        """Block until the supervisor's end of the channel is gone."""
-        assert self._connection is not None
-        try:
-            self._connection.recv_bytes()
-        except (EOFError, OSError):
-            if not self._stops:
-                log.warning("the supervisor is gone: draining")
-            self._stops = max(self._stops, 1)
+    def orphaned(self) -> None:
+        """The supervisor is gone: drain, and be gone even if that does not end."""
+        if not self._stops:
+            log.warning("the supervisor is gone: draining")
+        self._stops = max(self._stops, 1)
         time.sleep(self._launch.settings.app.shutdown_timeout_s + ORPHAN_S)
         os._exit(Exit.FORCED)
 
@@ -191,6 +186,16 @@ class Process:
             log.info("ack map:\n%s", ack_map(self._loop.latest))
 
 
+def _watch_supervisor(connection: Connection, running: Sequence[Process]) -> None:
+    """Wait for the end of the channel, from before the app is imported."""
+    with suppress(EOFError, OSError):
+        connection.recv_bytes()
+    if not running:
+        # Still importing, or waiting for an import that never ends: nothing is open.
+        os._exit(Exit.OK)
+    running[0].orphaned()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m ackfloor.worker")
@@ -203,6 +208,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--channel", type=int)
     given = parser.parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
+    running: list[Process] = []
+    if connection is not None:
+        watch = threading.Thread(target=_watch_supervisor, args=(connection, running), daemon=True)
+        watch.start()
     try:
         launch = Launch.of(
             load_app(given.app, factory=given.factory),
@@ -212,7 +221,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         app = launch.settings.app
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}")
-        return Process(launch, given.number, connection).run()
+        running.append(Process(launch, given.number, connection))
+        return running[0].run()
     except SettingError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return Exit.START

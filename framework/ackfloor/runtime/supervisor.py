@@ -34,7 +34,9 @@ FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 30.0
 #: A worker that ran this long starts its backoff afresh.
 STEADY_S = 60.0
-GRACE_S = 5.0
+#: What a worker may need beyond its shutdown timeout: to cancel handlers, leave the group, and
+#: close the lifespan and the publisher.
+GRACE_S = 15.0
 POLL_S = 0.1
 #: Seconds a worker has to end after the second signal.
 FORCED_S = 2.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from ackfloor import App, Delivery, RetryPolicy, SourceFailed
+from ackfloor import App, Delivery, Pause, RetryPolicy, SourceFailed
 from ackfloor.core.messages import Event, RecordsAcked
 from ackfloor.core.snapshot import Snapshot
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
@@ -126,6 +126,34 @@ def test_a_second_signal_ends_the_drain_at_once(kind: str) -> None:
         gate.open()
     assert found is not None
     assert found.position == 1
+
+
+@EITHER
+def test_a_pause_in_the_drain_leaves_the_record_open(kind: str) -> None:
+    """Nobody waits for the pause to end: the record comes again, first attempt."""
+    app, gate, attempts = App("g"), Gate(), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        attempts.append(delivery.attempt)
+        if len(attempts) == 1:
+            yield gate
+            raise Pause("1h")
+
+    register(app, kind, "orders", script)
+    with live(app, shutdown_s=10.0) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: gate.arrived == 1)
+        opening = threading.Timer(0.05, gate.open)
+        opening.start()
+        started_s = time.monotonic()
+        assert worker.close() == 0
+        assert time.monotonic() - started_s < 5
+        opening.join()
+        broker = worker.broker
+    with live(app, broker=broker) as worker:
+        worker.until(lambda: len(attempts) == 2 and worker.settled())
+        assert worker.parked("orders") == []
+    assert attempts == [1, 1]
 
 
 def test_many_stubborn_handlers_do_not_add_up_at_the_end() -> None:

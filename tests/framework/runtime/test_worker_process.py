@@ -1,0 +1,185 @@
+"""A worker process by itself, without a broker: what it says, and that it always ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ackfloor.runtime import channel
+from ackfloor.runtime.channel import Kind
+from ackfloor.runtime.exit_codes import Exit
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_S = 30.0
+APP = """
+from ackfloor import App
+
+app = App("billing")
+
+
+@app.handler("orders")
+async def bill(order: bytes) -> None: ...
+"""
+
+
+#: The worker with a start that never ends, and with less patience of its own.
+STUCK = """
+import os, sys, time
+import ackfloor.worker as worker
+worker.ORPHAN_S = 0.2
+worker.Process._worker = lambda self: time.sleep(99)
+os._exit(worker.main(sys.argv[1:]))
+"""
+
+
+class Worker:
+    """A worker process and the supervisor's end of its channel."""
+
+    def __init__(self, folder: Path, app: str, *arguments: str, code: str = "") -> None:
+        self.channel, theirs = channel.pair()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ACKFLOOR_")}
+        environment["ACKFLOOR_BOOTSTRAP_SERVERS"] = "127.0.0.1:1"
+        program = ["-c", code] if code else ["-m", "ackfloor.worker"]
+        command = [sys.executable, *program, app, *arguments]
+        with theirs:
+            self.process = subprocess.Popen(
+                [*command, "--channel", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                cwd=folder,
+                env=environment,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+
+    def told(self, kind: Kind) -> bytes:
+        """The next frame of a kind."""
+        until_s = time.monotonic() + PATIENCE_S
+        while self.channel.poll(max(0.0, until_s - time.monotonic())):
+            found, body = channel.receive(self.channel)
+            if found is kind:
+                return body
+        pytest.fail(f"no {kind} was told")
+
+    def logged(self, text: str) -> list[str]:
+        """The lines up to the first with this text."""
+        assert self.process.stderr is not None
+        lines = []
+        for line in self.process.stderr:
+            lines.append(line)
+            if text in line:
+                return lines
+        pytest.fail(f"not logged: {text!r}; logged was: {lines}")
+
+    def wait(self) -> tuple[int, str]:
+        """Its exit code and the rest of its log."""
+        _, log = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, log
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.process.kill()
+        self.process.communicate()
+        self.channel.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Starts worker processes; they are gone when the test is over."""
+    workers: list[Worker] = []
+
+    def start(text: str, app: str = "shop:app", *arguments: str, code: str = "") -> Worker:
+        (tmp_path / "shop.py").write_text(text)
+        workers.append(Worker(tmp_path, app, *arguments, code=code))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+def test_it_reports_before_it_has_a_broker_and_a_signal_ends_the_wait(
+    start: Callable[..., Worker],
+) -> None:
+    """Starting, with a report for the metrics; SIGUSR1 shows where it waits; SIGTERM is exit 0."""
+    worker = start(APP)
+    assert json.loads(worker.told(Kind.STATUS)) == {
+        "status": "starting",
+        "pid": worker.process.pid,
+    }
+    assert worker.told(Kind.REPORT)
+    worker.logged("waiting for Kafka at 127.0.0.1:1")
+    worker.process.send_signal(signal.SIGUSR1)
+    worker.logged("in wait")
+    worker.process.terminate()
+    assert worker.wait()[0] == Exit.OK
+
+
+def test_without_its_supervisor_it_does_not_wait_for_a_broker(start: Callable[..., Worker]) -> None:
+    """The end of the channel ends it as a signal does."""
+    worker = start(APP)
+    worker.logged("waiting for Kafka")
+    worker.channel.close()
+    code, log = worker.wait()
+    assert code == Exit.OK
+    assert "the supervisor is gone" in log
+
+
+def test_without_its_supervisor_an_import_that_never_ends_does_not_keep_it(
+    start: Callable[..., Worker],
+) -> None:
+    """It has nothing open, so it is gone at once."""
+    worker = start(
+        "import time, sys\nprint('importing', file=sys.stderr, flush=True)\ntime.sleep(99)"
+    )
+    worker.logged("importing")
+    worker.channel.close()
+    assert worker.wait()[0] == Exit.OK
+
+
+def test_without_its_supervisor_it_is_gone_even_if_it_can_not_drain(
+    start: Callable[..., Worker],
+) -> None:
+    """After its shutdown timeout and a grace; the exit code says that it was forced."""
+    worker = start(APP, "shop:app", "--flag", "app.shutdown_timeout=100ms", code=STUCK)
+    worker.told(Kind.REPORT)
+    worker.channel.close()
+    assert worker.wait()[0] == Exit.FORCED
+
+
+@pytest.mark.parametrize(
+    ("text", "app", "arguments", "named"),
+    [
+        (APP, "shop:ap", [], "module 'shop' has no attribute 'ap'"),
+        (APP, "shop:app", ["--only", "biil"], "handlers are bill"),
+        (APP, "shop:app", ["--flag", "app.log_level=loud"], "log_level='loud'"),
+        ("1 / 0", "shop:app", [], "shop.py:1: ZeroDivisionError"),
+    ],
+)
+def test_what_can_not_start_exits_3_with_the_reason(
+    start: Callable[..., Worker], text: str, app: str, arguments: list[str], named: str
+) -> None:
+    """In one line: the supervisor has checked before, so something has changed since."""
+    code, log = start(text, app, *arguments).wait()
+    assert code == Exit.START
+    assert named in log
+    assert "Traceback" not in log
+
+
+def test_a_factory_and_flags_reach_it(start: Callable[..., Worker]) -> None:
+    """And what it logs is JSON where that was asked for."""
+    text = APP + "\n\ndef make():\n    return app\n"
+    worker = start(text, "shop:make", "--factory", "--flag", "app.log_format=json")
+    line = json.loads(worker.logged("waiting for Kafka")[-1])
+    assert line["level"] == "warning"
+    assert line["logger"] == "ackfloor.kafka"
+    worker.process.terminate()
+    assert worker.wait()[0] == Exit.OK
