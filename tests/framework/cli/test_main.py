@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import ackfloor as package
+from ackfloor.cli.main import cli
 from tests.framework.cli.command import ackfloor, environment
 
-pytestmark = pytest.mark.e2e
+E2E = pytest.mark.e2e
 
 COMMANDS = ("run", "demo", "broker", "policy", "topics", "config")
 
@@ -22,6 +27,7 @@ def script() -> str:
     return str(Path(sys.executable).parent / "ackfloor")
 
 
+@E2E
 def test_the_script_says_its_version() -> None:
     """On standard output, and nothing else."""
     done = subprocess.run(
@@ -31,33 +37,50 @@ def test_the_script_says_its_version() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_names_every_command(tmp_path: Path, flag: str) -> None:
-    """And the help of each exits 0."""
-    done = ackfloor(flag, cwd=tmp_path)
-    assert done.returncode == 0
+def test_help_names_every_command(flag: str) -> None:
+    """On standard output, with exit code 0."""
+    done = CliRunner().invoke(cli, [flag])
+    assert done.exit_code == 0
     assert [name for name in COMMANDS if f" {name} " not in done.stdout] == []
 
 
-@pytest.mark.parametrize("command", ["run", "policy preview", "topics plan", "topics apply"])
-def test_each_flag_has_a_twin_in_the_environment(tmp_path: Path, command: str) -> None:
-    """Said in the help, so that it can be found."""
-    done = ackfloor(*command.split(), "--help", cwd=tmp_path)
-    assert done.returncode == 0
-    flags = done.stdout.count("--") - done.stdout.count("--help")
-    twins = done.stdout.count("ACKFLOOR_")
-    assert twins >= 1
-    assert flags >= 1
+def leaves(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """Every command by its full name."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, *path, name)
+        else:
+            yield " ".join([*path, name]), command
 
 
-def test_no_command_shows_the_help_and_exits_2(tmp_path: Path) -> None:
+def test_each_flag_says_what_it_does_and_has_a_twin_in_the_environment() -> None:
+    """Of every command; so each can be set without touching the command line."""
+    commands = dict(leaves(typer.main.get_command(cli)))
+    assert {"run", "policy preview", "topics apply", "broker up"} <= commands.keys()
+    for name, command in commands.items():
+        for option in command.params:
+            if option.param_type_name == "option":
+                assert option.help, f"{name} {option.opts}"
+                assert str(option.envvar).startswith("ACKFLOOR_"), f"{name} {option.opts}"
+
+
+def test_help_shows_defaults_and_swallows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in brackets would be markup: it is the default that people look for."""
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(cli, ["run", "--help"]).stdout
+    assert "127.0.0.1:9600" in shown
+    assert "ackfloor.toml" in shown
+
+
+def test_no_command_shows_the_help_and_exits_2() -> None:
     """As an unknown command does."""
-    assert ackfloor(cwd=tmp_path).returncode == 2
-    unknown = ackfloor("rnu", cwd=tmp_path)
-    assert unknown.returncode == 2
+    assert CliRunner().invoke(cli, []).exit_code == 2
+    unknown = CliRunner().invoke(cli, ["rnu"])
+    assert unknown.exit_code == 2
     assert "rnu" in unknown.stderr
-    assert "Traceback" not in unknown.stderr
 
 
+@E2E
 def test_the_shell_completes_commands(tmp_path: Path) -> None:
     """`--show-completion` prints a script for the shell, and what it calls answers."""
     bin_folder = str(Path(sys.executable).parent)
@@ -88,6 +111,7 @@ def test_the_shell_completes_commands(tmp_path: Path) -> None:
     assert completed.stdout.strip() == "policy"
 
 
+@E2E
 def test_an_error_of_ours_is_one_line_and_its_exit_code(tmp_path: Path) -> None:
     """On standard error, nothing on standard output, and no traceback."""
     done = ackfloor("policy", "preview", "nowhere:app", cwd=tmp_path)
@@ -95,6 +119,7 @@ def test_an_error_of_ours_is_one_line_and_its_exit_code(tmp_path: Path) -> None:
     assert done.stderr == "error: no module named 'nowhere' (asked for 'nowhere')\n"
 
 
+@E2E
 def test_a_package_that_brings_broken_commands_breaks_no_other(tmp_path: Path) -> None:
     """It is named on standard error, and everything else works."""
     info = tmp_path / "broken_plugin-1.0.dist-info"

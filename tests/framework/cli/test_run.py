@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -12,12 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from ackfloor.cli.main import cli, main
 from ackfloor.runtime.exit_codes import Exit
 from tests.framework.cli.command import Running, ackfloor
 
-pytestmark = pytest.mark.e2e
-
+E2E = pytest.mark.e2e
 #: Nobody listens there.
 NOWHERE = "127.0.0.1:1"
 START = "from ackfloor import App, Delivery, RetryPolicy\napp = App('billing')\n"
@@ -49,14 +52,33 @@ def start(shop: Path) -> Iterator[Callable[..., Running]]:
         run.close()
 
 
-def refused(shop: Path, *arguments: str, **given: str) -> str:
-    """The one line that a run is refused with; it exits 3."""
-    done = ackfloor("run", *arguments, cwd=shop, ACKFLOOR_BOOTSTRAP_SERVERS=NOWHERE, **given)
-    assert done.returncode == Exit.START, done.stderr
-    assert done.stdout == ""
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "Traceback" not in done.stderr
-    return line
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Refused]:
+    """Runs the command in this process; returns the one line it is refused with: it exits 3."""
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [name for name in os.environ if name.startswith("ACKFLOOR_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", NOWHERE)
+
+    def refused(*arguments: str, **given: str) -> str:
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["ackfloor", "run", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert (ended.value.code, told.out) == (Exit.START, "")
+        (line,) = [line for line in told.err.splitlines() if line.startswith("error: ")]
+        return line
+
+    yield refused
+    sys.modules.pop("shop", None)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +90,9 @@ def refused(shop: Path, *arguments: str, **given: str) -> str:
         ("shop", "MODULE:APP"),
     ],
 )
-def test_an_app_that_is_not_there_is_named(shop: Path, app: str, named: str) -> None:
+def test_an_app_that_is_not_there_is_named(refused: Refused, app: str, named: str) -> None:
     """The exact module or attribute, and exit 3."""
-    assert named in refused(shop, app)
+    assert named in refused(app)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +113,12 @@ def test_an_app_that_is_not_there_is_named(shop: Path, app: str, named: str) -> 
     ],
     ids=["two_handlers", "no_unit", "no_hint", "unknown_hint", "middleware", "no_handlers"],
 )
-def test_a_wrong_registration_is_one_line(shop: Path, code: str, named: str) -> None:
+def test_a_wrong_registration_is_one_line(
+    shop: Path, refused: Refused, code: str, named: str
+) -> None:
     """Before Kafka is asked for anything."""
     (shop / "shop.py").write_text(START + code)
-    assert named in refused(shop, "shop:app")
+    assert named in refused("shop:app")
 
 
 @pytest.mark.parametrize(
@@ -111,28 +135,29 @@ def test_a_wrong_registration_is_one_line(shop: Path, code: str, named: str) -> 
     ids=["only", "timeout", "unknown", "group", "listen", "units", "config"],
 )
 def test_a_wrong_setting_is_one_line(
-    shop: Path, arguments: list[str], given: dict[str, str], named: str
+    refused: Refused, arguments: list[str], given: dict[str, str], named: str
 ) -> None:
     """With its field, its value and where it came from."""
     given = {"ACKFLOOR_RUN_LISTEN": "127.0.0.1:0"} | given
-    assert named in refused(shop, "shop:app", *arguments, **given)
+    assert named in refused("shop:app", *arguments, **given)
 
 
-def test_bad_usage_exits_2(shop: Path) -> None:
+@pytest.mark.parametrize("arguments", [["shop:app", "--workers", "0"], []])
+def test_bad_usage_exits_2(arguments: list[str]) -> None:
     """A number of workers that can't be, or no app at all."""
-    assert ackfloor("run", "shop:app", "--workers", "0", cwd=shop).returncode == Exit.USAGE
-    assert ackfloor("run", cwd=shop).returncode == Exit.USAGE
+    assert CliRunner().invoke(cli, ["run", *arguments]).exit_code == Exit.USAGE
 
 
-def test_a_busy_port_is_named_with_the_way_out(shop: Path) -> None:
+def test_a_busy_port_is_named_with_the_way_out(refused: Refused) -> None:
     """Before it waits for anything."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        line = refused(shop, "shop:app", "--listen", address)
+        line = refused("shop:app", "--listen", address)
     assert f"listen='{address}': can't listen there" in line
     assert "--listen" in line
 
 
+@E2E
 def test_a_broker_that_is_away_ends_it_with_4_where_asked_to(shop: Path) -> None:
     """After the time that was given, and not much later."""
     started_s = time.monotonic()
@@ -153,6 +178,7 @@ def test_a_broker_that_is_away_ends_it_with_4_where_asked_to(shop: Path) -> None
     assert "ACKFLOOR_BOOTSTRAP_SERVERS" in last
 
 
+@E2E
 def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Running]) -> None:
     """The run lives, is not ready, says what it waits for, and a signal ends it at once."""
     run = start("shop:app", "--workers", "2")
