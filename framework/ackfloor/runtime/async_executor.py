@@ -25,6 +25,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
@@ -223,10 +224,7 @@ class AsyncExecutor:
             slot.current = None
             return True
         invocation = self._invocation
-        answered: asyncio.Future[None] | None = None
-        if invocation.manual:
-            answered = self._loop.create_future()
-            delivery.arm(self._answer_bell(answered))
+        answered = self._arm(delivery) if invocation.manual else None
         set_current(delivery)
         delivery.started_s = self._clock()
         outcome: Outcome | None = ACKED
@@ -234,7 +232,7 @@ class AsyncExecutor:
             await invocation.call(delivery)
             if answered is not None:
                 outcome = None
-                await answered
+                await self._answer(slot, answered)
         except GeneratorExit:
             # The event loop is gone and the slot is being thrown away.
             raise
@@ -273,11 +271,20 @@ class AsyncExecutor:
         _uncancel()
         await _breathe()
 
-    def _answer_bell(self, answered: asyncio.Future[None]) -> Callable[[], None]:
-        def ring() -> None:
-            self._loop.call_soon_threadsafe(_finish, answered)
+    def _arm(self, delivery: Delivery) -> asyncio.Future[None]:
+        answered: asyncio.Future[None] = self._loop.create_future()
+        delivery.arm(partial(self._ring, answered))
+        return answered
 
-        return ring
+    def _ring(self, answered: asyncio.Future[None]) -> None:
+        """An answer was given, in any thread."""
+        self._loop.call_soon_threadsafe(_finish, answered)
+
+    @staticmethod
+    async def _answer(slot: _Slot, answered: asyncio.Future[None]) -> None:
+        """Wait for the answer; after a swallowed cancellation none will come."""
+        if slot.cancelled is not slot.current:
+            await answered
 
     def _put_back(self, item: Delivery | Run, delivery: Delivery, outcome: Held) -> None:
         """A held delivery waits at the head of the queue until the engine lifts the hold."""

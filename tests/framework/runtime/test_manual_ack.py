@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -139,6 +140,34 @@ def test_no_answer_until_the_deadline_is_a_timeout(kind: str) -> None:
         worker.until(lambda: worker.watcher.told(LateAnswers))
         within(lambda: worker.executor().abandoned() == 0)
         assert {record.reason for record in worker.parked("orders")} == {"timeout"}
+
+
+def test_a_handler_that_swallows_its_cancellation_waits_for_no_answer() -> None:
+    """It returns after its deadline, within the grace or later, and its slot is free or gone.
+
+    The slot's next delivery is waited for as ever, also where the handler took the cancellation
+    back itself.
+    """
+    app, kept = App("g"), []
+
+    @app.handler(
+        "orders", name="handle", ack="manual", consume_timeout="50ms", concurrency=1, retry=LATER
+    )
+    async def handle(delivery: Delivery) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task is not None
+        if delivery.offset == 1:
+            task.uncancel()
+        await asyncio.sleep(0.1 if delivery.offset == 2 else 0)
+        kept.append(delivery.offset)
+
+    with live(app, cancel_grace_s=0.05) as worker:
+        worker.send("orders", n=4)
+        worker.until(lambda: sorted(kept) == [0, 1, 2, 3])
+        worker.until(lambda: len(worker.parked("orders")) == 4)
+        within(lambda: worker.executor().abandoned() == 0)
 
 
 @EITHER
