@@ -3,8 +3,9 @@
 The composition root of one process: settings, Kafka clients, monitoring and signals around a
 `runtime.worker.Worker`. Signals set flags that the owner thread looks at once a turn: the first
 SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack at once, whatever the
-owner thread is doing, and the ack map at its next turn. The end of the channel means that the
-supervisor is gone, and drains as well; a worker that can't end then is ended.
+owner thread is doing, and the ack map at its next turn. What the supervisor says is read by a
+thread of its own and done by the owner thread, at its next turn. The end of the channel means
+that the supervisor is gone, and drains as well; a worker that can't end then is ended.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 
@@ -30,6 +31,7 @@ from ackfloor.launch import Launch
 from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime import channel
 from ackfloor.runtime.ack_map import ack_map
+from ackfloor.runtime.channel import Kind, Mailbox
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.logs import set_up_logging
@@ -57,10 +59,22 @@ class _Reporter:
 
 
 class Process:
-    """One worker process from its signals to its exit code."""
+    """One worker process from its signals to its exit code.
 
-    def __init__(self, launch: Launch, number: int, connection: Connection | None) -> None:
+    Args:
+        launch: what is run.
+        number: the worker's place in the run.
+        connection: the worker's end of the channel; None without a supervisor.
+        mail: what the supervisor has said.
+    """
+
+    def __init__(
+        self, launch: Launch, number: int, connection: Connection | None, mail: Mailbox
+    ) -> None:
         self._launch = launch
+        self._mail = mail
+        #: What is done about each kind of frame; called on the owner thread, between two turns.
+        self._heard: dict[Kind, Callable[[bytes], None]] = {}
         self._number = number
         self._connection = connection
         self._stops = 0
@@ -150,6 +164,13 @@ class Process:
                 self._worn_out = True
                 return
             self._log_ack_map()
+            while self._mail:
+                self._take(*self._mail.popleft())
+
+    def _take(self, kind: Kind, body: bytes) -> None:
+        """Do what the supervisor said."""
+        if kind in self._heard:
+            self._heard[kind](body)
 
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
@@ -186,10 +207,9 @@ class Process:
             log.info("ack map:\n%s", ack_map(self._loop.latest))
 
 
-def _watch_supervisor(connection: Connection, running: Sequence[Process]) -> None:
-    """Wait for the end of the channel, from before the app is imported."""
-    with suppress(EOFError, OSError):
-        connection.recv_bytes()
+def _watch_supervisor(connection: Connection, mail: Mailbox, running: Sequence[Process]) -> None:
+    """Read what is said until the end of the channel, from before the app is imported."""
+    channel.listen(connection, mail)
     if not running:
         # Still importing, or waiting for an import that never ends: nothing is open.
         os._exit(Exit.OK)
@@ -209,8 +229,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
     running: list[Process] = []
+    mail: Mailbox = deque()
     if connection is not None:
-        watch = threading.Thread(target=_watch_supervisor, args=(connection, running), daemon=True)
+        watch = threading.Thread(
+            target=_watch_supervisor, args=(connection, mail, running), daemon=True
+        )
         watch.start()
     try:
         launch = Launch.of(
@@ -221,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         app = launch.settings.app
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}")
-        running.append(Process(launch, given.number, connection))
+        running.append(Process(launch, given.number, connection, mail))
         return running[0].run()
     except SettingError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people

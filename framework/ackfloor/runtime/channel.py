@@ -1,33 +1,53 @@
 """Channel: the pipe between a worker process and its supervisor.
 
-Worker to supervisor: frames of one kind byte and a body. The other direction carries nothing;
-what matters is its end: a worker that reads end-of-file has lost its supervisor and drains, so
-that no worker outlives a killed `run`.
+Frames of one kind byte and a body, both ways. The end matters as much as what is said: a worker
+that reads end-of-file has lost its supervisor and drains, so that no worker outlives a killed
+`run`.
 
 Reports come from the thread that owns the consumer. A supervisor that does not read (it is
 stopped, or busy) must not make that thread wait, so a report finds room or is left out: the next
-one says all it would have said.
+one says all it would have said. The same holds the other way: one worker that is stopped must
+not stop the supervisor of the others, so what it is told finds room or is told again later.
+
+In a worker a thread of its own reads (`listen`), from before the app is imported, and puts what
+it hears into a mailbox: the owner thread takes it out at its next turn. A kind that this version
+does not know comes from a supervisor of another one, and is left out with a word in the log.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import select
 import socket
+from collections import deque
 from enum import Enum
 from multiprocessing.connection import Connection
+
+log = logging.getLogger("ackfloor.channel")
 
 
 class Kind(Enum):
     """What a frame is about."""
+
+    # To the supervisor.
 
     #: A monitoring report; the body is the plugin's own.
     REPORT = b"R"
     #: JSON: {"status": "running", ...}.
     STATUS = b"S"
 
+    # To the worker.
 
-#: Bytes asked for on the way to the supervisor; the system may grant less.
+    #: JSON: settings that changed while it runs.
+    SETTINGS = b"C"
+
+
+#: What a worker was told and has not read yet.
+Mailbox = deque[tuple[Kind, bytes]]
+
+
+#: Bytes asked for on the way, in each direction; the system may grant less.
 BUFFER_BYTES = 1 << 20
 
 
@@ -35,7 +55,8 @@ def pair() -> tuple[Connection, socket.socket]:
     """The supervisor's end, and the worker's as a socket whose descriptor is handed down."""
     ours, theirs = socket.socketpair()
     theirs.set_inheritable(True)
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
     return Connection(ours.detach()), theirs
 
 
@@ -48,13 +69,21 @@ def send(connection: Connection, kind: Kind, body: bytes) -> bool:
     return True
 
 
-def send_report(connection: Connection, body: bytes) -> bool:
-    """Send a report; False where there is no room for it now, or nobody to read it."""
+def send_if_room(connection: Connection, kind: Kind, body: bytes) -> bool:
+    """Send one frame; False where there is no room for it now, or nobody to read it."""
     room = select.poll()
-    room.register(connection, select.POLLOUT)
+    try:
+        room.register(connection, select.POLLOUT)
+    except OSError:
+        return False
     # Writable means that most of the buffer is free, not that one byte is.
     writable = any(event & select.POLLOUT for _, event in room.poll(0))
-    return writable and send(connection, Kind.REPORT, body)
+    return writable and send(connection, kind, body)
+
+
+def send_report(connection: Connection, body: bytes) -> bool:
+    """Send a report; False where there is no room for it now, or nobody to read it."""
+    return send_if_room(connection, Kind.REPORT, body)
 
 
 def send_status(connection: Connection, **status: object) -> bool:
@@ -62,12 +91,27 @@ def send_status(connection: Connection, **status: object) -> bool:
     return send(connection, Kind.STATUS, json.dumps(status).encode())
 
 
-def receive(connection: Connection) -> tuple[Kind, bytes]:
-    """Read one frame.
+def receive(connection: Connection) -> tuple[Kind, bytes] | None:
+    """Read one frame; None where its kind is not known to this version.
 
     Raises:
         EOFError: the other side is gone.
         OSError: likewise.
     """
     frame = connection.recv_bytes()
-    return Kind(frame[:1]), frame[1:]
+    try:
+        return Kind(frame[:1]), frame[1:]
+    except ValueError:
+        log.warning("left out a frame of a kind that is not known: %r", frame[:1])
+        return None
+
+
+def listen(connection: Connection, mail: Mailbox) -> None:
+    """Put what the supervisor says into the mailbox; returns when the supervisor is gone."""
+    while True:
+        try:
+            frame = receive(connection)
+        except (EOFError, OSError):
+            return
+        if frame is not None:
+            mail.append(frame)

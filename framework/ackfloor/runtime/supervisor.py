@@ -152,12 +152,15 @@ class Supervisor:
 
     def _take(self, worker: _Worker, connection: Connection) -> None:
         try:
-            kind, body = channel.receive(connection)
+            frame = channel.receive(connection)
         except (EOFError, OSError):
             connection.close()
             worker.connection = None
             return
         worker.heard = True
+        if frame is None:
+            return
+        kind, body = frame
         if kind is channel.Kind.REPORT:
             self._monitored(lambda monitor: monitor.update(worker.number, body))
             return

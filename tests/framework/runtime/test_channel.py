@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
@@ -58,7 +59,7 @@ def test_a_worker_that_is_gone_ends_what_it_was_saying(ends: Ends) -> None:
     channel.send_status(worker, status="running")
     os.write(worker.fileno(), b"\0\0\1\0half")
     worker.close()
-    assert channel.receive(ours)[0] is Kind.STATUS
+    assert channel.receive(ours) == (Kind.STATUS, b'{"status": "running"}')
     with pytest.raises((EOFError, OSError)):
         channel.receive(ours)
 
@@ -74,6 +75,30 @@ def test_reports_never_wait_for_a_supervisor_that_does_not_read(ends: Ends) -> N
         assert channel.receive(ours) == (Kind.REPORT, report)
     assert channel.send_report(worker, b"fresh")
     assert channel.receive(ours) == (Kind.REPORT, b"fresh")
+
+
+def test_what_a_worker_is_told_waits_in_its_mailbox(ends: Ends) -> None:
+    """In order, until the supervisor is gone; a kind of another version is left out."""
+    ours, worker = ends
+    assert channel.send_if_room(ours, Kind.SETTINGS, b"first")
+    ours.send_bytes(b"\xffof another version")
+    assert channel.send_if_room(ours, Kind.SETTINGS, b"")
+    ours.close()
+    mail: channel.Mailbox = deque()
+    channel.listen(worker, mail)
+    assert list(mail) == [(Kind.SETTINGS, b"first"), (Kind.SETTINGS, b"")]
+
+
+def test_a_worker_that_does_not_read_keeps_nobody(ends: Ends) -> None:
+    """What it is told finds room or is left out; a closed end is no room."""
+    ours, worker = ends
+    sent = [channel.send_if_room(ours, Kind.SETTINGS, b"x" * 20_000) for _ in range(200)]
+    assert sent[0]
+    assert not sent[-1]
+    worker.close()
+    assert not channel.send_if_room(ours, Kind.SETTINGS, b"")
+    ours.close()
+    assert not channel.send_if_room(ours, Kind.SETTINGS, b"")
 
 
 def test_the_workers_end_is_inherited_and_the_supervisors_is_not() -> None:

@@ -64,9 +64,9 @@ class Worker:
         """The next frame of a kind."""
         until_s = time.monotonic() + PATIENCE_S
         while self.channel.poll(max(0.0, until_s - time.monotonic())):
-            found, body = channel.receive(self.channel)
-            if found is kind:
-                return body
+            frame = channel.receive(self.channel)
+            if frame is not None and frame[0] is kind:
+                return frame[1]
         pytest.fail(f"no {kind} was told")
 
     def logged(self, text: str) -> list[str]:
@@ -121,6 +121,18 @@ def test_it_reports_before_it_has_a_broker_and_a_signal_ends_the_wait(
     worker.logged("in wait")
     worker.process.terminate()
     assert worker.wait()[0] == Exit.OK
+
+
+def test_what_it_is_told_is_not_the_end(start: Callable[..., Worker]) -> None:
+    """Frames of any kind come from a supervisor that lives, also of one that is newer."""
+    worker = start(APP)
+    assert channel.send_if_room(worker.channel, Kind.SETTINGS, b"{}")
+    worker.channel.send_bytes(b"\xffnews")
+    worker.logged("waiting for Kafka")
+    worker.process.terminate()
+    code, log = worker.wait()
+    assert code == Exit.OK
+    assert "the supervisor is gone" not in log
 
 
 def test_without_its_supervisor_it_does_not_wait_for_a_broker(start: Callable[..., Worker]) -> None:
