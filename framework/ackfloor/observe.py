@@ -31,6 +31,7 @@ from ackfloor.core.messages import (
     Event,
     HandlerHeld,
     LateAnswers,
+    MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
     PositionsCommitted,
@@ -42,6 +43,7 @@ from ackfloor.core.messages import (
     RecordsAcked,
     RecordsLost,
     RecordsReceived,
+    RecordsSkipped,
     RedeliveriesStarted,
 )
 from ackfloor.core.model import TopicPartition
@@ -63,6 +65,7 @@ __all__ = [
     "HandlerHeld",
     "HandlerSnapshot",
     "LateAnswers",
+    "MetadataIgnored",
     "MonitoringPlugin",
     "Observer",
     "PartitionSnapshot",
@@ -78,6 +81,7 @@ __all__ = [
     "RecordsAcked",
     "RecordsLost",
     "RecordsReceived",
+    "RecordsSkipped",
     "RedeliveriesStarted",
     "RunMonitor",
     "RunningDelivery",

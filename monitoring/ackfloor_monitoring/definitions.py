@@ -123,6 +123,12 @@ PARK_DELAY = histogram(
     LATENESS_SECONDS,
 )
 
+SKIPPED = counter(
+    FLOW,
+    "messages_skipped",
+    HANDLER,
+    "Records read again after a crash or rebalance that the last commit already held as settled.",
+)
 COMMITS = counter(FAULTS, "commits", ("group",), "Positions whose commit was confirmed.")
 COMMIT_FAILURES = counter(
     FAULTS,
@@ -155,6 +161,12 @@ LOST = counter(
     ("group", "topic"),
     "Offsets that retention removed before they were read: records never handled.",
 )
+METADATA_IGNORED = counter(
+    FAULTS,
+    "commit_metadata_ignored",
+    ("group", "topic"),
+    "Commits whose metadata was not believed (damaged, foreign, newer): only their floor was used.",
+)
 HOLDS = counter(
     FAULTS,
     "handler_holds",
@@ -180,8 +192,9 @@ WORKERS_ENDED = counter(
 
 COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, HOPPED),
-    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS),
-    *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST, HOLDS),
+    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED),
+    *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
+    *(METADATA_IGNORED, HOLDS),
 )
 HISTOGRAMS = (DURATION, QUEUE_WAIT, END_TO_END, RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY)
 #: Of the run as a whole: these alone carry no `worker` label.

@@ -21,6 +21,7 @@ from ackfloor.observe import (
     Event,
     HandlerHeld,
     LateAnswers,
+    MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
     PositionsCommitted,
@@ -33,6 +34,7 @@ from ackfloor.observe import (
     RecordsAcked,
     RecordsLost,
     RecordsReceived,
+    RecordsSkipped,
     RedeliveriesStarted,
     Snapshot,
 )
@@ -73,6 +75,8 @@ class WorkerMetrics:
         self._snapshot: Snapshot | None = None
         self._told: dict[type, Callable[[Any], None]] = {
             RecordsReceived: self._received,
+            RecordsSkipped: self._skipped,
+            MetadataIgnored: self._metadata_ignored,
             RecordsAcked: self._acked,
             DeliveryFailed: self._failed,
             DeliveryTimedOut: self._timed_out,
@@ -221,6 +225,12 @@ class WorkerMetrics:
 
     def _lost(self, event: RecordsLost) -> None:
         self._count(d.LOST, event.topic, by=event.count)
+
+    def _skipped(self, event: RecordsSkipped) -> None:
+        self._count(d.SKIPPED, event.topic, event.handler, by=event.count)
+
+    def _metadata_ignored(self, event: MetadataIgnored) -> None:
+        self._count(d.METADATA_IGNORED, event.topic)
 
     def _held(self, event: HandlerHeld) -> None:
         self._count(d.HOLDS, event.handler)

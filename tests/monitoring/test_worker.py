@@ -14,6 +14,7 @@ from ackfloor.observe import (
     Event,
     HandlerHeld,
     LateAnswers,
+    MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
     PositionsCommitted,
@@ -26,6 +27,7 @@ from ackfloor.observe import (
     RecordsAcked,
     RecordsLost,
     RecordsReceived,
+    RecordsSkipped,
     RedeliveriesStarted,
     TopicPartition,
 )
@@ -101,6 +103,14 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         {"rebalances_total": {("lost",): 1}, "messages_released_total": {(): 0}},
     ),
     (RecordsLost("orders", 0, 90), {"lost_to_retention_total": {("orders",): 90}}),
+    (
+        RecordsSkipped("orders", 0, "bill", 40),
+        {"messages_skipped_total": {("orders", "bill"): 40}},
+    ),
+    (
+        MetadataIgnored("orders", 0, 7, "its checksum does not match"),
+        {"commit_metadata_ignored_total": {("orders",): 1}},
+    ),
     (HandlerHeld("bill", 5.0, "the bank is away"), {"handler_holds_total": {("bill",): 1}}),
 ]
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import Gate
+from ackfloor.core.gapset import LARGEST_OFFSET, LONGEST, SHORT, GapSet
 from ackfloor.core.lanes import Lanes
+from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.tracker import AckTracker
 
@@ -90,20 +92,27 @@ class Assignment:
         "commit_outstanding",
         "commit_sent_s",
         "committed",
+        "committed_count",
         "epoch",
         "floor_advanced_ms",
         "handler",
         "inbox",
         "last_floor",
+        "leader_epochs",
+        "longest_metadata",
+        "metadata_gate",
+        "metadata_length",
         "parking",
         "partition",
         "paused",
+        "restored_epoch",
         "source_topic",
         "span_gate",
         "stats",
         "stopping",
         "tier_s",
         "topic",
+        "topic_hash",
         "tracker",
         "waiting",
         "waiting_bytes",
@@ -124,6 +133,8 @@ class Assignment:
         inbox: deque[Delivery],
         clock: Callable[[], float],
         now_ms: int,
+        restored: GapSet | None = None,
+        topic_hash: int = 0,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -132,7 +143,11 @@ class Assignment:
         self.source_topic = source_topic
         #: The nominal delay in seconds where the topic is a retry tier.
         self.tier_s = tier_s
-        self.tracker: AckTracker[Delivery] = AckTracker(position)
+        self.tracker: AckTracker[Delivery] = AckTracker(position, restored.runs if restored else ())
+        #: The leader epoch that the restored runs were settled in.
+        self.restored_epoch = restored.leader_epoch if restored else UNKNOWN
+        self.leader_epochs = LeaderEpochs()
+        self.topic_hash = topic_hash
         self.inbox = inbox
         self.clock = clock
         #: Records written to a retry or dead-letter topic whose report is outstanding.
@@ -151,11 +166,41 @@ class Assignment:
         #: The assignment has ended: everything that still comes is stale.
         self.closed = False
         self.committed: int | None = None
+        #: `tracker.settled_count()` as of the last confirmed commit.
+        self.committed_count = 0
         self.commit_outstanding = False
         #: Monotonic seconds at which the outstanding commit was sent.
         self.commit_sent_s = 0.0
+        #: Most characters a commit's metadata may have; less after a broker refused some.
+        self.longest_metadata = LONGEST
+        #: Characters that all of the gap set took in the last commit, whether they fitted or not.
+        self.metadata_length = 0
+        self.metadata_gate = Gate(LONGEST)
+        self.limit_metadata(LONGEST)
         self.last_floor = position
         self.floor_advanced_ms = now_ms
+
+    def limit_metadata(self, longest: int) -> None:
+        """Fetching stops at three quarters of this many characters.
+
+        A broker that takes less than any gap set needs gets floors alone, and holds back nothing.
+        """
+        if longest < SHORT:
+            self.longest_metadata = 0
+            self.metadata_gate.limit = LARGEST_OFFSET
+        else:
+            self.longest_metadata = longest
+            self.metadata_gate.limit = longest * 3 // 4
+
+    def gap_set(self) -> GapSet:
+        """What a commit says now: the floor, and what is settled above it."""
+        tracker = self.tracker
+        floor = tracker.floor()
+        runs = tracker.gap_runs()
+        beyond = bool(tracker.restored) and tracker.restored[-1][1] > tracker.position
+        # As long as some of the restored runs count, nothing newer than they are has been read.
+        epoch = self.restored_epoch if beyond else self.leader_epochs.at(tracker.highest_settled)
+        return GapSet(floor, runs, self.topic_hash, epoch)
 
     def floor(self, now_ms: int) -> int:
         """The floor, noting when it last moved."""

@@ -4,6 +4,10 @@ One lane per partition: while a commit of a partition is outstanding no other is
 and one that failed is never sent again as it was; the next is made from the state of its own
 time. A commit carries the epoch it was made in, and an answer from an older epoch is ignored.
 
+A commit says the floor, and in its metadata what is settled above it (`gapset`). So it is due
+when anything was settled, not only when the floor moved: behind one stuck record ten thousand
+others may be done, and a crash must not repeat them.
+
 Commits never fail the worker. A refused one leaves the floor to be committed later; what that
 costs is redelivery after a crash, never loss.
 """
@@ -13,11 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ackfloor.core.assignment import Assignment
+from ackfloor.core.gapset import encode
 from ackfloor.core.messages import Command, Commit
 from ackfloor.core.model import CommitPosition, Now
 
 #: Seconds after which a commit without an answer is worth a fault.
 UNANSWERED_S = 5.0
+#: How the text of a refusal begins when the broker takes less metadata than was sent.
+METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
 
 class CommitPlan:
@@ -57,13 +64,13 @@ class CommitPlan:
         self._settled = 0
         positions: list[CommitPosition] = []
         for assignment in assignments:
-            floor = assignment.floor(now.wall_ms)
+            assignment.floor(now.wall_ms)
             if assignment.stopping or assignment.commit_outstanding:
                 continue
-            if floor != assignment.committed:
+            if _uncommitted(assignment):
                 assignment.commit_outstanding = True
                 assignment.commit_sent_s = now.mono_s
-                positions.append(self._position(assignment, floor))
+                positions.append(commit_position(assignment))
         if positions:
             commands.append(Commit(tuple(positions)))
 
@@ -80,14 +87,10 @@ class CommitPlan:
     def final(self, assignments: Iterable[Assignment]) -> tuple[CommitPosition, ...]:
         """The last commit of partitions that are about to leave."""
         return tuple(
-            self._position(assignment, assignment.tracker.floor())
+            commit_position(assignment)
             for assignment in assignments
-            if assignment.tracker.floor() != assignment.committed or assignment.commit_outstanding
+            if _uncommitted(assignment) or assignment.commit_outstanding
         )
-
-    @staticmethod
-    def _position(assignment: Assignment, floor: int) -> CommitPosition:
-        return CommitPosition(assignment.topic, assignment.partition, floor, "", assignment.epoch)
 
     def answered(
         self,
@@ -102,4 +105,32 @@ class CommitPlan:
         assignment.commit_outstanding = False
         if error is None:
             assignment.committed = position.position
+            assignment.committed_count = position.settled_count
+        elif error.startswith(METADATA_TOO_LARGE):
+            assignment.limit_metadata(len(position.metadata) // 2)
         return True
+
+
+def _uncommitted(assignment: Assignment) -> bool:
+    """Whether a commit made now would say more than the last confirmed one."""
+    tracker = assignment.tracker
+    return (
+        tracker.floor() != assignment.committed
+        or tracker.settled_count() != assignment.committed_count
+    )
+
+
+def commit_position(assignment: Assignment) -> CommitPosition:
+    """What to commit of a partition now: its floor, and what is settled above it."""
+    gaps = assignment.gap_set()
+    metadata, assignment.metadata_length = encode(
+        gaps, assignment.topic, assignment.partition, assignment.longest_metadata
+    )
+    return CommitPosition(
+        assignment.topic,
+        assignment.partition,
+        gaps.floor,
+        metadata,
+        assignment.epoch,
+        assignment.tracker.settled_count(),
+    )

@@ -221,7 +221,9 @@ class Engine:
                 subject = f"{assignment.topic}/{assignment.partition}"
                 why = f"the broker has not answered for {waited_s:.0f} s"
                 state.faults.put("commit", subject, why, now.wall_ms - round(waited_s * 1000))
-        state.commits.tick(state.assignments.values(), now, state.commands)
+            state.commits.tick(state.assignments.values(), now, state.commands)
+            # What the gap sets take in a commit may shut a gate, or open it again.
+            state.balance()
 
     def next_wakeup_s(self, now: Now) -> float:
         """Monotonic seconds at which `tick` or `expire` has something to do."""

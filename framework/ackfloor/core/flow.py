@@ -4,7 +4,8 @@ Theory. Each limit has two watermarks, because a pause throws the prefetch away:
 at the limit and goes on at half of it, so that one cycle always delivers at least a prefetch.
 Three levels are watched: open records and open bytes of the whole worker, and per partition
 the offset span between its floor and its position (a retry tier: its open records and the
-bytes that wait, so that waiting records stay bounded in memory).
+bytes that wait, so that waiting records stay bounded in memory). A partition's gap set is a
+fourth: fetching stops before what is settled above the floor no longer fits into a commit.
 
 Records that wait in tiers leave when their time comes, ten minutes from now perhaps, and nothing
 that is new may have to wait for that. So the tiers share a quarter of the worker's limits evenly,
@@ -126,6 +127,7 @@ class FlowControl:
             else:
                 shut = a.span_gate.update(len(tracker.open))
                 shut |= a.bytes_gate.update(a.waiting_bytes)
+            shut |= a.metadata_gate.update(a.metadata_length)
             shut |= full
             self.any_paused |= shut
             if shut == a.paused:

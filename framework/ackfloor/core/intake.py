@@ -13,13 +13,17 @@ from math import inf
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import read_envelope
+from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
 from ackfloor.core.lanes import Run
+from ackfloor.core.leader_epochs import leader_epoch
 from ackfloor.core.messages import (
     Dispatch,
+    MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
     RecordsLost,
     RecordsReceived,
+    RecordsSkipped,
 )
 from ackfloor.core.model import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcels import Parcels
@@ -46,6 +50,7 @@ class Intake:
         for start in starts:
             route = state.routes[start.topic]
             state.epoch += 1
+            restored = self._restored(start)
             assignment = Assignment(
                 start.topic,
                 start.partition,
@@ -59,6 +64,8 @@ class Intake:
                 inbox=state.inbox,
                 clock=state.clock,
                 now_ms=now.wall_ms,
+                restored=restored,
+                topic_hash=topic_hash(start.topic_id),
             )
             if start.committed:
                 assignment.committed = start.position
@@ -68,6 +75,18 @@ class Intake:
                 state.events.append(RecordsLost(start.topic, start.partition, start.lost))
             state.assignments[start.topic, start.partition] = assignment
         state.events.append(PartitionsAssigned(came))
+
+    def _restored(self, start: StartPosition) -> GapSet | None:
+        """What the last commit says is settled above its position; nothing where in doubt."""
+        if not start.metadata:
+            return None
+        try:
+            return gap_set_of(start)
+        except MetadataRefused as exc:
+            self._state.events.append(
+                MetadataIgnored(start.topic, start.partition, start.position, str(exc))
+            )
+            return None
 
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: whatever still comes for them is stale."""
@@ -125,7 +144,11 @@ class Intake:
     def _admit(self, assignment: Assignment, read: Sequence[Delivery], now: Now) -> None:
         if assignment.stopping:
             return
-        batch = assignment.tracker.register([d.record_offset for d in read], read)
+        assignment.leader_epochs.note(read)
+        if assignment.tracker.restored:
+            batch = self._without_settled(assignment, read)
+        else:
+            batch = assignment.tracker.register([d.record_offset for d in read], read)
         if not batch:
             return
         size = sum([d.size for d in batch])
@@ -148,6 +171,34 @@ class Intake:
             assignment.waiting.append((delivery.envelope.not_before_ms or 0, delivery))
         assignment.waiting_bytes += size
         self._release(assignment, now)
+
+    def _without_settled(
+        self, assignment: Assignment, read: Sequence[Delivery]
+    ) -> Sequence[Delivery]:
+        """Skip the records that an earlier assignment settled, and register what is between."""
+        tracker = assignment.tracker
+        kept: list[Delivery] = []
+        skipped = 0
+        for delivery in read:
+            if leader_epoch(delivery) > assignment.restored_epoch:
+                # Written after the log was truncated, and so was all that follows: these are
+                # other records at the offsets of those that were settled.
+                tracker.restored.clear()
+            if tracker.was_settled(delivery.record_offset):
+                tracker.skip(delivery.record_offset)
+                skipped += 1
+            elif tracker.register([delivery.record_offset], [delivery]):
+                kept.append(delivery)
+        if skipped:
+            self._state.events.append(
+                RecordsSkipped(
+                    assignment.source_topic,
+                    assignment.partition,
+                    assignment.handler.rules.name,
+                    skipped,
+                )
+            )
+        return kept
 
     def _dispatch(
         self, handler: HandlerState, batch: Sequence[Delivery], *, ahead: bool = False

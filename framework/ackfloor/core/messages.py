@@ -98,6 +98,26 @@ class RecordsReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsSkipped:
+    """Records were read again that an earlier assignment had settled above the floor."""
+
+    topic: str
+    partition: int
+    handler: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataIgnored:
+    """A commit's metadata was not believed: what was settled above the floor comes again."""
+
+    topic: str
+    partition: int
+    position: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsAcked:
     """Deliveries of one handler ended as handled, with what was measured of each (seconds).
 
@@ -280,6 +300,8 @@ class HandlerHeld:
 
 Event = (
     RecordsReceived
+    | RecordsSkipped
+    | MetadataIgnored
     | RecordsAcked
     | DeliveryFailed
     | DeliveryTimedOut

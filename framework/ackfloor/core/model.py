@@ -44,6 +44,7 @@ class Record(Protocol):
     def value(self) -> bytes | None: ...
     def headers(self) -> Headers | None: ...
     def timestamp(self) -> tuple[int, int]: ...
+    def leader_epoch(self) -> int | None: ...
     def __len__(self) -> int: ...
 
 
@@ -80,6 +81,9 @@ class Headless:
     def timestamp(self) -> tuple[int, int]:
         return self._record.timestamp()
 
+    def leader_epoch(self) -> int | None:
+        return self._record.leader_epoch()
+
     def __len__(self) -> int:
         return len(self._record)
 
@@ -97,7 +101,8 @@ class StartPosition(NamedTuple):
 
     `committed` is False where the group had no commit: the position is then committed at once,
     or a `latest` group that was idle would skip what came meanwhile. `lost` counts records that
-    retention removed below the position before they were read.
+    retention removed below the position before they were read. `topic_id` is Kafka's, "" where it
+    is not known; `log_end` the first offset that was not readable yet, None where that is unknown.
     """
 
     topic: str
@@ -106,13 +111,16 @@ class StartPosition(NamedTuple):
     committed: bool = True
     metadata: str = ""
     lost: int = 0
+    topic_id: str = ""
+    log_end: int | None = None
 
 
 class CommitPosition(NamedTuple):
     """One partition's share of a commit: its floor, and the epoch that makes it valid.
 
     A commit whose epoch is not the partition's current one is dropped, because Kafka itself
-    does not stop a former owner from overwriting the new owner's commit.
+    does not stop a former owner from overwriting the new owner's commit. `metadata` holds what is
+    settled above the position; `settled_count` is how much was settled in this epoch by then.
     """
 
     topic: str
@@ -120,6 +128,7 @@ class CommitPosition(NamedTuple):
     position: int
     metadata: str
     epoch: int
+    settled_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import DeliveryFailed, Event, RecordDeadLettered
+from ackfloor.core.messages import DeliveryFailed, Event, MetadataIgnored, RecordDeadLettered
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -84,6 +84,15 @@ class Notices:
                         event.error_type,
                         _first_line(event.error_message),
                     )
+            elif isinstance(event, MetadataIgnored):
+                log.warning(
+                    "%s/%d: the metadata committed with position %d is not used: %s; what was "
+                    "settled above that position is handled again",
+                    event.topic,
+                    event.partition,
+                    event.position,
+                    event.why,
+                )
             elif isinstance(event, RecordDeadLettered) and self._dead.admits(now_s):
                 log.error(
                     "%s attempt %d: dead-lettered (%s, %s)",

@@ -77,6 +77,10 @@ class MemoryRecord:
         """(1, milliseconds since the epoch): 1 means set when the record was produced."""
         return (1, self._timestamp_ms)
 
+    def leader_epoch(self) -> int | None:
+        """Zero: the in-memory log has had one leader only."""
+        return 0
+
 
 class PartitionLog:
     """One partition.

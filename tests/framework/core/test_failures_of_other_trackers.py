@@ -11,6 +11,7 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.flow import FlowLimits
+from ackfloor.core.gapset import decode
 from ackfloor.core.messages import (
     Pause,
     Resume,
@@ -208,7 +209,10 @@ def test_karafka_3216_a_dead_letter_commits_nothing_of_other_lanes() -> None:
     world.confirm()
     world.tick(1)
     assert world.floor() == slow.offset == 0
-    assert not world.commits
+    (commit,) = world.commits
+    (told,) = commit.positions
+    assert told.position == 0
+    assert decode(told.metadata, "orders", 0).runs == ((1, 2),)
 
 
 def test_karafka_1274_an_error_leaves_other_lanes_parallel() -> None:

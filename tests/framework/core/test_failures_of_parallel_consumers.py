@@ -140,7 +140,7 @@ def test_pc_809_a_refused_commit_leaves_the_floor_to_the_next_one() -> None:
     world.finish(world.start())
     world.tick(1)
     (commit,) = world.commits
-    assert [(p.position, p.metadata) for p in commit.positions] == [(2, "")]
+    assert [(p.position, p.settled_count) for p in commit.positions] == [(2, 2)]
 
 
 def test_pc_832_pressure_pauses_fetching_itself() -> None:

@@ -25,7 +25,7 @@ def test_the_floor_is_the_lowest_open_offset() -> None:
     tracker: AckTracker[str] = AckTracker(100)
     tracker.register([100, 107, 250], ["a", "b", "c"])
     assert tracker.settle(107) == "b"
-    assert (tracker.floor(), tracker.oldest(), list(tracker.gap_set())) == (100, "a", [107])
+    assert (tracker.floor(), tracker.oldest(), tracker.gap_runs()) == (100, "a", [(101, 108)])
     tracker.settle(100)
     assert (tracker.floor(), tracker.oldest(), tracker.gap_count()) == (250, "c", 0)
     tracker.settle(250)

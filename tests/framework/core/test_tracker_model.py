@@ -1,6 +1,8 @@
-"""AckTracker against a naive set: invariants I1 to I6 under any order of reads and settles."""
+"""AckTracker against a naive set: invariants I1 to I8 under any order of reads and settles."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,11 +22,20 @@ class TrackerMachine(RuleBasedStateMachine):
         self.position = 0
         self.start = 0
         self.last_floor = 0
+        self.restored: set[int] = set()
 
-    @initialize(position=st.integers(0, 10_000))
-    def assigned(self, position: int) -> None:
-        """The first offset may be anything."""
-        self.tracker = AckTracker(position)
+    @initialize(
+        position=st.integers(0, 10_000),
+        lengths=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 8)), max_size=6),
+    )
+    def assigned(self, position: int, lengths: list[tuple[int, int]]) -> None:
+        """The first offset may be anything, and so may what was settled above it before."""
+        runs, end = [], position
+        for distance, length in lengths:
+            runs.append((end + distance, end + distance + length))
+            end += distance + length
+        self.tracker = AckTracker(position, runs)
+        self.restored = {offset for run in runs for offset in range(*run)}
         self.position = self.start = self.last_floor = position
 
     @rule(holes=st.lists(st.integers(0, 3), min_size=1, max_size=20))
@@ -35,18 +46,41 @@ class TrackerMachine(RuleBasedStateMachine):
             self.position += hole
             offsets.append(self.position)
             self.position += 1
-        assert list(self.tracker.register(offsets, offsets)) == offsets
-        self.open.update(offsets)
+        self.admit(offsets)
+
+    def admit(self, offsets: list[int]) -> None:
+        """Open what is new, skip what was settled before."""
+        for offset in offsets:
+            if self.tracker.was_settled(offset):
+                assert offset in self.restored
+                self.tracker.skip(offset)
+                self.settled.add(offset)
+            else:
+                assert offset not in self.restored
+                assert list(self.tracker.register([offset], [offset])) == [offset]
+                self.open.add(offset)
 
     @rule(back=st.integers(1, 10), count=st.integers(1, 15))
     def read_again(self, back: int, count: int) -> None:
         """A fetch that goes back delivers what was seen; only what is new is registered."""
         first = max(self.start, self.position - back)
         offsets = list(range(first, first + count))
-        fresh = [offset for offset in offsets if offset >= self.position]
-        assert list(self.tracker.register(offsets, offsets)) == fresh
-        self.open.update(fresh)
+        seen = [offset for offset in offsets if offset < self.position]
+        assert list(self.tracker.register(seen, seen)) == []
+        for offset in seen:
+            self.tracker.skip(offset)
+        self.admit(offsets[len(seen) :])
         self.position = max(self.position, first + count)
+
+    @rule(holes=st.lists(st.integers(0, 3), min_size=1, max_size=20))
+    def read_at_once(self, holes: list[int]) -> None:
+        """Once nothing is restored, a whole batch is registered in one call."""
+        offsets = [self.position + sum(holes[: n + 1]) + n for n in range(len(holes))]
+        if self.restored and max(self.restored) >= self.position:
+            return
+        assert list(self.tracker.register(offsets, offsets)) == offsets
+        self.open.update(offsets)
+        self.position = offsets[-1] + 1
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
@@ -79,8 +113,16 @@ class TrackerMachine(RuleBasedStateMachine):
         assert floor >= self.last_floor
         self.last_floor = floor
         gaps = sorted(offset for offset in self.settled if offset > floor and self.open)
-        assert list(self.tracker.gap_set()) == gaps
         assert self.tracker.gap_count() == len(gaps)
+        runs = self.tracker.gap_runs()
+        assert all(a[1] < b[0] for a, b in pairwise(runs))
+        told = {offset for run in runs for offset in range(*run)}
+        ahead = {offset for offset in self.restored if offset >= self.position}
+        assert told >= set(gaps) | ahead
+        assert not told & self.open
+        assert not any(offset >= self.position for offset in told - ahead)
+        assert not any(offset < floor for offset in told)
+        assert self.tracker.settled_count() == len(self.settled)
         assert self.tracker.span() == self.position - floor
         assert set(self.tracker.open) == self.open
         assert self.tracker.position == self.position

@@ -49,6 +49,7 @@ class MemoryRecord:
     _key: bytes | None = None
     _headers: Headers | None = None
     _timestamp_ms: int = START_MS
+    _leader_epoch: int | None = 0
 
     def topic(self) -> str:
         return self._topic
@@ -70,6 +71,9 @@ class MemoryRecord:
 
     def timestamp(self) -> tuple[int, int]:
         return (1, self._timestamp_ms)
+
+    def leader_epoch(self) -> int | None:
+        return self._leader_epoch
 
     def __len__(self) -> int:
         return len(self._value or b"")
