@@ -6,6 +6,8 @@ Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker
 * An exception that leaves a callback leaves the client half assigned. Each is caught and the
   callback finishes; the source looks at `failure` before it reports anything, because the client
   then assigns by itself, and reads from where it thinks right.
+* Leaving the group may still bring an assignment, on the thread that closes the client. It is
+  taken empty: nobody is there to read it, and that thread must reach nobody.
 * Partitions come and go one by one under the cooperative and the broker's own (KIP-848)
   protocol, and all at once under the eager one; the client takes only the calls that fit.
 """
@@ -50,6 +52,7 @@ class Membership:
         self._start = start
         #: The partitions the listener was told of, and where each began.
         self._began: dict[tuple[str, int], int] = {}
+        self._leaving = False
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
@@ -78,6 +81,9 @@ class Membership:
         return callback
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
+        if self._leaving:
+            self._decline()
+            return
         starts = resolve(self._consumer, partitions, self._start) if partitions else []
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         self._assign(explicit)
@@ -85,6 +91,12 @@ class Membership:
         self._consumer.resume(explicit)
         if starts:
             self._announce(starts)
+
+    def _decline(self) -> None:
+        if self._incremental:
+            self._consumer.incremental_assign([])
+        else:
+            self._consumer.unassign()
 
     def _announce(self, starts: Sequence[StartPosition]) -> None:
         for start in starts:
@@ -121,6 +133,7 @@ class Membership:
 
     def leave(self) -> None:
         """Give everything back, before the client leaves the group."""
+        self._leaving = True
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka import membership
+from ackfloor.kafka import source as source_module
 from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import (
     Listener,
@@ -85,6 +87,28 @@ def test_a_member_that_joins_takes_over_where_the_revoke_committed(
     assert answered[0] == len(seen.commits) > 0
     assert {why for _, why in seen.commits} == {None}
     assert {(s.position, s.metadata) for s in other.starts} == {(3, "af1-x")}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_partitions_that_come_while_leaving_are_given_back_unread(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+) -> None:
+    """They are assigned inside the close, on its thread: nobody is told, and nothing waits."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+    first, seen = opened(sources, bootstrap_servers, group, topic, protocol)
+    pump(first, lambda: len(seen.records) == 3)
+    second, other = opened(sources, bootstrap_servers, group, topic, protocol)
+    second.poll(0.5)
+    first.close()
+    # The partition is on its way to the second, which does not poll any more.
+    time.sleep(1.0)
+    began_s = time.monotonic()
+    second.close()
+    assert time.monotonic() - began_s < source_module.LEAVE_S
+    assert (other.starts, other.records) == ([], [])
+    third, read = opened(sources, bootstrap_servers, group, topic, protocol)
+    pump(third, lambda: len(read.records) == 3)
 
 
 def test_a_partition_that_can_not_be_resolved_is_not_read(

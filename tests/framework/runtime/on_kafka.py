@@ -1,0 +1,261 @@
+"""A worker on a real broker in the test's own process: `Live` with Kafka where memory was.
+
+The test's thread is the owner thread of every worker here: it turns them one after the other, so
+that two workers of a group can rebalance without a second process. Topics and groups are the
+test's own and are deleted at the end.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from ackfloor import App
+from ackfloor.launch import Launch
+from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.loop import Loop
+from ackfloor.runtime.worker import Worker
+from ackfloor.settings import Settings
+from tests.framework.runtime.live import Watcher
+
+PATIENCE_S = 40.0
+#: Each way in which a group may share out its partitions, and what a consumer says for it.
+PROTOCOLS: dict[str, dict[str, str]] = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "broker": {"group.protocol": "consumer"},
+}
+SESSION_S = 6.0
+
+
+def consumer_of(protocol: str, session_s: float = SESSION_S) -> dict[str, str]:
+    """The consumer's properties for a protocol, with a short session where it may ask for one."""
+    own = PROTOCOLS[protocol]
+    if protocol == "broker":
+        return own
+    session_ms = str(round(session_s * 1000))
+    return {**own, "session.timeout.ms": session_ms, "heartbeat.interval.ms": "300"}
+
+
+class Place:
+    """A source topic on a real broker, and the group and topics that belong to it."""
+
+    def __init__(self, servers: str, partitions: int = 1, **config: str) -> None:
+        self.servers = servers
+        self.topic = f"orders-{uuid.uuid4().hex[:8]}"
+        self.group = f"shop-{uuid.uuid4().hex[:8]}"
+        self.admin = AdminClient({"bootstrap.servers": servers})
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
+        self.create(self.topic, partitions, **config)
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic, and return when the broker tells of it."""
+        self.admin.create_topics([NewTopic(topic, partitions, -1, config=config)])[topic].result(20)
+        until_s = time.monotonic() + PATIENCE_S
+        while topic not in self.admin.list_topics(timeout=20).topics:
+            assert time.monotonic() < until_s, f"{topic} was not created"
+            time.sleep(0.02)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and return when the broker tells of it no more."""
+        self.admin.delete_topics([topic])[topic].result(20)
+        until_s = time.monotonic() + PATIENCE_S
+        while topic in self.admin.list_topics(timeout=20).topics:
+            assert time.monotonic() < until_s, f"{topic} was not deleted"
+            time.sleep(0.02)
+
+    def send(
+        self, n: int = 1, value: bytes = b"x", *, partition: int = -1, key: bytes | None = None
+    ) -> None:
+        """Write records; the broker has them when this returns."""
+        for _ in range(n):
+            self._producer.produce(self.topic, value, key=key, partition=partition)
+            self._producer.poll(0)
+        assert self._producer.flush(30) == 0
+
+    def committed(self, topic: str | None = None, partition: int = 0) -> int:
+        """The group's committed position, -1 where it has none."""
+        found = self._admin_committed()
+        return found.get((topic or self.topic, partition), -1)
+
+    def _admin_committed(self) -> dict[tuple[str, int], int]:
+        request = ConsumerGroupTopicPartitions(self.group)
+        answer = self.admin.list_consumer_group_offsets([request])[self.group].result(20)
+        return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """Where the log of a partition ends."""
+        wanted = TopicPartition(topic, partition)
+        return int(self.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted].result(20).offset)
+
+    def own(self) -> list[str]:
+        """Our own topics: the tiers and the dead letters."""
+        names = self.admin.list_topics(timeout=20).topics
+        return sorted(name for name in names if name.startswith(f"{self.topic}--"))
+
+    def read(self, topic: str) -> list[Message]:
+        """Everything that a topic holds."""
+        reader = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "reader", "enable.auto.commit": False}
+        )
+        try:
+            partitions = self.admin.list_topics(timeout=20).topics[topic].partitions
+            ends = {number: self.end(topic, number) for number in partitions}
+            reader.assign([TopicPartition(topic, number, 0) for number in partitions])
+            found: list[Message] = []
+            until_s = time.monotonic() + PATIENCE_S
+            while len(found) < sum(ends.values()):
+                assert time.monotonic() < until_s, f"{topic} could not be read"
+                found += [m for m in reader.consume(1000, 0.2) if m.error() is None]
+            return found
+        finally:
+            reader.close()
+
+    def set_topic(self, topic: str, name: str, value: str) -> None:
+        """Change one setting of a topic."""
+        self._alter(ResourceType.TOPIC, topic, name, value)
+
+    def set_group(self, name: str, value: str) -> None:
+        """Change one setting of the group, under the broker's own protocol."""
+        self._alter(ResourceType.GROUP, self.group, name, value)
+
+    def _alter(self, kind: ResourceType, subject: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(kind, subject, incremental_configs=[entry])
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(20)
+
+    def clear(self) -> None:
+        """Leave no topic behind."""
+        names = self.admin.list_topics(timeout=20).topics
+        mine = [n for n in names if n == self.topic or n.startswith(f"{self.topic}--")]
+        for future in self.admin.delete_topics(mine).values():
+            future.result(20)
+        # The broker may go before this object does, and its clients would complain.
+        del self.admin, self._producer
+
+
+class OnKafka:
+    """One worker of an app; made by `on_kafka`."""
+
+    def __init__(
+        self, app: App, sections: Mapping[str, Mapping[str, object]], observers: Sequence[Any]
+    ) -> None:
+        self.watcher = Watcher()
+        settings = Settings.from_code(sections)
+        self.launch = Launch(app, settings, settings.applied(app.handlers))
+        self.launch.prepare_topics("30s")
+        events = EventLoopThread()
+        self.worker = Worker(
+            app,
+            self.launch.handlers,
+            self.launch.worker_config(),
+            self.launch.topology(),
+            self.launch.outside(events, "test"),
+            [self.watcher, *observers],
+        )
+        self.closed = False
+        try:
+            self.loop: Loop = self.worker.start()
+        except BaseException:
+            self.worker.close(lambda: True)
+            raise
+
+    def owns(self, topic: str) -> list[int]:
+        """The partitions of a topic that this worker has."""
+        return sorted(number for name, number in self.loop.engine.assignments if name == topic)
+
+    def paused(self, topic: str) -> list[bool]:
+        """For each partition of a topic that this worker has, whether it is paused."""
+        assignments = self.loop.engine.assignments
+        return [assignments[topic, number].paused for number in self.owns(topic)]
+
+    def floor(self, topic: str, partition: int = 0) -> int:
+        """The floor of a partition, -1 where it is not assigned."""
+        found = self.loop.engine.assignments.get((topic, partition))
+        return -1 if found is None else found.tracker.floor()
+
+    def faults(self) -> str:
+        """Everything that keeps records open, as text."""
+        found = self.loop.engine.faults.all()
+        return "; ".join(f"{f.kind} {f.subject}: {f.message}" for f in found)
+
+    def close(self, forced: Callable[[], bool] = lambda: False) -> int:
+        """End the worker in order; returns how many handlers were cut short."""
+        self.closed = True
+        return self.worker.close(forced)
+
+
+class Crowd:
+    """The workers of a test, turned together."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.workers: list[OnKafka] = []
+
+    def start(self, app: App, *, observers: Sequence[Any] = (), **settings: object) -> OnKafka:
+        """Start one more worker of an app; `settings` are those of `app`, `consumer` of Kafka."""
+        kafka = {
+            "bootstrap_servers": self.place.servers,
+            "consumer": settings.pop("consumer", None) or consumer_of("cooperative"),
+            "producer": settings.pop("producer", {}),
+        }
+        if "group.protocol" in kafka["consumer"]:
+            # The broker decides it, for the group; its default would make every test wait.
+            self.place.set_group("consumer.heartbeat.interval.ms", "200")
+        own = {"group": app.group, "commit_interval": "50ms", **settings}
+        self.workers.append(OnKafka(app, {"kafka": kafka, "app": own}, observers))
+        return self.workers[-1]
+
+    def turn(self) -> None:
+        """One turn of each worker that runs."""
+        for worker in self.workers:
+            if not worker.closed:
+                worker.loop.turn(0.005)
+
+    def until(self, condition: Callable[[], object], what: str = "it") -> None:
+        """Turn all workers until the condition holds."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline_s, f"{what} did not happen in {PATIENCE_S:g} s"
+            self.turn()
+
+    def turn_for(self, seconds: float) -> None:
+        """Turn all workers for a while, to give what must not happen its chance."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self.turn()
+
+
+@contextmanager
+def on_kafka(servers: str, partitions: int = 1, **config: str) -> Iterator[Crowd]:
+    """A source topic and room for workers; all of it is gone afterwards."""
+    place = Place(servers, partitions, **config)
+    crowd = Crowd(place)
+    try:
+        yield crowd
+    finally:
+        for worker in crowd.workers:
+            if not worker.closed:
+                worker.close(lambda: True)
+        place.clear()
