@@ -20,7 +20,8 @@ same as no text at all.
   a newer one was written after the log was truncated, so it is not the one that was settled.
 * payload: the runs [start, end) in ascending order. Runs: pairs of varints, the distance from
   the end of the one before (the first: from the floor) and the length. Bitset: bit n, from the
-  most significant of the first byte on, is offset floor + 1 + n.
+  most significant of the first byte on, is offset floor + n. The floor itself is in it where
+  an earlier worker settled it and this one has not read it yet.
 
 The shortest form is written. Where none fits into the limit, as many of the lowest runs as do.
 """
@@ -119,6 +120,8 @@ def decode(text: str, topic: str, partition: int) -> GapSet:
         body = base64.b85decode(text[4:])
     except ValueError:
         raise MetadataRefused("it is not base85") from None
+    if base64.b85encode(body).decode() != text[4:]:
+        raise MetadataRefused("its last characters are not as they were written")
     if len(body) < 4 or int.from_bytes(body[:4]) != _checksum(codec, topic, partition, body[4:]):
         raise MetadataRefused("its checksum does not match: damaged, or of another partition")
     # Only what this code or one like it wrote comes this far.
@@ -191,7 +194,7 @@ def _written_runs(runs: Runs, floor: int) -> bytes:
 
 def _written_bitset(runs: Runs, floor: int) -> bytes:
     digits: list[str] = []
-    at = floor + 1
+    at = floor
     for start, end in runs:
         digits += ("0" * (start - at), "1" * (end - start))
         at = end
@@ -242,7 +245,7 @@ def _read_runs(payload: bytes, floor: int) -> Runs:
         length, at = _varint(payload, at)
         start = end + distance
         end = start + length
-        if not distance or not length or end > LARGEST_OFFSET:
+        if not length or (runs and not distance) or end > LARGEST_OFFSET:
             raise MetadataRefused("its runs are not in order")
         runs.append((start, end))
     return tuple(runs)
@@ -250,5 +253,4 @@ def _read_runs(payload: bytes, floor: int) -> Runs:
 
 def _read_bitset(payload: bytes, floor: int) -> Runs:
     digits = bin(int.from_bytes(b"\1" + payload))[3:]
-    first = floor + 1
-    return tuple((first + m.start(), first + m.end()) for m in _ONES.finditer(digits))
+    return tuple((floor + m.start(), floor + m.end()) for m in _ONES.finditer(digits))

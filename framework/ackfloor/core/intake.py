@@ -185,8 +185,7 @@ class Intake:
                 # other records at the offsets of those that were settled.
                 tracker.restored.clear()
             if tracker.was_settled(delivery.record_offset):
-                tracker.skip(delivery.record_offset)
-                skipped += 1
+                skipped += tracker.skip(delivery.record_offset)
             elif tracker.register([delivery.record_offset], [delivery]):
                 kept.append(delivery)
         if skipped:

@@ -90,13 +90,18 @@ class AckTracker(Generic[T]):
             restored.popleft()
         return bool(restored) and restored[0][0] <= offset
 
-    def skip(self, offset: int) -> None:
-        """Note a record that an earlier assignment settled: it is not opened."""
-        if offset >= self._position:
-            self._order.append(offset)
-            self._position = offset + 1
-            self._seen += 1
-            self.highest_settled = max(self.highest_settled, offset)
+    def skip(self, offset: int) -> bool:
+        """Note a record that an earlier assignment settled: it is not opened.
+
+        Returns False where it was read before in this assignment.
+        """
+        if offset < self._position:
+            return False
+        self._order.append(offset)
+        self._position = offset + 1
+        self._seen += 1
+        self.highest_settled = max(self.highest_settled, offset)
+        return True
 
     def _unseen(
         self, offsets: Sequence[int], items: Sequence[T]

@@ -53,7 +53,7 @@ class TrackerMachine(RuleBasedStateMachine):
         for offset in offsets:
             if self.tracker.was_settled(offset):
                 assert offset in self.restored
-                self.tracker.skip(offset)
+                assert self.tracker.skip(offset)
                 self.settled.add(offset)
             else:
                 assert offset not in self.restored
@@ -67,8 +67,7 @@ class TrackerMachine(RuleBasedStateMachine):
         offsets = list(range(first, first + count))
         seen = [offset for offset in offsets if offset < self.position]
         assert list(self.tracker.register(seen, seen)) == []
-        for offset in seen:
-            self.tracker.skip(offset)
+        assert not any(self.tracker.skip(offset) for offset in seen)
         self.admit(offsets[len(seen) :])
         self.position = max(self.position, first + count)
 
