@@ -217,6 +217,11 @@ class Executor(Protocol):
         """Start deliveries again."""
         ...
 
+    def resize(self, concurrency: int) -> None:
+        """Run at most so many deliveries at once from now on. More start at once; of too many,
+        those that run may end, and start nothing else."""
+        ...
+
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs (it comes back as released), stop the workers, and return how many
         handlers are still running after `timeout_s` seconds."""

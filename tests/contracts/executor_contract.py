@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -355,3 +356,96 @@ class ExecutorContract:
             eventually(lambda: running.outcome is ACKED)
         assert bench.started == [0]
         assert queued.outcome is None
+
+    # Concurrency changes while handlers run.
+
+    def test_more_start_at_once(self, bench: Bench) -> None:
+        """What was queued is taken by the new slots while the old ones still run."""
+        bench.shut(*range(6))
+        executor = bench.executor(concurrency=1)
+        executor.dispatch(bench.deliveries(6))
+        eventually(lambda: len(bench.started) == 1)
+        executor.resize(4)
+        eventually(lambda: len(bench.started) == 4)
+        assert executor.queued() == 2
+        bench.open()
+        eventually(lambda: len(bench.answered) == 6)
+
+    def test_fewer_let_those_that_run_end(self, bench: Bench) -> None:
+        """They stay in sight, and take nothing else; who is left goes on with the rest."""
+        bench.shut(*range(8))
+        executor = bench.executor(concurrency=4)
+        executor.dispatch(bench.deliveries(8))
+        eventually(lambda: len(bench.started) == 4)
+        executor.resize(1)
+        assert len(list(executor.running())) == 4
+        for number, offset in enumerate(sorted(bench.started)):
+            bench.open(offset)
+            eventually(lambda count=number + 1: len(bench.answered) == count)
+        eventually(lambda: len(bench.started) == 5)
+        time.sleep(WATCH_S)
+        assert (len(bench.started), len(list(executor.running()))) == (5, 1)
+        bench.open()
+        eventually(lambda: len(bench.answered) == 8)
+        assert sorted(bench.started) == list(range(8))
+
+    def test_up_and_down_and_up_never_runs_more_than_was_asked_for(self, bench: Bench) -> None:
+        """Slots that were too many and still run are taken back: none is started beside them."""
+        bench.shut(*range(20))
+        executor = bench.executor(concurrency=4)
+        executor.dispatch(bench.deliveries(20))
+        eventually(lambda: len(bench.started) == 4)
+        for concurrency in (1, 4, 2, 3, 1, 4):
+            executor.resize(concurrency)
+        time.sleep(WATCH_S)
+        assert (len(bench.started), executor.queued()) == (4, 16)
+        bench.open()
+        eventually(lambda: len(bench.answered) == 20)
+
+    def test_idle_slots_leave_and_work_goes_on(self, bench: Bench) -> None:
+        """A wake-up that reaches one that leaves is passed on; resized again and again."""
+        executor = bench.executor(concurrency=8)
+        deliveries = bench.deliveries(2000)
+        for n in range(0, 2000, 20):
+            executor.resize(1 + n // 20 % 8)
+            executor.dispatch(deliveries[n : n + 20])
+            if n % 200 == 0:
+                eventually(lambda count=n + 20: len(bench.answered) == count)
+        eventually(lambda: len(bench.answered) == 2000)
+        assert sorted(bench.started) == list(range(2000))
+        assert executor.queued() == 0
+
+    def test_lanes_keep_their_order_through_a_resize(self, bench: Bench) -> None:
+        """A run that its slot leaves goes to another whole."""
+        executor = bench.executor(concurrency=4, lanes=True)
+        deliveries = bench.deliveries(900)
+        runs = [run_of(f"lane {n}", deliveries[n::9]) for n in range(9)]
+        executor.dispatch(runs)
+        sizes = cycle((5, 1, 3, 2, 4))
+
+        def all_came() -> bool:
+            executor.resize(next(sizes))
+            return len(bench.answered) == 900
+
+        eventually(all_came)
+        for n in range(9):
+            assert [offset for offset in bench.started if offset % 9 == n] == list(range(n, 900, 9))
+        assert not any(runs)
+
+    def test_one_too_many_that_is_abandoned_is_not_replaced(self, bench: Bench) -> None:
+        """The slot that is left goes on; the abandoned one ends when its handler does."""
+        bench.shut(0, 1, 2, 3)
+        executor = bench.executor(concurrency=2)
+        deliveries = bench.deliveries(4)
+        executor.dispatch(deliveries)
+        eventually(lambda: len(bench.started) == 2)
+        executor.resize(1)
+        for delivery in deliveries[:2]:
+            delivery.closed = True
+            executor.abandon(delivery)
+        eventually(lambda: len(bench.started) == 3)
+        time.sleep(WATCH_S)
+        assert len(bench.started) == 3
+        bench.open()
+        eventually(lambda: {2, 3} <= {*bench.answered})
+        eventually(lambda: executor.abandoned() == 0)

@@ -44,6 +44,12 @@ class CommitPlan:
         #: Monotonic seconds of the next commit.
         self.next_s = 0.0
 
+    def replan(self, interval_s: float, count: int, now: Now) -> None:
+        """Other settings from now on: the next commit is at most one interval away."""
+        self._interval_s = interval_s
+        self._count = count
+        self.next_s = min(self.next_s, now.mono_s + interval_s)
+
     def hurry(self) -> None:
         """A partition has no commit at all: commit at the next opportunity."""
         self.next_s = 0.0

@@ -19,6 +19,7 @@ Invariants (numbers of the contract; tests/framework/core/test_engine_model.py h
 6  offsets that never arrive block nothing;
 7  open count and bytes match the open records, and are zero after a partition is dropped;
 8  in one lane at most one delivery runs, in offset order;
+9  a deadline is the start of the handler plus the timeout in force now, for what is in flight too;
 10 whatever fails outside leaves the record open, is named as a fault, and is tried again.
 
 Only the owner thread may call it.
@@ -41,6 +42,7 @@ from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, Topi
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
+from ackfloor.core.reload import Reloaded, check
 from ackfloor.core.state import Route, WorkerState
 
 
@@ -203,6 +205,24 @@ class Engine:
                 state.events.append(CommitFailed(position.topic, position.partition, error))
         if confirmed:
             state.events.append(PositionsCommitted(confirmed))
+
+    # Settings.
+
+    def reload(self, reloaded: Reloaded, now: Now) -> None:
+        """Go by other settings from now on; what is in flight is looked at anew.
+
+        Raises:
+            ValueError: a handler is unknown, or something differs that can't change while
+                records are in flight. Nothing was changed then.
+        """
+        state = self._state
+        check(state.handlers, reloaded)
+        for rules in reloaded.handlers:
+            state.handlers[rules.name].rules = rules
+        state.flow.replace(reloaded.limits, state.assignments.values())
+        state.commits.replan(reloaded.commit_interval_s, reloaded.commit_count, now)
+        self._endings.deadlines.replan()
+        state.balance()
 
     # Time.
 

@@ -95,6 +95,16 @@ class FlowControl:
         self._count_gate = Gate(limits.max_open)
         self._bytes_gate = Gate(limits.max_open_bytes)
 
+    def replace(self, limits: FlowLimits, assignments: Collection[Assignment]) -> None:
+        """Other limits from now on; the next `balance` pauses and resumes by them."""
+        self.limits = limits
+        self._count_gate.limit = limits.max_open
+        self._bytes_gate.limit = limits.max_open_bytes
+        for a in assignments:
+            if a.tier_s is None:
+                # Those of the tiers are divided anew at each look.
+                a.span_gate.limit = limits.partition_span
+
     def partition_gate(self, tier: bool) -> Gate:
         """The gate of a newly assigned partition."""
         return Gate(self.limits.tier_buffer if tier else self.limits.partition_span)

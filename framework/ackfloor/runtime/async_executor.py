@@ -14,6 +14,9 @@ that handler, and that is where the CancelledError arrives. A handler may also c
 runs in, and return before that has any effect; so whatever is left of a cancellation when a
 handler ends is taken back before the next one starts.
 
+Fewer slots: whichever ends its record next leaves, until there are none too many. So no handler
+is interrupted, and nothing starts before fewer run than may.
+
 A lane belongs to the slot that visits it. A slot that is told, after its handler, that the
 delivery was ended by somebody else (deadline, revoke) leaves the lane; so does one that was
 abandoned, and then the one who abandoned it has posted the lane already.
@@ -30,6 +33,7 @@ from functools import partial
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.runtime.async_slot import Slot, breathe, finish, uncancel
 from ackfloor.runtime.caught import outcome_of
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
@@ -42,20 +46,6 @@ STREAK = 64
 LANE_VISIT = 64
 #: Seconds beyond its time limit after which a stop gives up on an event loop that is blocked.
 BLOCKED_S = 1.0
-
-
-class _Slot:
-    """One unit of concurrency."""
-
-    __slots__ = ("abandoned", "cancelled", "current", "streak", "task")
-
-    def __init__(self) -> None:
-        self.current: Delivery | None = None
-        #: The delivery whose handler was asked to stop.
-        self.cancelled: Delivery | None = None
-        self.abandoned = False
-        self.streak = 0
-        self.task: asyncio.Task[None] | None = None
 
 
 class AsyncExecutor:
@@ -92,8 +82,10 @@ class AsyncExecutor:
         self._cancel_grace_s = cancel_grace_s
         self._queue = ReadyQueue()
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._slots: list[_Slot] = []
-        self._zombies: set[_Slot] = set()
+        self._slots: list[Slot] = []
+        self._zombies: set[Slot] = set()
+        #: How many slots are too many and have not left yet.
+        self._excess = 0
         self._stopping = False
 
     # The owner thread's side.
@@ -133,6 +125,10 @@ class AsyncExecutor:
         self._queue.unhold()
         self._loop.call_soon_threadsafe(self._wake)
 
+    def resize(self, concurrency: int) -> None:
+        """Run at most so many deliveries at once from now on."""
+        self._loop.call_soon_threadsafe(self._resize, concurrency)
+
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs and return how many handlers did not end in time."""
         stopping = asyncio.run_coroutine_threadsafe(self._stop(timeout_s), self._loop)
@@ -150,17 +146,39 @@ class AsyncExecutor:
         for _ in range(self._concurrency):
             self._add_slot()
 
+    def _resize(self, concurrency: int) -> None:
+        if self._stopping:
+            return
+        self._excess = max(0, len(self._slots) - concurrency)
+        for _ in range(concurrency - len(self._slots)):
+            self._add_slot()
+        if self._excess:
+            # Idle ones leave at once.
+            for _ in range(len(self._idle)):
+                self._wake_one()
+
+    def _retire(self, slot: Slot) -> None:
+        """A slot ends because there are too many."""
+        self._excess -= 1
+        self._slots.remove(slot)
+        if self._queue.ready:
+            # It may have been woken for a record that it leaves to another.
+            self._wake_one()
+
     def _add_slot(self) -> None:
-        slot = _Slot()
+        slot = Slot()
         self._slots.append(slot)
         slot.task = self._loop.create_task(
             self._work_lanes(slot) if self._lanes else self._work(slot),
             name=f"ackfloor:{self._invocation.handler}",
         )
 
-    async def _work(self, slot: _Slot) -> None:
+    async def _work(self, slot: Slot) -> None:
         ready = self._queue.ready
         while not slot.abandoned:
+            if self._excess:
+                self._retire(slot)
+                return
             try:
                 delivery = ready.popleft()
             except IndexError:
@@ -174,9 +192,12 @@ class AsyncExecutor:
             if isinstance(result, Held):
                 self._put_back(delivery, delivery, result)
 
-    async def _work_lanes(self, slot: _Slot) -> None:
+    async def _work_lanes(self, slot: Slot) -> None:
         ready = self._queue.ready
         while not slot.abandoned:
+            if self._excess:
+                self._retire(slot)
+                return
             try:
                 run = ready.popleft()
             except IndexError:
@@ -188,11 +209,11 @@ class AsyncExecutor:
             assert isinstance(run, Run)
             await self._visit(slot, run)
 
-    async def _visit(self, slot: _Slot, run: Run) -> None:
+    async def _visit(self, slot: Slot, run: Run) -> None:
         """Handle some records of one lane."""
         queue = self._queue
         for _ in range(LANE_VISIT):
-            if queue.held:
+            if queue.held or self._excess:
                 break
             try:
                 delivery = run.popleft()
@@ -215,7 +236,7 @@ class AsyncExecutor:
     def _leave(self, run: Run) -> None:
         self._inbox.left.append((self._invocation.handler, run))
 
-    async def _handle(self, slot: _Slot, delivery: Delivery) -> Held | bool:
+    async def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
         """Run one delivery to its end; Held, or whether its lane is still this slot's."""
         # `current` before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
@@ -253,10 +274,10 @@ class AsyncExecutor:
         slot.streak += 1
         if slot.streak >= STREAK:
             slot.streak = 0
-            await _breathe()
+            await breathe()
         return result
 
-    def _caught(self, slot: _Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
+    def _caught(self, slot: Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
         """The outcome of a delivery whose handler raised, None where it has ended already."""
         if isinstance(exc, asyncio.CancelledError) and slot.cancelled is delivery:
             if delivery.closed or (self._invocation.manual and not delivery.claim()):
@@ -265,11 +286,11 @@ class AsyncExecutor:
         return outcome_of(exc, delivery, self._invocation, self._inbox)
 
     @staticmethod
-    async def _calm(slot: _Slot) -> None:
+    async def _calm(slot: Slot) -> None:
         """Take back what is left of cancellations, also of one that has not arrived yet."""
         slot.cancelled = None
-        _uncancel()
-        await _breathe()
+        uncancel()
+        await breathe()
 
     def _arm(self, delivery: Delivery) -> asyncio.Future[None]:
         answered: asyncio.Future[None] = self._loop.create_future()
@@ -278,10 +299,10 @@ class AsyncExecutor:
 
     def _ring(self, answered: asyncio.Future[None]) -> None:
         """An answer was given, in any thread."""
-        self._loop.call_soon_threadsafe(_finish, answered)
+        self._loop.call_soon_threadsafe(finish, answered)
 
     @staticmethod
-    async def _answer(slot: _Slot, answered: asyncio.Future[None]) -> None:
+    async def _answer(slot: Slot, answered: asyncio.Future[None]) -> None:
         """Wait for the answer; after a swallowed cancellation none will come."""
         if slot.cancelled is not slot.current:
             await answered
@@ -312,7 +333,7 @@ class AsyncExecutor:
             await waiter
         except asyncio.CancelledError:
             # Meant for a handler that has ended long ago: a slot is not cancelled.
-            _uncancel()
+            uncancel()
             with suppress(ValueError):
                 self._idle.remove(waiter)
         return not self._stopping
@@ -323,7 +344,7 @@ class AsyncExecutor:
 
     def _wake_one(self) -> None:
         if self._idle:
-            _finish(self._idle.popleft())
+            finish(self._idle.popleft())
 
     def _cancel(self, delivery: Delivery) -> None:
         for slot in self._slots:
@@ -333,14 +354,14 @@ class AsyncExecutor:
                 return
 
     @staticmethod
-    def _cancel_slot(slot: _Slot) -> bool:
+    def _cancel_slot(slot: Slot) -> bool:
         """Cancel what a slot runs, once: a second time would interrupt its clean-up."""
         if slot.task is None or slot.current is None or slot.cancelled is slot.current:
             return False
         slot.cancelled = slot.current
         return slot.task.cancel()
 
-    def _give_up(self, slot: _Slot, delivery: Delivery) -> None:
+    def _give_up(self, slot: Slot, delivery: Delivery) -> None:
         """The handler swallowed its cancellation: its slot goes to a new one."""
         if slot.current is not delivery or slot.task is None or slot.abandoned:
             return
@@ -350,7 +371,9 @@ class AsyncExecutor:
         slot.task.add_done_callback(lambda _: self._zombies.discard(slot))
         if self._lanes:
             self._leave(delivery.run)
-        if not self._stopping:
+        if self._excess:
+            self._excess -= 1
+        elif not self._stopping:
             self._add_slot()
 
     async def _stop(self, timeout_s: float) -> int:
@@ -365,22 +388,3 @@ class AsyncExecutor:
             return 0
         _, pending = await asyncio.wait(tasks, timeout=timeout_s)
         return len(pending)
-
-
-async def _breathe() -> None:
-    """Let the event loop do other things; a cancellation that arrives here is nobody's."""
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        _uncancel()
-
-
-def _uncancel() -> None:
-    task = asyncio.current_task()
-    while task is not None and task.cancelling():
-        task.uncancel()
-
-
-def _finish(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

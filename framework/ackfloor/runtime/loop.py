@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.messages import (
     Abandon,
@@ -29,6 +30,7 @@ from ackfloor.core.messages import (
 )
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
+from ackfloor.core.reload import Reloaded, overdue_under
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.ports import Clock, Sink, Source
 from ackfloor.runtime.executors import Executors
@@ -84,6 +86,8 @@ class Loop:
         self._notices = notices
         self._group = group
         self._drain_s = drain_s
+        #: What else the owner thread does once a turn, also while it drains: the supervisor's mail.
+        self.interlude: Callable[[], None] = _nothing
         self._wait_s = SHORTEST_WAIT_S
         self._next_snapshot_s = 0.0
         self._now: Now = clock.now()
@@ -138,7 +142,8 @@ class Loop:
         return max(0.0, wait_s)
 
     def _collect(self) -> bool:
-        """Take what the executors posted."""
+        """Take what the executors posted, and what the supervisor said."""
+        self.interlude()
         inbox, engine = self._inbox, self.engine
         moved = False
         if inbox.answered:
@@ -211,6 +216,22 @@ class Loop:
                 status=self.status,
             )
             self._observers.snapshot(self.latest)
+
+    # Settings.
+
+    def reload(self, reloaded: Reloaded) -> None:
+        """Go by other settings from now on; on the owner thread.
+
+        Raises:
+            ValueError: something differs that can't change; nothing was changed then.
+        """
+        self.engine.reload(reloaded, self._clock.now())
+        for rules in reloaded.handlers:
+            self.executors.by_name[rules.name].resize(rules.concurrency)
+
+    def overdue_under(self, reloaded: Reloaded) -> tuple[Delivery, ...]:
+        """The running deliveries that these settings would end at once."""
+        return overdue_under(self.executors.running(), reloaded, self._clock.now())
 
     # SourceListener: called inside `Source.poll`, on this thread.
 
@@ -311,6 +332,10 @@ class Loop:
         self._next_snapshot_s = 0.0
         self._tell(self._clock.now())
         return cut_short
+
+
+def _nothing() -> None:
+    """Between two turns, where nobody else has anything to do."""
 
 
 def _names(partitions: Sequence[TopicPartition] | Sequence[StartPosition]) -> str:

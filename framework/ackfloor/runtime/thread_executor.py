@@ -5,6 +5,10 @@ killed: when its delivery's time is up it is abandoned, its slot goes to a new t
 and it ends by itself when its handler returns, if ever. Threads are daemons, so a stuck one
 never keeps the process alive.
 
+Fewer threads: whichever ends its record next leaves, until there are none too many. So no handler
+is interrupted, and nothing starts before fewer run than may. That, and nothing in a record's
+path, takes a lock.
+
 An idle thread sleeps on a lock of its own. It puts itself on the idle list before it looks at
 the deque for the last time, and `dispatch` fills the deque before it looks at the idle list, so
 a wake-up can't be lost. Each thread that takes an item wakes one more if there is work left:
@@ -97,6 +101,10 @@ class ThreadExecutor:
         self._idle: deque[_Slot] = deque()
         self._slots: list[_Slot] = []
         self._zombies: set[_Slot] = set()
+        #: How many slots are too many and have not left yet.
+        self._excess = 0
+        #: Around `_slots` (a new list at each change, so that it is read without) and `_excess`.
+        self._places = threading.Lock()
         self._started = 0
         self._stopping = False
 
@@ -115,8 +123,17 @@ class ThreadExecutor:
     def _add_slot(self) -> None:
         self._started += 1
         slot = _Slot(self, self._started)
-        self._slots.append(slot)
+        with self._places:
+            self._slots = [*self._slots, slot]
         slot.start()
+
+    def _without(self, slot: _Slot) -> bool:
+        """Strike an abandoned slot from the list; returns whether one is missing now."""
+        with self._places:
+            self._slots = [other for other in self._slots if other is not slot]
+            too_many = self._excess > 0
+            self._excess -= too_many
+            return not too_many
 
     def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
         """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
@@ -136,12 +153,12 @@ class ThreadExecutor:
         for slot in self._slots:
             if slot.take_lease(delivery):
                 slot.abandoned = True
-                self._slots.remove(slot)
                 self._zombies.add(slot)
+                missing = self._without(slot)
                 slot.answered.set()
                 if self._lanes:
                     self._leave(delivery.run)
-                if not self._stopping:
+                if missing and not self._stopping:
                     self._add_slot()
                 return
 
@@ -158,6 +175,20 @@ class ThreadExecutor:
         self._queue.unhold()
         self._wake_one()
 
+    def resize(self, concurrency: int) -> None:
+        """Run at most so many deliveries at once from now on."""
+        if self._stopping:
+            return
+        with self._places:
+            missing = concurrency - len(self._slots)
+            self._excess = max(0, -missing)
+        for _ in range(missing):
+            self._add_slot()
+        if self._excess:
+            # Idle ones leave at once.
+            for _ in range(len(self._idle)):
+                self._wake_one()
+
     def stop(self, timeout_s: float) -> int:
         """Let what runs end and return how many handlers did not end in time.
 
@@ -166,12 +197,13 @@ class ThreadExecutor:
         self._stopping = True
         while self._idle:
             self._wake_one()
-        for slot in self._slots:
+        slots = self._slots
+        for slot in slots:
             slot.answered.set()
         until_s = time.monotonic() + timeout_s
-        for slot in self._slots:
+        for slot in slots:
             slot.join(max(0.0, until_s - time.monotonic()))
-        return sum(1 for slot in (*self._slots, *self._zombies) if slot.is_alive())
+        return sum(1 for slot in (*slots, *self._zombies) if slot.is_alive())
 
     # The threads' side.
 
@@ -183,6 +215,8 @@ class ThreadExecutor:
         """Take and handle deliveries; runs in the slot's own thread."""
         ready, lanes = self._queue.ready, self._lanes
         while not slot.abandoned:
+            if self._excess and self._retire(slot):
+                return
             try:
                 item = ready.popleft()
             except IndexError:
@@ -200,11 +234,23 @@ class ThreadExecutor:
                 if isinstance(result, Held):
                     self._put_back(item, item, result)
 
+    def _retire(self, slot: _Slot) -> bool:
+        """Whether a slot ends because there are too many; another may have been quicker."""
+        with self._places:
+            if not self._excess:
+                return False
+            self._excess -= 1
+            self._slots = [other for other in self._slots if other is not slot]
+        if self._queue.ready:
+            # It may have been woken for a record that it leaves to another.
+            self._wake_one()
+        return True
+
     def _visit(self, slot: _Slot, run: Run) -> None:
         """Handle some records of one lane."""
         queue = self._queue
         for _ in range(LANE_VISIT):
-            if queue.held:
+            if queue.held or self._excess:
                 break
             try:
                 delivery = run.popleft()
@@ -279,7 +325,7 @@ class ThreadExecutor:
         if self._stopping:
             return False
         self._idle.append(slot)
-        if self._queue.ready or self._stopping:
+        if self._queue.ready or self._excess or self._stopping:
             self._wake_one()
         slot.bell.acquire()
         return not self._stopping

@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ackfloor.codec import make_decoder
+from ackfloor.core.durations import format_duration
 from ackfloor.core.engine import Engine
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.parking import Parking
+from ackfloor.core.reload import Reloaded
 from ackfloor.core.state import Route
+from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec
 from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
 from ackfloor.runtime.async_executor import AsyncExecutor
@@ -165,6 +168,29 @@ class Worker:
         )
         self.loop.open(sorted(self._topology.routes))
         return self.loop
+
+    def reloaded(self, handlers: Sequence[HandlerSpec], config: WorkerConfig) -> Reloaded:
+        """What the loop is told of other settings.
+
+        Raises:
+            ConfigError: a retry policy waits in topics that this worker is not subscribed to.
+        """
+        known = {(r.handler, r.source_topic, r.tier_s) for r in self._topology.routes.values()}
+        for spec in handlers:
+            for topic in spec.topics:
+                for tier_s in spec.retry.tiers():
+                    if (spec.name, topic, tier_s) not in known:
+                        raise ConfigError(
+                            f"handlers.{spec.name}.retry", format_duration(tier_s),
+                            f"no retry topic of {topic} with this delay is subscribed",
+                            "restart the run, or keep to the delays it has",
+                        )  # fmt: skip
+        return Reloaded(
+            tuple(spec.rules() for spec in handlers),
+            config.limits,
+            config.commit_interval_s,
+            config.commit_count,
+        )
 
     def _executor(self, spec: HandlerSpec, state: object) -> Executor:
         signature = read_signature(

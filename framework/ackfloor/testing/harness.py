@@ -19,11 +19,19 @@ from ackfloor.core.assignment import Assignment
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.model import Origin
 from ackfloor.core.topics import dlq_topic
+from ackfloor.registration import HandlerSpec
+from ackfloor.settings import Settings
 from ackfloor.testing.clock import ManualClock
 from ackfloor.testing.crew import Crew
 from ackfloor.testing.driver import Driver
 from ackfloor.testing.memory import MemoryBroker
-from ackfloor.testing.topology import create_topics, settings_of, without_jitter
+from ackfloor.testing.topology import (
+    create_topics,
+    overlaid,
+    settings_of,
+    without_jitter,
+    worker_config,
+)
 from ackfloor.testing.witness import (
     HandledRecord,
     ParkedRecord,
@@ -69,11 +77,12 @@ class Harness:
         give_up_after: timedelta | str = "10s",
     ) -> None:
         self._app = app
-        self._settings = settings_of(app, settings or {})
-        specs = self._settings.applied(app.handlers)
-        for spec in specs:
+        self._given = settings or {}
+        self._jitter = jitter
+        self._settings = settings_of(app, self._given)
+        self._specs = self._applied(self._settings)
+        for spec in self._specs:
             app.check_middleware(spec)
-        self._specs = specs if jitter else tuple(without_jitter(spec) for spec in specs)
         self._grace_s = parse_duration(stuck_after, field="stuck_after")
         self._give_up_s = parse_duration(give_up_after, field="give_up_after")
         #: The time, which stands still between two calls.
@@ -86,6 +95,10 @@ class Harness:
         self._crew: Crew | None = None
         self._driver: Driver | None = None
         self._thread = 0
+
+    def _applied(self, settings: Settings) -> tuple[HandlerSpec, ...]:
+        specs = settings.applied(self._app.handlers)
+        return specs if self._jitter else tuple(without_jitter(spec) for spec in specs)
 
     # Start and end.
 
@@ -197,6 +210,25 @@ class Harness:
         driver = self._running()[1]
         driver.forget_stuck()
         driver.settle()
+
+    def reload(self, settings: Mapping[str, Mapping[str, object]]) -> None:
+        """Change settings while the worker runs, what is in flight included.
+
+        What is given comes on top of what was given before.
+
+        Args:
+            settings: as at the start: `{"handlers": {"bill": {"consume_timeout": "1s"}}}`.
+
+        Raises:
+            ConfigError: a setting is refused; nothing was changed then.
+        """
+        crew, _ = self._running()
+        given = overlaid(self._given, settings)
+        changed = settings_of(self._app, given)
+        specs = self._applied(changed)
+        crew.loop.reload(crew.worker.reloaded(specs, worker_config(changed)))
+        self._given, self._settings, self._specs = given, changed, specs
+        self.settle()
 
     def rebalance(self) -> None:
         """Take all partitions away and give them back: running handlers may end (the drain

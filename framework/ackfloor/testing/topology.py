@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.state import Route
@@ -26,6 +26,15 @@ def settings_of(app: App, given: Mapping[str, Mapping[str, object]]) -> Settings
     of_app = {name: value for name, value in app.options.items() if name != "kafka"}
     of_app |= sections.pop("app", {})
     return Settings.from_code({"app": {"group": app.group, **of_app}, **sections})
+
+
+def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with others on top: what both have is taken from above, tables are merged."""
+    merged = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):
+            merged[name] = overlaid(below[name], above[name])
+    return merged
 
 
 def create_topics(

@@ -2,11 +2,13 @@
 
 The machine plays the executors, the broker and the clock: it reads records (with holes), starts
 and ends handlers in any order and with any outcome, lets deadlines pass, answers twice and late,
-confirms and refuses parks, answers commits late or with errors, and takes partitions away and
-gives them back in the middle of all that.
+confirms and refuses parks, answers commits late or with errors, changes settings, and takes
+partitions away and gives them back in the middle of all that.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -21,6 +23,7 @@ from ackfloor.core.messages import Abandon, Pause, Resume
 from ackfloor.core.model import CommitPosition, Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parcel import Parcel
+from ackfloor.core.reload import Reloaded
 from ackfloor.core.retry import RetryPolicy
 from tests.framework.core.worlds import MemoryRecord, World
 
@@ -32,6 +35,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Rejected(Failure("Hopeless", "x")),
 )
 Key = tuple[int, int]
+LIMITED = FlowLimits(max_open=12, max_open_bytes=60, partition_span=20)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -52,7 +56,7 @@ class EngineMachine(RuleBasedStateMachine):
                 policy=RetryPolicy("1s", 1, "1s", 2, 0),
                 manual=self.manual,
             ),
-            limits=FlowLimits(max_open=12, max_open_bytes=60, partition_span=20),
+            limits=LIMITED,
         )
         #: The offsets each partition's log holds, ascending; holes are there for good.
         self.log: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
@@ -188,6 +192,25 @@ class EngineMachine(RuleBasedStateMachine):
         if self.world.now_s >= engine.next_scan_s:
             engine.expire([delivery for delivery, _ in self.running], self.world.now)
         engine.tick(self.world.now)
+        self.world.take()
+        self.follow()
+
+    @rule(
+        timeout_s=st.sampled_from([None, 0.5, 5.0]),
+        budget=st.sampled_from([0, 2, None]),
+        limits=st.sampled_from([LIMITED, FlowLimits(4, 1000, 1000), FlowLimits(1000, 1000, 6)]),
+    )
+    def reload(self, timeout_s: float | None, budget: int | None, limits: FlowLimits) -> None:
+        """Settings change, whatever is going on."""
+        if timeout_s is None and self.manual:
+            return
+        rules = replace(
+            self.world.rules,
+            consume_timeout_s=timeout_s,
+            policy=RetryPolicy("1s", 1, "1s", budget, 0),
+        )
+        reloaded = Reloaded((rules,), limits, 0.5 if budget else 2.0, 3 if budget else 100)
+        self.world.engine.reload(reloaded, self.world.now)
         self.world.take()
         self.follow()
 

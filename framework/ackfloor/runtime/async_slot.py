@@ -1,0 +1,45 @@
+"""Slot: one unit of concurrency on the event loop, and what rids it of cancellations.
+
+Touched on the event loop's thread alone; the owner thread only reads `current`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ackfloor.core.delivery import Delivery
+
+
+class Slot:
+    """One unit of concurrency."""
+
+    __slots__ = ("abandoned", "cancelled", "current", "streak", "task")
+
+    def __init__(self) -> None:
+        self.current: Delivery | None = None
+        #: The delivery whose handler was asked to stop.
+        self.cancelled: Delivery | None = None
+        self.abandoned = False
+        self.streak = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+async def breathe() -> None:
+    """Let the event loop do other things; a cancellation that arrives here is nobody's."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        uncancel()
+
+
+def uncancel() -> None:
+    """Take back every cancellation of the current task that has not arrived."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def finish(waiter: asyncio.Future[None]) -> None:
+    """Wake who waits, unless somebody has."""
+    if not waiter.done():
+        waiter.set_result(None)
