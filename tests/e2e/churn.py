@@ -1,0 +1,482 @@
+"""Churn: a group whose members come, go and are killed under load; what its ledger says after.
+
+    python -m tests.e2e.churn eager --changes 50
+
+Members are real worker processes on a real broker. Handlers append each start and end to a ledger
+outside the process; the broker's own log of commits (`commit_log`) says what was settled when.
+Found afterwards, each by its own count:
+
+* lost: produced, and never handled to its end;
+* repeated though settled: started again although the last commit that the broker had from before
+  that start held the record as settled, its gap set included;
+* back: commits below the one before;
+* silence: the longest time in which nothing of a partition was handled, by the kind of change that
+  lies in it. It is told, and judged by nobody here but with generous bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TextIO
+
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from ackfloor.testing import open_broker
+from tests.e2e.commit_log import CommitLog, read_commits
+from tests.framework.cli.command import environment
+
+PROTOCOLS = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "broker": {"group.protocol": "consumer"},
+}
+#: A killed member's partitions move on after it.
+SESSION_S = 6.0
+#: What may pass, beyond the session's timeout after a kill, until every partition moves again.
+PROMISED_S = 5.0
+PARTITIONS = 6
+KINDS = ("join", "kill", "leave")
+PATIENCE_S = 90.0
+APP = """
+import asyncio, os, time
+
+from ackfloor import App, Delivery, RetryPolicy
+
+ledger = os.open("ledger", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+app = App("GROUP")
+
+
+def note(what, d):
+    origin = d.origin
+    os.write(
+        ledger,
+        f"{what} {time.time_ns()} {os.getpid()} {d.topic} {d.partition} {d.offset} "
+        f"{origin.partition} {origin.offset}\\n".encode(),
+    )
+
+
+@app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("1s", 6))
+async def work(value: bytes, delivery: Delivery) -> None:
+    note("S", delivery)
+    await asyncio.sleep(float(value[1:]))
+    if value[:1] == b"f" and delivery.attempt == 1:
+        raise ValueError("once")
+    note("E", delivery)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the ledger: a handler started (S) or ended (E)."""
+
+    what: str
+    at_ms: float
+    pid: int
+    topic: str
+    partition: int
+    offset: int
+    origin: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of the membership."""
+
+    kind: str
+    at_ms: float
+    members: int
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found; see the head of this file."""
+
+    protocol: str
+    changes: Counter[str]
+    produced: int
+    lost: list[tuple[int, int]]
+    settled_again: list[str]
+    back: list[str]
+    again: Counter[str]
+    silence_s: dict[str, list[float]]
+    gaps: int = 0
+    commits: int = 0
+    took_s: float = 0.0
+
+    def table(self) -> str:
+        """The findings for people."""
+        lines = [
+            f"protocol             {self.protocol}",
+            f"changes              {sum(self.changes.values())}: "
+            + ", ".join(f"{n} {kind}" for kind, n in sorted(self.changes.items())),
+            f"took                 {self.took_s:.0f} s",
+            f"records              {self.produced:,}",
+            f"lost                 {len(self.lost)}",
+            f"settled, yet again   {len(self.settled_again)}",
+            f"commits              {self.commits:,}, of which with a gap set {self.gaps:,}",
+            f"commits that go back {len(self.back)}",
+            "handled again        "
+            + (", ".join(f"{n} {kind}" for kind, n in sorted(self.again.items())) or "0"),
+        ]
+        for kind, found in sorted(self.silence_s.items()):
+            ordered = sorted(found)
+            middle = ordered[len(ordered) // 2]
+            lines.append(f"silence, {kind:<11} median {middle:.2f} s, longest {ordered[-1]:.2f} s")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Churn:
+    """A group under load in a folder of its own."""
+
+    folder: Path
+    servers: str
+    protocol: str
+    seed: int
+    session_s: float = SESSION_S
+    topic: str = field(default_factory=lambda: f"churn-{uuid.uuid4().hex[:8]}")
+    group: str = field(default_factory=lambda: f"churn-{uuid.uuid4().hex[:8]}")
+    members: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    produced: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    _number: int = 0
+
+    def prepare(self) -> None:
+        """Write the app and its settings, and create the source topic."""
+        text = APP.replace("TOPIC", self.topic).replace("GROUP", self.group)
+        (self.folder / "churn_app.py").write_text(text)
+        own = dict(PROTOCOLS[self.protocol])
+        session_ms = str(round(self.session_s * 1000))
+        # The heartbeat first: a broker refuses a session that is shorter.
+        timing = {"heartbeat.interval.ms": "500", "session.timeout.ms": session_ms}
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        if self.protocol == "broker":
+            for name, value in timing.items():
+                _set_group(admin, self.group, f"consumer.{name}", value)
+        else:
+            own |= timing
+        settings = "".join(f'"{name}" = "{value}"\n' for name, value in own.items())
+        (self.folder / "ackfloor.toml").write_text(
+            f'[kafka.consumer]\n{settings}[app]\ncommit_interval = "200ms"\ndrain_timeout = "2s"\n'
+            "replication_factor = 1\n"
+        )
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(20)
+        # `run` would see to the tiers before it starts workers.
+        done = subprocess.run(
+            [sys.executable, "-m", "ackfloor.cli.main", "topics", "apply", "churn_app:app", "-y"],
+            cwd=self.folder,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def _environment(self) -> dict[str, str]:
+        return environment({"ACKFLOOR_BOOTSTRAP_SERVERS": self.servers})
+
+    def join(self) -> None:
+        """One more member."""
+        self._number += 1
+        with (self.folder / f"worker-{self._number}.log").open("wb") as log:
+            command = [sys.executable, "-m", "ackfloor.worker", "churn_app:app"]
+            self.members.append(
+                subprocess.Popen(
+                    [*command, "--number", str(self._number)],
+                    cwd=self.folder,
+                    env=self._environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+    def end(self, number: signal.Signals, chosen: random.Random) -> None:
+        """One member fewer; returns when its process is gone."""
+        member = self.members.pop(chosen.randrange(len(self.members)))
+        member.send_signal(number)
+        code = member.wait(40)
+        assert code == (0 if number == signal.SIGTERM else -number), f"a member exited with {code}"
+
+    def change(self, chosen: random.Random, number: int) -> Change:
+        """Change the membership in one way; the change is noted before it is made."""
+        kinds = ["join"] if len(self.members) < 4 else []
+        if len(self.members) > 1:
+            kinds += ["leave", "kill"]
+        # One of each kind first, so that a short run has them all.
+        kind = KINDS[number] if number < len(KINDS) else chosen.choice(kinds)
+        made = Change(kind, time.time() * 1000, len(self.members))
+        self.changes.append(made)
+        if kind == "join":
+            self.join()
+        else:
+            self.end(signal.SIGTERM if kind == "leave" else signal.SIGKILL, chosen)
+        return made
+
+    def ledger(self) -> list[Line]:
+        """The ledger so far, in the order in which it was written."""
+        file = self.folder / "ledger"
+        if not file.exists():
+            return []
+        text = file.read_text()
+        lines = []
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            what, ns, pid, topic, *numbers = line.split(" ")
+            partition, offset, from_partition, from_offset = map(int, numbers)
+            origin = (from_partition, from_offset)
+            at_ms = int(ns) / 1e6
+            lines.append(Line(what, at_ms, int(pid), topic, partition, offset, origin))
+        return lines
+
+    def moved_since(self, at_ms: float) -> bool:
+        """Whether something of each partition has started and ended since a moment."""
+        lines = [line for line in self.ledger() if line.at_ms > at_ms and line.topic == self.topic]
+        begun = {line.partition: line.at_ms for line in reversed(lines) if line.what == "S"}
+        return len(begun) == PARTITIONS
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something, as long as every member lives."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            for member in self.members:
+                assert member.poll() is None, f"a member exited with {member.returncode}"
+            assert time.monotonic() < until_s, f"{what} did not happen in {PATIENCE_S:g} s"
+            time.sleep(0.1)
+
+    @contextmanager
+    def load(self, rate: float) -> Iterator[None]:
+        """Write records at a steady rate meanwhile, to each partition in turn."""
+        done = threading.Event()
+        chosen = random.Random(self.seed + 1)
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5})
+
+        def write() -> None:
+            start_s, written = time.monotonic(), 0
+            while not done.wait(0.01):
+                for _ in range(int((time.monotonic() - start_s) * rate) - written):
+                    value = _value(chosen)
+                    producer.produce(self.topic, value, partition=written % PARTITIONS)
+                    self.produced[written % PARTITIONS] += 1
+                    written += 1
+                producer.poll(0)
+            assert producer.flush(30) == 0
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            yield
+        finally:
+            done.set()
+            writer.join()
+
+    def settled(self) -> bool:
+        """Whether the group has committed the end of every topic it reads."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        topics = admin.list_topics(timeout=20).topics
+        names = [n for n in topics if n.startswith(self.topic) and not n.endswith("--dlq")]
+        wanted = {
+            TopicPartition(n, p): OffsetSpec.latest() for n in names for p in topics[n].partitions
+        }
+        ends = {
+            (p.topic, p.partition): future.result(20).offset
+            for p, future in admin.list_offsets(wanted).items()
+        }
+        request = ConsumerGroupTopicPartitions(self.group)
+        answer = admin.list_consumer_group_offsets([request])[self.group].result(20)
+        have = {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+        return all(have.get(key, -1) == end for key, end in ends.items())
+
+    def close(self) -> None:
+        """Leave no process and no topic behind."""
+        for member in self.members:
+            if member.poll() is None:
+                member.kill()
+            member.wait()
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        names = [n for n in admin.list_topics(timeout=20).topics if n.startswith(self.topic)]
+        for future in admin.delete_topics(names).values() if names else ():
+            future.result(20)
+
+
+def _set_group(admin: AdminClient, group: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(20)
+
+
+def _value(chosen: random.Random) -> bytes:
+    """What a record does: most are quick, a few hold the floor for a while, some fail once."""
+    what = chosen.random()
+    if what < 0.02:
+        return b"w%.2f" % chosen.uniform(0.5, 2.0)
+    if what < 0.05:
+        return b"f0.005"
+    return b"w%.3f" % chosen.uniform(0.002, 0.02)
+
+
+def churn(
+    folder: Path,
+    servers: str,
+    protocol: str,
+    changes: int,
+    *,
+    seed: int = 1,
+    rate: float = 150.0,
+    session_s: float = SESSION_S,
+    say: Callable[[str], None] = lambda _: None,
+) -> Findings:
+    """Change a group's membership so many times under load, and find out what became of it."""
+    group = Churn(folder, servers, protocol, seed, session_s)
+    chosen = random.Random(seed)
+    began_s = time.monotonic()
+    try:
+        group.prepare()
+        with group.load(rate):
+            for _ in range(2):
+                group.join()
+            group.until(lambda: group.moved_since(0), "the first start of every partition")
+            for number in range(changes):
+                made = group.change(chosen, number)
+                say(f"{number + 1}/{changes} {made.kind} of {made.members}")
+                if number >= len(KINDS) and chosen.random() < 0.15:
+                    # Another one before this one has been digested.
+                    time.sleep(chosen.uniform(0.1, 1.5))
+                    continue
+                time.sleep(session_s if made.kind == "kill" else 3.0)
+                since_ms = time.time() * 1000
+                group.until(lambda at=since_ms: group.moved_since(at), "work on every partition")
+        group.until(group.settled, "the last commit")
+        group.end(signal.SIGTERM, chosen)
+        log = read_commits(servers, group.group)
+        findings = find(group, log)
+        findings.took_s = time.monotonic() - began_s
+    finally:
+        group.close()
+    return findings
+
+
+def find(group: Churn, log: CommitLog) -> Findings:
+    """Hold the ledger against what was produced and against every commit."""
+    lines = group.ledger()
+    ended = {line.origin for line in lines if line.what == "E"}
+    wanted = {(p, offset) for p, count in enumerate(group.produced) for offset in range(count)}
+    settled_again: list[str] = []
+    again: Counter[str] = Counter()
+    starts: Counter[tuple[str, int, int]] = Counter()
+    for line in lines:
+        if line.what != "S":
+            continue
+        where = (line.topic, line.partition, line.offset)
+        starts[where] += 1
+        commit = log.before(line.topic, line.partition, line.at_ms)
+        if commit is not None and log.holds(commit, line.offset):
+            late_ms = line.at_ms - commit.at_ms
+            settled_again.append(
+                f"{'/'.join(map(str, where))} by {line.pid}, {late_ms:.0f} ms after the commit "
+                f"at {commit.position}"
+            )
+        if starts[where] > 1:
+            again[_latest(group.changes, line.at_ms)] += 1
+    every = [commit for commits in log.commits.values() for commit in commits]
+    return Findings(
+        group.protocol,
+        Counter(change.kind for change in group.changes),
+        len(wanted),
+        sorted(wanted - ended),
+        settled_again,
+        [f"{a.topic}/{a.partition}: {a.position} to {b.position}" for a, b in log.went_back()],
+        again,
+        silences(lines, group),
+        gaps=sum(bool(log.above(commit)) for commit in every),
+        commits=len(every),
+    )
+
+
+def _latest(changes: list[Change], at_ms: float) -> str:
+    kinds = [change.kind for change in changes if change.at_ms <= at_ms]
+    return f"after a {kinds[-1]}" if kinds else "at the start"
+
+
+def silences(lines: list[Line], group: Churn) -> dict[str, list[float]]:
+    """For each change, the longest time around it in which nothing of some partition ended.
+
+    A change that another one follows before it was digested counts as the worse of the two.
+    """
+    changes, lasts_ms = group.changes, group.session_s * 1000
+    ends: dict[int, list[float]] = defaultdict(list)
+    for line in lines:
+        if line.what == "E" and line.topic == group.topic:
+            ends[line.partition].append(line.at_ms)
+    found: dict[str, list[float]] = defaultdict(list)
+    for number, change in enumerate(changes):
+        following = changes[number + 1].at_ms if number + 1 < len(changes) else float("inf")
+        before = [c.kind for c in changes[:number] if change.at_ms - c.at_ms < lasts_ms]
+        hasty = following - change.at_ms < 2500
+        kind = "kill" if "kill" in [change.kind, *before] else change.kind
+        if hasty and kind != "kill":
+            kind = "hasty"
+        longest = 0.0
+        for times in ends.values():
+            ordered = sorted(times)
+            longest = max(
+                longest,
+                *(
+                    min(later, following) - max(earlier, change.at_ms)
+                    for earlier, later in pairwise(ordered)
+                    if later > change.at_ms and earlier < following
+                ),
+                0.0,
+            )
+        found[kind].append(longest / 1000)
+    return found
+
+
+def main() -> None:
+    """Run it from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.churn", description=__doc__)
+    parser.add_argument("protocol", choices=PROTOCOLS)
+    parser.add_argument("--changes", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=150.0)
+    given = parser.parse_args()
+    with open_broker() as broker, tempfile.TemporaryDirectory() as folder:
+        found = churn(
+            Path(folder), broker.bootstrap_servers, given.protocol, given.changes,
+            seed=given.seed, rate=given.rate, say=lambda line: _say(sys.stderr, line),
+        )  # fmt: skip
+    lost = [f"lost: {line}" for line in found.lost]
+    _say(sys.stdout, found.table(), *found.settled_again[:20], *found.back[:20], *lost[:20])
+    raise SystemExit(bool(found.lost or found.settled_again or found.back))
+
+
+def _say(stream: TextIO, *lines: str) -> None:
+    stream.write("\n".join(lines) + "\n")
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main()
