@@ -101,6 +101,15 @@ class HandlerSpec:
         """Whether answers come through the delivery, not by return."""
         return self.ack == "manual"
 
+    @property
+    def in_place(self) -> bool:
+        """Whether a failed record is delivered again where it is, not through retry topics."""
+        return self.on_failure == "block"
+
+    def tiers(self) -> tuple[float, ...]:
+        """The delays of its retry topics in seconds; none where it retries in place."""
+        return () if self.in_place else self.retry.tiers()
+
     def rules(self) -> HandlerRules:
         """What the engine must know of it."""
         return HandlerRules(
@@ -111,6 +120,7 @@ class HandlerSpec:
             policy=self.retry,
             manual=self.manual,
             max_extend_s=self.max_extend_s,
+            in_place=self.in_place,
         )
 
 
@@ -224,11 +234,6 @@ def _check_choices(spec: HandlerSpec) -> None:
         if value not in allowed:
             fix = f"choose one of {', '.join(map(repr, allowed))}"
             raise _refuse(spec.name, option, value, "no such choice", fix)
-    if spec.on_failure == "block":
-        how = "" if "on_failure" in spec.given else f" (the default of ordering={spec.ordering!r})"
-        why = f"retrying in place{how} is not available in this version"
-        fix = 'pass on_failure="park": a failed record leaves its lane while it waits'
-        raise _refuse(spec.name, "on_failure", spec.on_failure, why, fix)
     if not isinstance(spec.retry, RetryPolicy):
         fix = 'write retry=RetryPolicy(initial_delay="1s", max_redeliveries=6)'
         raise _refuse(spec.name, "retry", spec.retry, "not a RetryPolicy", fix)

@@ -85,6 +85,25 @@ class NotAnException:
 
 
 @pytest.mark.parametrize(
+    ("options", "in_place"),
+    [
+        ({}, False),
+        ({"ordering": "key"}, True),
+        ({"ordering": "partition"}, True),
+        ({"ordering": "key", "on_failure": "park"}, False),
+        ({"on_failure": "block"}, True),
+    ],
+)
+def test_an_ordered_handler_keeps_its_order_unless_it_says_otherwise(
+    options: dict[str, Any], in_place: bool
+) -> None:
+    """It retries in place, and has no retry topics."""
+    spec = registered(**options)
+    assert (spec.on_failure, spec.rules().in_place) == ("block" if in_place else "park", in_place)
+    assert spec.tiers() == (() if in_place else spec.retry.tiers())
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"consume_timeout": 30}, "handlers.bill.consume_timeout=30: a bare number has no unit"),
@@ -94,9 +113,6 @@ class NotAnException:
         ({"ack": "sometimes"}, "handlers.bill.ack='sometimes': no such choice; choose one of"),
         ({"ordering": "fifo"}, "handlers.bill.ordering='fifo': no such choice"),
         ({"on_failure": "drop"}, "handlers.bill.on_failure='drop': no such choice"),
-        ({"ordering": "key"}, "(the default of ordering='key') is not available in this version"),
-        ({"ordering": "partition"}, 'pass on_failure="park"'),
-        ({"on_failure": "block"}, "retrying in place is not available in this version"),
         ({"concurrency": 0}, "handlers.bill.concurrency=0: "),
         ({"concurrency": True}, "handlers.bill.concurrency=True: "),
         ({"concurrency": 1.5}, "handlers.bill.concurrency=1.5: "),

@@ -104,12 +104,17 @@ def _print(
             format_duration(delay_s),
             format_duration(total_s),
             f"{due:%Y-%m-%d %H:%M:%S}",
-            tier_topic(spec.topics[0], group, delay_s),
+            _tier(spec, group, delay_s) or "its place",
         )
     console.print(table)
     console.print(_end(policy, spec, group))
     for warning in warnings(policy, dead_letter_on=spec.dead_letter_on, retention_s=retention_s):
         Console(stderr=True).print(f"[yellow]warning:[/] {warning}")
+
+
+def _tier(spec: HandlerSpec, group: str, delay_s: float) -> str | None:
+    """The retry topic of one delay; None where the handler retries in place."""
+    return None if spec.in_place else tier_topic(spec.topics[0], group, delay_s)
 
 
 def _end(policy: RetryPolicy, spec: HandlerSpec, group: str) -> str:
@@ -141,7 +146,7 @@ def _facts(
                 "wait_s": delay_s,
                 "since_first_failure_s": total_s,
                 "due": (now + timedelta(seconds=total_s)).isoformat(timespec="seconds"),
-                "tier": tier_topic(spec.topics[0], group, delay_s),
+                "tier": _tier(spec, group, delay_s),
             }
             for number, (delay_s, total_s) in enumerate(
                 zip(delays, accumulate(delays), strict=True), 2

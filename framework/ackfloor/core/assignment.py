@@ -32,6 +32,8 @@ class HandlerRules:
         policy: the retry policy.
         manual: answers come through the delivery, not by return.
         max_extend_s: how far after its start a delivery's deadline may be moved.
+        in_place: a failed record is delivered again here, and its lane waits for it
+            (`on_failure="block"`); otherwise it is parked in a retry topic.
     """
 
     name: str
@@ -41,6 +43,7 @@ class HandlerRules:
     policy: RetryPolicy = RetryPolicy()
     manual: bool = False
     max_extend_s: float | None = None
+    in_place: bool = False
 
 
 class HandlerState:
@@ -53,7 +56,7 @@ class HandlerState:
         self.lanes = Lanes()
         self.held_until_s = 0.0
         self.held_reason = ""
-        #: Deliveries from retry tiers that are dispatched and not answered.
+        #: Redeliveries, from retry tiers or in place, that are dispatched and not answered.
         self.open_retries = 0
 
     def retry_room(self) -> int:
@@ -86,6 +89,7 @@ class Assignment:
     """One partition during one epoch."""
 
     __slots__ = (
+        "backoff",
         "bytes_gate",
         "clock",
         "closed",
@@ -156,6 +160,8 @@ class Assignment:
         self.waiting: deque[tuple[int, Delivery]] = deque()
         #: Bytes of their values.
         self.waiting_bytes = 0
+        #: Retries in place that are not due, a heap: (due in monotonic seconds, offset, delivery).
+        self.backoff: list[tuple[float, int, Delivery]] = []
         self.span_gate = span_gate
         #: Of the waiting bytes.
         self.bytes_gate = Gate(1)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.envelope import Envelope, Reason
 from ackfloor.core.model import Failure, Headers, Headless, Origin, Record
-from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
+from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,6 +198,23 @@ class Delivery:
             return (a.topic, a.partition, None)
         key = self.record.key()
         return (a.topic, a.partition, self.record_offset if key is None else key)
+
+    def keeps_lane(self) -> bool:
+        """Whether its lane waits for it: it has ended unsettled, and is to be retried in place.
+
+        Whoever visits the lane then goes away without a word: the engine has the lane.
+        """
+        return self.assignment.handler.rules.in_place and isinstance(
+            self.outcome, Failed | Rejected | Released
+        )
+
+    def again(self, envelope: Envelope) -> Delivery:
+        """The next attempt to handle the same record, in the same place."""
+        delivery = Delivery(
+            self.assignment, self.record, self.record_offset, self.size, self.received_s
+        )
+        delivery.envelope = envelope
+        return delivery
 
     def arm(self, on_answer: Callable[[], None] | None) -> None:
         """Make the delivery answerable (manual ack); `on_answer` frees the worker's slot."""

@@ -12,6 +12,7 @@ from ackfloor.core.assignment import AckStats
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
     Abandon,
@@ -35,11 +36,12 @@ from ackfloor.core.state import WorkerState
 class Endings:
     """From a handler's answer, or its deadline, to a settled or parked record."""
 
-    __slots__ = ("_parcels", "_state", "deadlines")
+    __slots__ = ("_in_place", "_parcels", "_state", "deadlines")
 
-    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+    def __init__(self, state: WorkerState, parcels: Parcels, in_place: InPlace) -> None:
         self._state = state
         self._parcels = parcels
+        self._in_place = in_place
         self.deadlines = Deadlines()
 
     def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
@@ -113,7 +115,11 @@ class Endings:
                 assignment.topic,
             )
         )
-        self._parcels.park(delivery, judge(outcome, rules.policy, delivery.attempt), now)
+        verdict = judge(outcome, rules.policy, delivery.attempt)
+        if rules.in_place:
+            self._in_place.failed(delivery, verdict, now)
+        else:
+            self._parcels.park(delivery, verdict, now)
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed, soonest due first."""
@@ -155,7 +161,7 @@ class Endings:
             )
         )
         self._state.commands.append(Abandon(delivery))
-        if handler.rules.ordering != "unordered":
+        if handler.rules.ordering != "unordered" and not handler.rules.in_place:
             self._hand_out(handler.rules.name, handler.lanes.seize(delivery.run))
         limit_s = due_s - delivery.started_s
         failure = Failure("ConsumeTimeout", f"no answer within {limit_s:g} s of its start")

@@ -7,7 +7,8 @@ blocks, never reads a clock and never touches Kafka.
 The life of a record: `polled` registers it as open and dispatches it (`intake`). Its delivery
 comes back through `answered`, or `expire` ends it at its deadline (`endings`). Handled: the
 record is settled. Failed: a parcel is published to a retry tier or the DLQ, and only its
-delivery report settles the record (`parcels`). Settling lets the floor move, and `tick`
+delivery report settles the record (`parcels`); or it stays where it is, holds its lane and is
+delivered again (`in_place`). Settling lets the floor move, and `tick`
 commits floors (`commits`).
 
 Invariants (numbers of the contract; tests/framework/core/test_engine_model.py holds them):
@@ -18,7 +19,8 @@ Invariants (numbers of the contract; tests/framework/core/test_engine_model.py h
 4  a delivery ends once; whatever comes after `closed` was set is counted and changes nothing;
 6  offsets that never arrive block nothing;
 7  open count and bytes match the open records, and are zero after a partition is dropped;
-8  in one lane at most one delivery runs, in offset order;
+8  in one lane at most one delivery runs, in offset order, across failures where they are
+   retried in place;
 9  a deadline is the start of the handler plus the timeout in force now, for what is in flight too;
 10 whatever fails outside leaves the record open, is named as a fault, and is tried again.
 
@@ -35,6 +37,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import Endings
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
+from ackfloor.core.in_place import InPlace
 from ackfloor.core.intake import Intake
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Command, CommitFailed, Event, PositionsCommitted
@@ -84,7 +87,8 @@ class Engine:
         )
         self._parcels = Parcels(self._state)
         self._intake = Intake(self._state, self._parcels)
-        self._endings = Endings(self._state, self._parcels)
+        self._in_place = InPlace(self._state, self._parcels)
+        self._endings = Endings(self._state, self._parcels, self._in_place)
 
     # What comes out.
 
@@ -132,6 +136,7 @@ class Engine:
             if assignment is not None:
                 assignment.stopping = True
                 assignment.waiting.clear()
+                assignment.backoff.clear()
 
     def final_positions(self, partitions: Iterable[TopicPartition]) -> tuple[CommitPosition, ...]:
         """What to commit last for partitions that are about to leave."""
@@ -233,6 +238,7 @@ class Engine:
     def tick(self, now: Now) -> None:
         """Do what is due: release tiers, publish again, lift holds, commit floors."""
         self._intake.tick(now)
+        self._in_place.tick(now)
         self._parcels.tick(now)
         self._endings.tick(now)
         state = self._state
@@ -252,4 +258,5 @@ class Engine:
     def next_due_s(self, now: Now) -> float:
         """The same for waiting records, refused parcels and holds alone; inf without any."""
         holds = [h.held_until_s for h in self._state.handlers.values() if h.held_until_s]
-        return min(self._intake.next_s(now), self._parcels.next_s(), *holds)
+        waits = (self._intake.next_s(now), self._in_place.next_s(), self._parcels.next_s())
+        return min(*waits, *holds)

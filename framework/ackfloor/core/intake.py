@@ -12,7 +12,7 @@ from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.envelope import read_envelope
+from ackfloor.core.envelope import Envelope, read_envelope
 from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
 from ackfloor.core.lanes import Run
 from ackfloor.core.leader_epochs import leader_epoch
@@ -118,6 +118,7 @@ class Intake:
                 delivery.retrying = False
                 handler.open_retries -= 1
         assignment.waiting.clear()
+        assignment.backoff.clear()
         handler.lanes.drop(assignment.topic, assignment.partition)
 
     def polled(self, records: Sequence[Record], now: Now) -> None:
@@ -168,7 +169,7 @@ class Intake:
             return
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.headers)
-            assignment.waiting.append((delivery.envelope.not_before_ms or 0, delivery))
+            assignment.waiting.append((_due_ms(delivery, delivery.envelope), delivery))
         assignment.waiting_bytes += size
         self._release(assignment, now)
 
@@ -260,6 +261,14 @@ class Intake:
 
 def _head_due_ms(assignment: Assignment) -> int:
     return assignment.waiting[0][0]
+
+
+def _due_ms(delivery: Delivery, envelope: Envelope) -> int:
+    """When a tier record is due in this tier; at the end of all its waits where it can't hop."""
+    due_ms = envelope.not_before_ms or 0
+    if delivery.assignment.handler.rules.in_place:
+        return max(due_ms, envelope.retry_at_ms or 0)
+    return due_ms
 
 
 def _has_further_to_wait(delivery: Delivery, now: Now) -> bool:

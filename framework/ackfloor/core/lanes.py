@@ -14,6 +14,7 @@ Invariants:
 L1  a live run is with at most one worker, or in exactly one ready queue.
 L2  a lane's records are taken in the order in which they were admitted.
 L3  a run that was seized or dropped is detached: whatever its old worker posts is ignored.
+L4  a blocked lane's run is with nobody and in no queue until what holds the lane lets it go on.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class Run(deque["Delivery"]):
 class Lanes:
     """The lanes of one handler that have work."""
 
-    __slots__ = ("_live",)
+    __slots__ = ("_blocked", "_live")
 
     def __init__(self) -> None:
         self._live: dict[Hashable, Run] = {}
+        #: Lane -> the delivery that it waits for; each of these lanes is live.
+        self._blocked: dict[Hashable, Delivery] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -72,20 +75,43 @@ class Lanes:
         lane = run.lane
         if self._live.get(lane) is not run:
             return None
-        rest = Run()
-        rest.lane = lane
-        while True:
-            try:
-                delivery = run.popleft()
-            except IndexError:
-                break
-            delivery.run = rest
-            rest.append(delivery)
+        rest = _emptied(run)
         if rest:
             self._live[lane] = rest
             return rest
         del self._live[lane]
         return None
+
+    def block(self, lane: Hashable, holder: Delivery, *, again: bool) -> None:
+        """Let a lane wait for one delivery, whose record was its head.
+
+        The rest is taken away from whoever visits the lane, and no worker gets it before
+        `go_on`.
+
+        Args:
+            holder: what the lane waits for.
+            again: the holder is to be delivered, first of the lane; otherwise it is on its way
+                to the dead-letter topic.
+        """
+        run = self._live.get(lane)
+        rest = Run() if run is None else _emptied(run)
+        rest.lane = lane
+        if again:
+            rest.appendleft(holder)
+            holder.run = rest
+        self._live[lane] = rest
+        self._blocked[lane] = holder
+
+    def go_on(self, lane: Hashable, holder: Delivery) -> Run | None:
+        """What holds a lane lets it go on; return a run to dispatch if there is work in it."""
+        if self._blocked.get(lane) is not holder:
+            return None
+        del self._blocked[lane]
+        return self.left(self._live[lane])
+
+    def is_blocked(self, lane: Hashable) -> bool:
+        """Whether a lane waits for its head to be delivered again or dead-lettered."""
+        return lane in self._blocked
 
     def drop(self, topic: str, partition: int) -> None:
         """Forget every lane of one partition that is no longer ours."""
@@ -96,3 +122,17 @@ class Lanes:
         ]
         for lane in gone:
             del self._live[lane]
+            self._blocked.pop(lane, None)
+
+
+def _emptied(run: Run) -> Run:
+    """What is left in a run, moved to a new one: who still has the old one finds nothing."""
+    rest = Run()
+    rest.lane = run.lane
+    while True:
+        try:
+            delivery = run.popleft()
+        except IndexError:
+            return rest
+        delivery.run = rest
+        rest.append(delivery)

@@ -47,7 +47,47 @@ class Parking:
 
     def parcel(self, delivery: Delivery, verdict: Verdict, now: Now) -> Parcel:
         """The parcel for a delivery that failed."""
-        return Parcel(delivery, verdict, self._envelope(delivery, verdict, now), now.mono_s)
+        return Parcel(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
+
+    def envelope(self, delivery: Delivery, verdict: Verdict, now: Now) -> Envelope:
+        """What is known of a record after this failure.
+
+        First origin and last error only: headers never grow with attempts.
+        """
+        before = delivery.envelope or Envelope()
+        failure: Failure = verdict.failure
+        timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == "ConsumeTimeout"
+        origin = delivery.origin
+        started_s = delivery.started_s or now.mono_s
+        return replace(
+            before,
+            origin_topic=origin.topic,
+            origin_partition=origin.partition,
+            origin_offset=origin.offset,
+            origin_timestamp_ms=(
+                delivery.timestamp
+                if before.origin_timestamp_ms is None
+                else before.origin_timestamp_ms
+            ),
+            group=self.group,
+            handler=delivery.assignment.handler.rules.name,
+            attempt=delivery.attempt,
+            failures=before.failures + (not timed_out),
+            timeouts=before.timeouts + timed_out,
+            reason=verdict.reason,
+            error_type=failure.error_type,
+            error_message=failure.message,
+            error_stack=failure.stack or None,
+            error_fingerprint=failure.fingerprint or None,
+            first_failed_at_ms=(
+                now.wall_ms if before.first_failed_at_ms is None else before.first_failed_at_ms
+            ),
+            failed_at_ms=now.wall_ms,
+            retry_at_ms=None,
+            duration_ms=round(max(0.0, (delivery.finished_s or now.mono_s) - started_s) * 1000),
+            release=self.release,
+            truncated="headers" if "headers" in (before.truncated or "") else None,
+        )
 
     def hop(self, delivery: Delivery, now: Now) -> Parcel:
         """The parcel for a tier record that has further to wait; spends nothing."""
@@ -131,40 +171,3 @@ class Parking:
     def _wait(self, parcel: Parcel, topic: str, partition: int, wait_s: float, now: Now) -> None:
         parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
         parcel.envelope = replace(parcel.envelope, not_before_ms=now.wall_ms + round(wait_s * 1000))
-
-    def _envelope(self, delivery: Delivery, verdict: Verdict, now: Now) -> Envelope:
-        """First origin and last error only: headers never grow with attempts."""
-        before = delivery.envelope or Envelope()
-        failure: Failure = verdict.failure
-        timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == "ConsumeTimeout"
-        origin = delivery.origin
-        started_s = delivery.started_s or now.mono_s
-        return replace(
-            before,
-            origin_topic=origin.topic,
-            origin_partition=origin.partition,
-            origin_offset=origin.offset,
-            origin_timestamp_ms=(
-                delivery.timestamp
-                if before.origin_timestamp_ms is None
-                else before.origin_timestamp_ms
-            ),
-            group=self.group,
-            handler=delivery.assignment.handler.rules.name,
-            attempt=delivery.attempt,
-            failures=before.failures + (not timed_out),
-            timeouts=before.timeouts + timed_out,
-            reason=verdict.reason,
-            error_type=failure.error_type,
-            error_message=failure.message,
-            error_stack=failure.stack or None,
-            error_fingerprint=failure.fingerprint or None,
-            first_failed_at_ms=(
-                now.wall_ms if before.first_failed_at_ms is None else before.first_failed_at_ms
-            ),
-            failed_at_ms=now.wall_ms,
-            retry_at_ms=None,
-            duration_ms=round(max(0.0, (delivery.finished_s or now.mono_s) - started_s) * 1000),
-            release=self.release,
-            truncated="headers" if "headers" in (before.truncated or "") else None,
-        )

@@ -221,6 +221,15 @@ def tier_wait_s(delay_s: float, jitter: float, partition: int) -> float:
     return ceil(delay_s * (1 + jitter * share) * 1000 - 1e-6) / 1000
 
 
+def in_place_wait_s(delay_s: float, jitter: float, share: float) -> float:
+    """The wait in seconds of a retry in place: the delay, lengthened by a share of the jitter.
+
+    Args:
+        share: of the jitter, 0 to 1; drawn by the caller.
+    """
+    return delay_s * (1 + jitter * share)
+
+
 class Hop(NamedTuple):
     """One wait on the way to an explicit due time."""
 

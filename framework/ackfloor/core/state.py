@@ -16,7 +16,7 @@ from ackfloor.core.commits import CommitPlan
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
-from ackfloor.core.messages import Command, Event
+from ackfloor.core.messages import Command, Dispatch, Event
 from ackfloor.core.parking import Parking
 
 
@@ -87,6 +87,20 @@ class WorkerState:
         if delivery.assignment.tracker.settle(delivery.record_offset) is not None:
             self.flow.sub(1, delivery.size)
             self.commits.settled(1)
+
+    def block(self, delivery: Delivery, *, again: bool) -> None:
+        """Let a delivery's lane wait for it; see `Lanes.block`."""
+        handler = delivery.assignment.handler
+        if handler.rules.ordering != "unordered":
+            lane = delivery.lane(handler.rules.ordering == "key")
+            handler.lanes.block(lane, delivery, again=again)
+
+    def go_on(self, delivery: Delivery, *, ahead: bool = False) -> None:
+        """Let the lane that waits for a delivery go on."""
+        handler = delivery.assignment.handler
+        run = handler.lanes.go_on(delivery.lane(handler.rules.ordering == "key"), delivery)
+        if run is not None:
+            self.commands.append(Dispatch(handler.rules.name, [run], ahead))
 
     def balance(self) -> None:
         """Pause and resume fetching by the present levels."""

@@ -122,6 +122,11 @@ class AckTracker(Generic[T]):
             self.highest_settled = offset
         return item
 
+    def replace(self, offset: int, item: T) -> None:
+        """Keep another item with an offset that is open."""
+        if offset in self.open:
+            self.open[offset] = item
+
     def passed(self, position: int) -> None:
         """Note that the log has nothing to deliver below `position` (trailing markers)."""
         if position > self._position:

@@ -82,7 +82,7 @@ def plan_topics(
     """
     plans: list[TopicPlan] = []
     for spec in specs:
-        check_names(spec.topics, group, spec.retry.tiers())
+        check_names(spec.topics, group, spec.tiers())
         for topic in spec.topics:
             source = existing.get(topic)
             if source is None:
@@ -110,7 +110,7 @@ def _of_source(
 ) -> list[TopicPlan]:
     replicas = replication_factor or source.replication_factor
     retentions = {
-        tier_topic(topic, group, delay_s): _tier_retention_s(spec) for delay_s in spec.retry.tiers()
+        tier_topic(topic, group, delay_s): _tier_retention_s(spec) for delay_s in spec.tiers()
     }
     retentions[dlq_topic(topic, group)] = dlq_retention_s
     plans = []

@@ -228,6 +228,8 @@ class AsyncExecutor:
                 run.appendleft(delivery)
                 self._put_back(run, delivery, result)
                 return
+            if delivery.outcome is not ACKED and delivery.keeps_lane():
+                return
             if not result:
                 self._leave(run)
                 return
@@ -259,6 +261,10 @@ class AsyncExecutor:
             raise
         except BaseException as exc:
             outcome = self._caught(slot, delivery, exc)
+            if outcome is None and answered is not None:
+                # Somebody else is ending it: the lane is not left before that is done.
+                with suppress(asyncio.CancelledError):
+                    await self._answer(slot, answered)
         if outcome is None:
             result: Held | bool = delivery.outcome is not None
         elif isinstance(outcome, Held):

@@ -106,8 +106,8 @@ class Notices:
         """A delivery's time is up."""
         if self._timeouts.admits(now_s):
             log.warning(
-                "%s: handler %s gave no answer within its consume timeout; the record is parked "
-                "and the handler abandoned",
+                "%s: handler %s gave no answer within its consume timeout; the delivery has "
+                "failed and the handler is abandoned",
                 _name(delivery),
                 _handler(delivery),
             )

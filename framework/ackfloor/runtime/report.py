@@ -66,8 +66,8 @@ def _partition(a: Assignment, high_watermark: int | None, now: Now) -> Partition
         high_watermark=high_watermark,
         open_count=len(tracker.open),
         gap_count=tracker.gap_count(),
-        waiting=len(a.waiting),
-        next_due_ms=a.waiting[0][0] if a.waiting else None,
+        waiting=len(a.waiting) + len(a.backoff),
+        next_due_ms=_next_due_ms(a, now),
         parking=a.parking,
         paused=a.paused,
         floor_advanced_ms=a.floor_advanced_ms,
@@ -75,6 +75,12 @@ def _partition(a: Assignment, high_watermark: int | None, now: Now) -> Partition
             None if oldest is None else round(now.wall_ms - (now.mono_s - oldest.received_s) * 1000)
         ),
     )
+
+
+def _next_due_ms(a: Assignment, now: Now) -> int | None:
+    if a.waiting:
+        return a.waiting[0][0]
+    return now.wall_ms + round((a.backoff[0][0] - now.mono_s) * 1000) if a.backoff else None
 
 
 def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnapshot:

@@ -265,6 +265,8 @@ class ThreadExecutor:
                 run.appendleft(delivery)
                 self._put_back(run, delivery, result)
                 return
+            if delivery.outcome is not ACKED and delivery.keeps_lane():
+                return
             if not result:
                 self._leave(run)
                 return
@@ -296,6 +298,9 @@ class ThreadExecutor:
                 slot.answered.wait()
         except BaseException as exc:
             outcome = outcome_of(exc, delivery, invocation, self._inbox)
+            if outcome is None:
+                # Somebody else is ending it: the lane is not left before that is done.
+                slot.answered.wait()
         if outcome is None:
             result: Held | bool = delivery.outcome is not None
         elif isinstance(outcome, Held):

@@ -151,8 +151,13 @@ class Driver:
         """Deliveries that were dispatched and have not ended."""
         for assignment in self._loop.engine.assignments.values():
             waiting = {delivery for _, delivery in assignment.waiting}
+            waiting.update(delivery for _, _, delivery in assignment.backoff)
+            rules, lanes = assignment.handler.rules, assignment.handler.lanes
             for delivery in list(assignment.tracker.open.values()):
-                if not delivery.closed and delivery not in waiting:
+                blocked = rules.in_place and lanes.is_blocked(
+                    delivery.lane(rules.ordering == "key")
+                )
+                if not delivery.closed and delivery not in waiting and not blocked:
                     yield delivery
 
     def _unsettled(self, why: str) -> Unsettled:

@@ -47,7 +47,7 @@ def create_topics(
     templates = TopicTemplates()
     routes: dict[str, Route] = {}
     for spec in handlers:
-        tiers = spec.retry.tiers()
+        tiers = spec.tiers()
         check_names(spec.topics, group, tiers)
         for topic in spec.topics:
             number = partitions if isinstance(partitions, int) else partitions.get(topic, 1)

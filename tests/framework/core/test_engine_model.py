@@ -43,6 +43,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     ordering = "unordered"
     manual = False
+    in_place = False
 
     @initialize()
     def begin(self) -> None:
@@ -55,6 +56,7 @@ class EngineMachine(RuleBasedStateMachine):
                 consume_timeout_s=5.0,
                 policy=RetryPolicy("1s", 1, "1s", 2, 0),
                 manual=self.manual,
+                in_place=self.in_place,
             ),
             limits=LIMITED,
         )
@@ -66,6 +68,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.stored = dict.fromkeys(range(PARTITIONS), 0)
         self.floors = dict.fromkeys(range(PARTITIONS), 0)
         self.owned: set[int] = set()
+        self.keys: dict[Key, bytes | None] = {}
         self.running: list[tuple[Delivery, Run | None]] = []
         self.ended: list[Delivery] = []
         self.commits: list[CommitPosition] = []
@@ -115,7 +118,12 @@ class EngineMachine(RuleBasedStateMachine):
         for hole in holes[len(unread) :]:
             unread.append((log[-1] + 1 if log else 0) + hole)
             log.append(unread[-1])
-        records = [MemoryRecord("orders", partition, o, b"12345", key) for o in unread]
+        records = [
+            MemoryRecord(
+                "orders", partition, o, b"12345", self.keys.setdefault((partition, o), key)
+            )
+            for o in unread
+        ]
         self.delivered.update((partition, offset) for offset in unread)
         self.next_offset[partition] = unread[-1] + 1
         self.world.engine.polled(records, self.world.now)
@@ -142,7 +150,24 @@ class EngineMachine(RuleBasedStateMachine):
         if self.manual:
             delivery.arm(None)
         delivery.started_s = self.world.now_s
+        if self.in_place:
+            self.check_turn(delivery)
         self.running.append((delivery, run))
+
+    def check_turn(self, delivery: Delivery) -> None:
+        """Nothing of a lane is started before all that precedes it is settled."""
+        partition, offset = delivery.partition, delivery.offset
+        key = self.keys[partition, offset]
+        if self.ordering == "unordered" or (self.ordering == "key" and key is None):
+            return
+        before = {
+            place
+            for place in self.delivered
+            if place < (partition, offset)
+            and place[0] == partition
+            and (self.ordering == "partition" or self.keys[place] == key)
+        }
+        assert before <= self.settled
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
@@ -154,21 +179,29 @@ class EngineMachine(RuleBasedStateMachine):
         was_closed = delivery.closed
         self.ended.append(delivery)
         if self.manual:
-            assert delivery.ack() is (not was_closed)
+            assert self.answer(delivery, outcome) is (not was_closed)
             assert delivery.ack() is False
             answered = list(self.world.inbox)
             self.world.inbox.clear()
-            outcome = ACKED
             self.world.engine.answered(answered, self.world.now)
             self.world.take()
         else:
             self.world.finish(delivery, outcome)
-        if run is not None:
+        if run is not None and not delivery.keeps_lane():
             # The worker goes on with its lane, or finds it empty and leaves.
             self.world.ready.append(run)
         if not was_closed and (outcome is ACKED or isinstance(outcome, Discarded)):
             self.note_settled(delivery)
         self.follow()
+
+    @staticmethod
+    def answer(delivery: Delivery, outcome: Outcome) -> bool:
+        """Answer by hand."""
+        if isinstance(outcome, Failed):
+            return delivery.retry()
+        if isinstance(outcome, Rejected):
+            return delivery.dead_letter("x")
+        return delivery.discard("x") if isinstance(outcome, Discarded) else delivery.ack()
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
@@ -264,6 +297,31 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.take()
         self.follow()
 
+    def teardown(self) -> None:
+        """In the end everything that is open can be handled: nothing is stranded."""
+        world = self.world
+        for _ in range(200):
+            while world.ready and len(self.running) < 4:
+                self.start()
+            for delivery, run in self.running:
+                if self.manual:
+                    delivery.ack()
+                    world.inbox.clear()
+                if not delivery.closed:
+                    self.note_settled(delivery)
+                world.finish(delivery, delivery.outcome or ACKED)
+                if run is not None:
+                    world.ready.append(run)
+            self.running.clear()
+            for parcel in world.parcels:
+                self.note_settled(parcel.delivery)
+                world.engine.published(parcel, world.now)
+            world.parcels.clear()
+            self.time_passes(20.0)
+            if not world.engine.flow.open_count:
+                return
+        raise AssertionError(f"{world.engine.flow.open_count} records are stranded")
+
     # What must hold.
 
     @invariant()
@@ -324,13 +382,55 @@ class ManualEngineMachine(EngineMachine):
     manual = True
 
 
+class BlockedUnorderedEngineMachine(EngineMachine):
+    """Retry in place without order."""
+
+    in_place = True
+
+
+class BlockedKeyedEngineMachine(KeyedEngineMachine):
+    """A failed record holds its key."""
+
+    in_place = True
+
+
+class BlockedPartitionedEngineMachine(PartitionedEngineMachine):
+    """A failed record holds its partition."""
+
+    in_place = True
+
+
+class BlockedManualEngineMachine(BlockedKeyedEngineMachine):
+    """A record that was answered with a retry holds its key."""
+
+    manual = True
+
+
 LIMITS = settings(max_examples=120, stateful_step_count=50, deadline=None)
 
 
 @pytest.mark.parametrize(
     "machine",
-    [EngineMachine, KeyedEngineMachine, PartitionedEngineMachine, ManualEngineMachine],
-    ids=["unordered", "key", "partition", "manual"],
+    [
+        EngineMachine,
+        KeyedEngineMachine,
+        PartitionedEngineMachine,
+        ManualEngineMachine,
+        BlockedUnorderedEngineMachine,
+        BlockedKeyedEngineMachine,
+        BlockedPartitionedEngineMachine,
+        BlockedManualEngineMachine,
+    ],
+    ids=[
+        "unordered",
+        "key",
+        "partition",
+        "manual",
+        "unordered, in place",
+        "key, in place",
+        "partition, in place",
+        "manual, in place",
+    ],
 )
 def test_invariants_hold(machine: type[EngineMachine]) -> None:
     """No interleaving of reads, answers, deadlines, reports and rebalances breaks one."""
