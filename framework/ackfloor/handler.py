@@ -72,7 +72,8 @@ class Router:
             name: header, metric label and settings key; default: the function's name.
             ordering: "unordered" (default), "key" or "partition": what runs one at a time.
             on_failure: "park" (default when unordered): a failed record waits in a retry topic
-                and has left its lane; "block" (default when ordered): not in this version.
+                and has left its lane; "block" (default when ordered): it is retried where it is,
+                and its lane waits for it.
             concurrency: deliveries that run at once; default 64.
             consume_timeout: from the handler's start to its answer; default "60s", None for no
                 limit.

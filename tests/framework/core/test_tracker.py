@@ -37,3 +37,14 @@ def test_what_was_never_registered_settles_nothing() -> None:
     tracker: AckTracker[str] = AckTracker(0)
     assert tracker.settle(3) is None
     assert tracker.highest_settled == -1
+
+
+def test_a_newer_item_takes_the_place_of_an_open_one() -> None:
+    """What is retried in place is open with its newest delivery; what is settled stays settled."""
+    tracker: AckTracker[str] = AckTracker(0)
+    tracker.register([3, 4], ["first attempt", "b"])
+    tracker.replace(3, "second attempt")
+    assert (tracker.oldest(), tracker.floor(), tracker.gap_count()) == ("second attempt", 3, 0)
+    tracker.settle(4)
+    tracker.replace(4, "too late")
+    assert tracker.open == {3: "second attempt"}

@@ -186,7 +186,7 @@ def test_an_exception_beside_an_answer_by_hand_does_not_open_the_lane(kind: str)
     register(app, kind, "orders", script, ordering="key", retry=SOON, ack="manual", concurrency=4)
     with live(app) as worker:
         worker.send("orders", key=b"k", n=3)
-        worker.until(lambda: claimed.is_set())
+        worker.until(claimed.is_set)
         worker.turn_for(0.05)
         assert seen == [(0, 1)]
         raised.set()
