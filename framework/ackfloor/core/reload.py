@@ -4,7 +4,7 @@ Theory. Nothing that is in flight holds a copy of a setting: a deadline is compu
 handler's rules when it is looked at, a verdict when an answer comes, a gate compares with the
 limit it has. So a reload replaces the rules whole, forgets the plan of the next scan, and is
 done. What a delivery *is* (its lane, who may answer it) was decided when it was dispatched,
-so ordering and acknowledgement can't change.
+so ordering, acknowledgement and where it is retried can't change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackfloor.core.flow import FlowLimits
 from ackfloor.core.model import Now
 
 #: What of a handler's rules the records in flight rely on.
-FIXED = ("ordering", "manual")
+FIXED = ("ordering", "manual", "in_place")
 
 
 @dataclass(frozen=True, slots=True)
