@@ -29,7 +29,7 @@ from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.committer import Committer, Result
-from ackfloor.kafka.errors import OUT_OF_RANGE, told
+from ackfloor.kafka.errors import OUT_OF_RANGE, is_fatal, told
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import (
     KafkaOptions,
@@ -140,7 +140,8 @@ class KafkaSource:
         return len(messages)
 
     def _erred(self, error: KafkaError, message: Message) -> None:
-        if error.fatal():
+        # What ends the client is told as a message, whose error does not call itself fatal.
+        if is_fatal(error):
             raise SourceFailed(told(error))
         topic, partition = message.topic(), message.partition()
         if error.code() in OUT_OF_RANGE and topic is not None and partition is not None:

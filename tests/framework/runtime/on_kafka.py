@@ -45,7 +45,8 @@ PROTOCOLS: dict[str, dict[str, str]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "broker": {"group.protocol": "consumer"},
 }
-SESSION_S = 6.0
+#: After it a member that is silent is taken for dead.
+SESSION_S = 4.0
 
 
 def consumer_of(protocol: str, session_s: float = SESSION_S) -> dict[str, str]:
@@ -95,13 +96,19 @@ class Place:
 
     def committed(self, topic: str | None = None, partition: int = 0) -> int:
         """The group's committed position, -1 where it has none."""
-        found = self._admin_committed()
-        return found.get((topic or self.topic, partition), -1)
+        found = self._found(topic, partition)
+        return -1 if found is None else int(found.offset)
 
-    def _admin_committed(self) -> dict[tuple[str, int], int]:
+    def metadata(self, topic: str | None = None, partition: int = 0) -> str:
+        """What stands beside the group's committed position."""
+        found = self._found(topic, partition)
+        return "" if found is None else str(found.metadata or "")
+
+    def _found(self, topic: str | None, partition: int) -> TopicPartition | None:
         request = ConsumerGroupTopicPartitions(self.group)
         answer = self.admin.list_consumer_group_offsets([request])[self.group].result(20)
-        return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+        wanted = (topic or self.topic, partition)
+        return next((p for p in answer.topic_partitions if (p.topic, p.partition) == wanted), None)
 
     def end(self, topic: str, partition: int = 0) -> int:
         """Where the log of a partition ends."""
@@ -223,6 +230,8 @@ class Crowd:
         if "group.protocol" in kafka["consumer"]:
             # The broker decides it, for the group; its default would make every test wait.
             self.place.set_group("consumer.heartbeat.interval.ms", "200")
+            session_ms = str(round(SESSION_S * 1000))
+            self.place.set_group("consumer.session.timeout.ms", session_ms)
         own = {"group": app.group, "commit_interval": "50ms", **settings}
         self.workers.append(OnKafka(app, {"kafka": kafka, "app": own}, observers))
         return self.workers[-1]
