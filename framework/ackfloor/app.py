@@ -11,11 +11,12 @@ import concurrent.futures
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from ackfloor.broadcast import in_broadcast
 from ackfloor.core.errors import SettingError
 from ackfloor.core.model import Headers
 from ackfloor.core.topics import check_group
@@ -25,6 +26,9 @@ from ackfloor.ports import Observer, Publisher
 from ackfloor.signature import yielded_type
 
 Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | float | bool
+
+
+Mode = Literal["group", "broadcast"]
 
 
 class App(Registry):
@@ -37,7 +41,8 @@ class App(Registry):
         middleware: called around every handler as `around(delivery, call_next)`, outermost
             first; async for async handlers, plain for `def` handlers.
         observers: are told every event and snapshot of a worker.
-        mode: "group" is the only one in this version.
+        mode: "group" (default): the workers share the records; "broadcast": every worker gets
+            every record that is written while it runs, and nothing is committed.
         options: settings of `[app]` by name (for example `start="latest"`,
             `commit_interval="1s"`), and `kafka={...}` for those of `[kafka]`; operators override
             them by file, environment and flags.
@@ -53,21 +58,36 @@ class App(Registry):
         lifespan: Callable[[App], AbstractAsyncContextManager[object]] | None = None,
         middleware: Sequence[Middleware] = (),
         observers: Sequence[Observer] = (),
-        mode: Literal["group"] = "group",
+        mode: Mode = "group",
         **options: object,
     ) -> None:
         super().__init__()
         check_group(group)
-        if mode != "group":
-            raise SettingError(
-                "mode", mode, "only group mode exists in this version", 'write mode="group"'
-            )
+        if mode not in get_args(Mode):
+            fix = f"choose one of {', '.join(map(repr, get_args(Mode)))}"
+            raise SettingError("mode", mode, "no such mode", fix)
         self.group = group
+        self.mode = mode
         self.middleware = tuple(middleware)
         self.observers = tuple(observers)
         self.options = options
         self._lifespan = lifespan
         self._publisher: Publisher | None = None
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether every worker gets every record."""
+        return self.mode == "broadcast"
+
+    def check(self, spec: HandlerSpec) -> None:
+        """Refuse a handler that clashes with another, or with the app's mode."""
+        super().check(spec)
+        if self.broadcast:
+            in_broadcast(spec)
+
+    def add(self, spec: HandlerSpec) -> None:
+        """Register a handler that was checked, as the app's mode has it."""
+        super().add(in_broadcast(spec) if self.broadcast else spec)
 
     @property
     def state_type(self) -> object:

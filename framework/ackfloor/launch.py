@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 from ackfloor.app import App
+from ackfloor.broadcast import check_settings
 from ackfloor.codec import make_decoder
 from ackfloor.core.durations import parse_duration
 from ackfloor.errors import ConfigError
@@ -60,6 +62,8 @@ class Launch:
             ConfigError: a setting is refused, or `--only` names no handler.
         """
         settings = Settings.load(sections_of(app.group, app.options), flags=flags, config=config)
+        if app.broadcast:
+            check_settings(settings)
         handlers = settings.applied(app.handlers)
         if not handlers:
             raise ConfigError(
@@ -122,7 +126,9 @@ class Launch:
         else:
             check_complete(plans)
         for plan in plans:
-            if plan.action in (Action.DRIFT, Action.LEFTOVER):
+            if plan.action is Action.LEFTOVER and self.app.broadcast:
+                log.warning("topic %s: nobody consumes it in broadcast mode", plan.topic)
+            elif plan.action in (Action.DRIFT, Action.LEFTOVER):
                 log.warning("topic %s: %s", plan.topic, "; ".join(plan.notes))
 
     def topology(self, stopping: Callable[[], bool] = lambda: False) -> Topology:
@@ -145,18 +151,26 @@ class Launch:
         )
         check_complete(plans)
         partitions = {plan.topic: plan.partitions for plan in plans}
-        return Topology(routes_of(plans, self.handlers), partitions)
+        routes = routes_of(plans, self.handlers)
+        if self.app.broadcast:
+            # Retry topics of an earlier life in group mode belong to nobody here.
+            routes = {topic: route for topic, route in routes.items() if route.tier_s is None}
+        return Topology(routes, partitions)
 
     def outside(self, events: EventLoopThread, client_suffix: str) -> Outside:
         """The Kafka side of a worker."""
+        from ackfloor.kafka.broadcast import KafkaBroadcastSource
         from ackfloor.kafka.publisher import KafkaPublisher
         from ackfloor.kafka.sink import KafkaSink
         from ackfloor.kafka.source import KafkaSource
 
         app = self.settings.app
         options = self.kafka_options(client_suffix)
+        group = self.settings.group
         return Outside(
-            KafkaSource(options, self.settings.group, app.start, drain_s=app.drain_timeout_s),
+            KafkaBroadcastSource(options, group)
+            if self.app.broadcast
+            else KafkaSource(options, group, app.start, drain_s=app.drain_timeout_s),
             KafkaSink(options),
             KafkaPublisher(options),
             SystemClock(),
@@ -175,8 +189,8 @@ class Launch:
             admin={**kafka.librdkafka("admin"), **own},
         )
 
-    def worker_config(self) -> WorkerConfig:
-        """The settings a worker needs."""
+    def worker_config(self, number: int = 0) -> WorkerConfig:
+        """The settings that the worker of this number needs."""
         app = self.settings.app
         return WorkerConfig(
             group=self.settings.group,
@@ -188,6 +202,7 @@ class Launch:
             cancel_grace_s=app.cancel_grace_s,
             max_abandoned=app.max_abandoned_threads,
             release=app.release or os.environ.get("ACKFLOOR_RELEASE"),
+            worker=f"{gethostname()}/worker-{number}" if self.app.broadcast else None,
             spring_headers="spring" in app.foreign_headers,
             kafka_headers="kafka" in app.foreign_headers,
         )

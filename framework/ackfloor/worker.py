@@ -146,7 +146,7 @@ class Process:
         return Worker(
             launch.app,
             launch.handlers,
-            launch.worker_config(),
+            launch.worker_config(self._number),
             launch.topology(lambda: self._stops > 0),
             launch.outside(self._events, f"worker-{self._number}"),
             observers,

@@ -9,15 +9,17 @@ from typing import Any, Literal, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ackfloor.core.model import Record
+from ackfloor.kafka.broadcast import KafkaBroadcastSource
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.sink import KafkaSink
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.ports import Sink, Source
+from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
 from tests.contracts.sink_contract import SinkContract, SinkWorld
-from tests.contracts.source_contract import SourceContract, SourceWorld
+from tests.contracts.source_contract import SourceContract
 
 pytestmark = pytest.mark.kafka
 
@@ -29,7 +31,7 @@ def fresh(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
-class KafkaWorld(SourceWorld, SinkWorld):
+class KafkaWorld(BroadcastWorld, SinkWorld):
     """Topics and groups of one test's own on the run's broker."""
 
     def __init__(self, servers: str) -> None:
@@ -96,6 +98,20 @@ class KafkaWorld(SourceWorld, SinkWorld):
         self._sources.append(source)
         return source
 
+    def broadcast_source(self, group: str) -> KafkaBroadcastSource:
+        consumer = {**self._common, "topic.metadata.refresh.interval.ms": 200}
+        source = KafkaBroadcastSource(KafkaOptions(consumer=consumer, admin=self._common), group)
+        self._sources.append(source)
+        return source
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        self._admin.create_partitions([NewPartitions(topic, count)])[topic].result(REQUEST_S)
+        end_s = time.monotonic() + REQUEST_S
+        while (
+            len(self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions) < count
+        ):
+            assert time.monotonic() < end_s, "the partitions did not appear"
+
     def missing_topic(self) -> str:
         return fresh("missing")
 
@@ -141,6 +157,15 @@ class TestKafkaSource(SourceContract):
 
 class TestKafkaSink(SinkContract):
     """KafkaSink keeps the contract."""
+
+    @pytest.fixture
+    def world(self, kafka_world: KafkaWorld) -> KafkaWorld:  # type: ignore[override]
+        """The run's broker."""
+        return kafka_world
+
+
+class TestKafkaBroadcast(BroadcastContract):
+    """KafkaBroadcastSource keeps the contract."""
 
     @pytest.fixture
     def world(self, kafka_world: KafkaWorld) -> KafkaWorld:  # type: ignore[override]

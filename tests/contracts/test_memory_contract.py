@@ -10,11 +10,13 @@ import pytest
 
 from ackfloor.core.model import Record
 from ackfloor.testing import MemoryBroker, MemorySink, MemorySource
+from ackfloor.testing.memory_broadcast import MemoryBroadcastSource
+from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
 from tests.contracts.sink_contract import SinkContract, SinkWorld
-from tests.contracts.source_contract import SourceContract, SourceWorld
+from tests.contracts.source_contract import SourceContract
 
 
-class MemoryWorld(SourceWorld, SinkWorld):
+class MemoryWorld(BroadcastWorld, SinkWorld):
     """A broker in memory."""
 
     def __init__(self) -> None:
@@ -49,6 +51,12 @@ class MemoryWorld(SourceWorld, SinkWorld):
     def source(self, group: str, start: Literal["earliest", "latest"] = "earliest") -> MemorySource:
         return MemorySource(self._broker, group, start=start)
 
+    def broadcast_source(self, group: str) -> MemoryBroadcastSource:
+        return MemoryBroadcastSource(self._broker, group)
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        self._broker.create_topic(topic, count)
+
     def missing_topic(self) -> str:
         return "missing"
 
@@ -81,3 +89,12 @@ class TestMemorySink(SinkContract):
     def world(self, memory_world: MemoryWorld) -> MemoryWorld:  # type: ignore[override]
         """A broker in memory."""
         return memory_world
+
+
+class TestMemoryBroadcast(BroadcastContract):
+    """MemoryBroadcastSource keeps the contract."""
+
+    @pytest.fixture
+    def world(self) -> MemoryWorld:  # type: ignore[override]
+        """A broker of this test's own."""
+        return MemoryWorld()

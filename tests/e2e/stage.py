@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,14 @@ class Stage:
             self._producer.produce(self.topic, value, key=key)
             self._producer.poll(0)
         assert self._producer.flush(20) == 0
+
+    def produce_to(self, partitions: Iterable[int], value: bytes) -> None:
+        """Write one record to each of these partitions, however new they are."""
+        # A client of its own: the other one may not know them yet.
+        producer = Producer({"bootstrap.servers": self.servers})
+        for partition in partitions:
+            producer.produce(self.topic, value, partition=partition)
+        assert producer.flush(20) == 0
 
     @contextmanager
     def flow(self, rate: float) -> Iterator[None]:

@@ -56,6 +56,7 @@ LAYERS: Final = {
     "declarations": Layer(
         (
             "ackfloor.app",
+            "ackfloor.broadcast",
             "ackfloor.codec",
             "ackfloor.handler",
             "ackfloor.registration",

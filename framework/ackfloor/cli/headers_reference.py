@@ -66,7 +66,10 @@ _MEANING: Final = {
     ),
     envelope.DURATION_MS: ("number (ms)", "How long the last handler call took."),
     envelope.RELEASE: (_TEXT, "The setting `app.release` of the worker, if it was set."),
-    envelope.WORKER: (_TEXT, "Reserved; not written in this version."),
+    envelope.WORKER: (
+        _TEXT,
+        "Broadcast mode only: host and number of the worker that gave the record up.",
+    ),
     envelope.REPLAYS: (
         _NUMBER,
         "Redrives from the dead-letter topic; there is no tool for them yet.",

@@ -35,12 +35,14 @@ class Parking:
         pick: `pick(n)` is a number in 0..n-1; random in production.
         partitions: topic -> partition count of the known targets.
         release: the running release, for the header of that name.
+        worker: this worker, for the header of that name; None where any other would do as well.
     """
 
     group: str
     pick: Callable[[int], int]
     partitions: Mapping[str, int]
     release: str | None = None
+    worker: str | None = None
     templates: TopicTemplates = field(default_factory=TopicTemplates)
     spring_headers: bool = False
     kafka_headers: bool = False
@@ -86,6 +88,7 @@ class Parking:
             retry_at_ms=None,
             duration_ms=round(max(0.0, (delivery.finished_s or now.mono_s) - started_s) * 1000),
             release=self.release,
+            worker=self.worker,
             truncated="headers" if "headers" in (before.truncated or "") else None,
         )
 

@@ -64,6 +64,9 @@ class Membership:
             on_lost=self._guarded(self._lost),
         )
 
+    def look(self) -> None:
+        """See to what no callback tells of; called before each poll."""
+
     def __contains__(self, partition: object) -> bool:
         return partition in self._began
 
@@ -148,7 +151,7 @@ class Membership:
         low, high = log_range(self._consumer, topic, partition)
         lost = 0
         if wanted is not None and 0 <= wanted < low:
-            lost = low - min(wanted, committed_floor(self._consumer, key, wanted))
+            lost = low - min(wanted, self._floor(key, wanted))
             what = f"retention removed {lost} records before they were handled"
         else:
             what = "the topic was truncated or created anew"
@@ -158,6 +161,10 @@ class Membership:
         )  # fmt: skip
         self.reassign(TopicPartition(topic, partition, low))
         self._announce([StartPosition(topic, partition, low, False, "", lost)])
+
+    def _floor(self, key: TopicPartition, wanted: int) -> int:
+        """What the next reader would begin with."""
+        return committed_floor(self._consumer, key, wanted)
 
     def _assign(self, explicit: list[TopicPartition]) -> None:
         if self._incremental:

@@ -93,14 +93,17 @@ class KafkaSource:
         self._listener = listener
         config = {**self._config, "on_commit": self._commits.on_commit}
         self._consumer = make_client(Consumer, "consumer", config, logger=log)
-        self._membership = Membership(
-            self._consumer,
-            listener,
+        self._membership = self._make_membership(self._consumer)
+        self._membership.join(topics)
+
+    def _make_membership(self, consumer: Consumer) -> Membership:
+        return Membership(
+            consumer,
+            self._listener,
             self._commits,
             incremental=incremental(self._config),
             start=self._start,
         )
-        self._membership.join(topics)
 
     # Records.
 

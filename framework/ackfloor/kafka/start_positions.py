@@ -48,7 +48,7 @@ def resolve(
 def _committed(
     consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
 ) -> list[TopicPartition]:
-    found: list[TopicPartition] = _ask(
+    found: list[TopicPartition] = ask(
         "the committed positions",
         lambda: consumer.committed(list(partitions), timeout=REQUEST_S),
         until_s,
@@ -65,8 +65,12 @@ def committed_floor(consumer: Consumer, partition: TopicPartition, otherwise: in
     return found.offset if found.offset >= 0 else otherwise
 
 
-def _ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
-    """Repeat a question to the broker until it is answered."""
+def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
+    """Repeat a question to the broker until it is answered; None is no answer.
+
+    Raises:
+        SourceFailed: the time `until_s` (monotonic seconds) is over.
+    """
     while True:
         try:
             answer = question()
@@ -112,7 +116,7 @@ def log_range(
     Raises:
         SourceFailed: the broker did not say.
     """
-    return _ask(
+    return ask(
         f"the log range of {topic}/{partition}",
         lambda: consumer.get_watermark_offsets(
             TopicPartition(topic, partition), timeout=REQUEST_S, cached=False

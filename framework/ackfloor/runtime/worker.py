@@ -72,6 +72,8 @@ class WorkerConfig:
     cancel_grace_s: float = 5.0
     max_abandoned: int = 256
     release: str | None = None
+    #: This worker's name in the headers of its dead letters (broadcast mode).
+    worker: str | None = None
     spring_headers: bool = False
     kafka_headers: bool = False
 
@@ -123,6 +125,7 @@ class Worker:
             pick,
             topology.partitions,
             release=config.release,
+            worker=config.worker,
             spring_headers=config.spring_headers,
             kafka_headers=config.kafka_headers,
         )

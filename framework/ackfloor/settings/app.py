@@ -22,7 +22,8 @@ class AppSettings(BaseModel):
     group: str = Field(default="", description="The consumer group; `App(group=...)` gives it.")
     workers: int = Field(default=1, ge=1, le=1024, description="Worker processes of one `run`.")
     start: Literal["earliest", "latest"] = Field(
-        default="earliest", description="Where a group without commits begins."
+        default="earliest",
+        description="Where a group without commits begins (not in broadcast mode: at the end).",
     )
     max_open: int = Field(
         default=50_000, ge=1, description="Open records a worker holds before it stops fetching."

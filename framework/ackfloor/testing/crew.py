@@ -19,6 +19,7 @@ from ackfloor.testing.clock import ManualClock
 from ackfloor.testing.driver import Driver, Unsettled
 from ackfloor.testing.event_loop import ManualEventLoop
 from ackfloor.testing.memory import MemoryBroker, MemoryPublisher
+from ackfloor.testing.memory_broadcast import MemoryBroadcastSource
 from ackfloor.testing.memory_client import MemorySink, MemorySource
 from ackfloor.testing.topology import TurnByTurn, worker_config
 from ackfloor.testing.witness import WatchedEngine, WatchedErrors, WatchedObserver, Witness
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ackfloor.app import App
 
 T = TypeVar("T")
+
+#: The worker's name in the headers of its dead letters (broadcast mode).
+WORKER = "harness/worker-0"
 
 
 class ManualEventLoopThread(EventLoopThread):
@@ -115,7 +119,11 @@ class Crew:
         give_up_s: float,
     ) -> None:
         self.events = ManualEventLoopThread(clock, witness, give_up_s)
-        self._source = MemorySource(broker, settings.group, start=settings.app.start)
+        self._source = (
+            MemoryBroadcastSource(broker, settings.group)
+            if app.broadcast
+            else MemorySource(broker, settings.group, start=settings.app.start)
+        )
         self._sink = MemorySink(broker)
         self._publisher = MemoryPublisher(broker, create_topics=True)
         self._clock = clock
@@ -124,7 +132,7 @@ class Crew:
         self.worker = Worker(
             app,
             handlers,
-            worker_config(settings),
+            worker_config(settings, worker=WORKER if app.broadcast else None),
             topology,
             Outside(self._source, self._sink, self._publisher, clock, self.events),
             [witness, *(WatchedObserver(observer, witness) for observer in app.observers)],

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ackfloor.app import Value, encode
+from ackfloor.broadcast import check_settings
 from ackfloor.core.assignment import Assignment
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.model import Origin
@@ -80,6 +81,8 @@ class Harness:
         self._given = settings or {}
         self._jitter = jitter
         self._settings = settings_of(app, self._given)
+        if app.broadcast:
+            check_settings(self._settings)
         self._specs = self._applied(self._settings)
         for spec in self._specs:
             app.check_middleware(spec)

@@ -51,7 +51,10 @@ class MemorySource:
             raise SourceFailed(f"unknown topics: {', '.join(missing)}")
         self._listener = listener
         self._member = Member(topics)
-        self._broker.join(self._group, self._member)
+        self._join(self._member)
+
+    def _join(self, member: Member) -> None:
+        self._broker.join(self._group, member)
 
     # One poll.
 

@@ -78,7 +78,7 @@ def without_jitter(spec: HandlerSpec) -> HandlerSpec:
     return replace(spec, retry=plain)
 
 
-def worker_config(settings: Settings) -> WorkerConfig:
+def worker_config(settings: Settings, *, worker: str | None = None) -> WorkerConfig:
     """A worker's settings, from code alone."""
     app = settings.app
     return WorkerConfig(
@@ -90,6 +90,7 @@ def worker_config(settings: Settings) -> WorkerConfig:
         cancel_grace_s=app.cancel_grace_s,
         max_abandoned=app.max_abandoned_threads,
         release=app.release,
+        worker=worker,
         spring_headers="spring" in app.foreign_headers,
         kafka_headers="kafka" in app.foreign_headers,
     )
