@@ -22,6 +22,11 @@ BOUND_S = 30.0
 TOO_LONG = 4_097
 
 
+def told(start: StartPosition) -> StartPosition:
+    """A start without what the log alone knows: its topic's id and its end."""
+    return start._replace(topic_id="", log_end=None)
+
+
 class SourceWorld(ABC):
     """Where a source reads."""
 
@@ -162,7 +167,7 @@ class SourceContract:
         topic = world.create_topic()
         world.produce(topic, numbered(3))
         source, listener = self.joined(world, world.new_group(), topic, start="latest")
-        assert listener.starts[topic, 0] == StartPosition(topic, 0, 3, False)
+        assert told(listener.starts[topic, 0]) == StartPosition(topic, 0, 3, False)
         world.produce(topic, [b"new"])
         pump(lambda: listener.records, source)
         assert listener.values == [b"new"]
@@ -179,7 +184,7 @@ class SourceContract:
         source.close()
         source, listener = self.joined(world, group, topic)
         pump(lambda: len(listener.records) == 2, source)
-        assert listener.starts[topic, 0] == StartPosition(topic, 0, 3, True, "af1:metadata")
+        assert told(listener.starts[topic, 0]) == StartPosition(topic, 0, 3, True, "af1:metadata")
         assert listener.values == [b"3", b"4"]
 
     def test_a_commit_without_waiting_is_answered_by_a_poll(self, world: SourceWorld) -> None:
@@ -265,7 +270,7 @@ class SourceContract:
         world.trim(topic, 4)
         source, listener = self.joined(world, group, topic)
         pump(lambda: len(listener.records) == 2, source)
-        assert listener.starts[topic, 0] == StartPosition(topic, 0, 4, False, "", 3)
+        assert told(listener.starts[topic, 0]) == StartPosition(topic, 0, 4, False, "", 3)
         assert listener.values == [b"4", b"5"]
 
     def test_a_commit_beyond_the_log_is_void(self, world: SourceWorld) -> None:
@@ -275,7 +280,7 @@ class SourceContract:
         world.commit(group, topic, 99)
         source, listener = self.joined(world, group, topic)
         pump(lambda: len(listener.records) == 2, source)
-        assert listener.starts[topic, 0] == StartPosition(topic, 0, 0, False)
+        assert told(listener.starts[topic, 0]) == StartPosition(topic, 0, 0, False)
 
     def test_partitions_move_with_their_commit(self, world: SourceWorld) -> None:
         """The old owner commits inside its revoke, and the new one starts there."""

@@ -23,6 +23,7 @@ from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.committer import Committer
 from ackfloor.kafka.start_positions import Start, committed_floor, log_range, resolve
+from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
@@ -42,12 +43,14 @@ class Membership:
         listener: SourceListener,
         commits: Committer,
         *,
+        topic_ids: TopicIds,
         incremental: bool,
         start: Start,
     ) -> None:
         self._consumer = consumer
         self._listener = listener
         self._commits = commits
+        self._topic_ids = topic_ids
         self._incremental = incremental
         self._start = start
         #: The partitions the listener was told of, and where each began.
@@ -87,13 +90,17 @@ class Membership:
         if self._leaving:
             self._decline()
             return
-        starts = resolve(self._consumer, partitions, self._start) if partitions else []
+        starts = self._starts(partitions) if partitions else []
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         self._assign(explicit)
         # A pause outlives an assignment: what was paused when it left would come back paused.
         self._consumer.resume(explicit)
         if starts:
             self._announce(starts)
+
+    def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
+        described = self._topic_ids.learn({partition.topic for partition in partitions})
+        return resolve(self._consumer, partitions, self._start, described)
 
     def _decline(self) -> None:
         if self._incremental:
@@ -139,6 +146,14 @@ class Membership:
         self._leaving = True
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
+    def look(self) -> None:
+        """Start again where a topic has become another one; see `topic_ids`."""
+        topics = {topic for topic, _ in self._began}
+        for changed in self._topic_ids.changed(topics):
+            for topic, partition in list(self._began):
+                if topic == changed:
+                    self.restart(topic, partition, None)
+
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:
         """The log does not hold what was to be read next: a new epoch, loudly.
 
@@ -159,8 +174,11 @@ class Membership:
             "%s/%d: position %s is outside the log (%d to %d): %s; going on at %d",
             topic, partition, wanted, low, high, what, low,
         )  # fmt: skip
-        self.reassign(TopicPartition(topic, partition, low))
-        self._announce([StartPosition(topic, partition, low, False, "", lost)])
+        target = TopicPartition(topic, partition, low)
+        self.reassign(target)
+        self._consumer.resume([target])
+        topic_id = self._topic_ids.learn({topic})[topic].topic_id
+        self._announce([StartPosition(topic, partition, low, False, "", lost, topic_id)])
 
     def _floor(self, key: TopicPartition, wanted: int) -> int:
         """What the next reader would begin with."""

@@ -39,6 +39,7 @@ from ackfloor.kafka.options import (
     make_client,
 )
 from ackfloor.kafka.start_positions import Start
+from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
@@ -77,6 +78,7 @@ class KafkaSource:
     ) -> None:
         self._config = consumer_config(options, group)
         check_drain(self._config, drain_s)
+        self._topic_ids = TopicIds(options)
         self._start = start
         self._batch = batch
         self._consumer: Consumer
@@ -101,6 +103,7 @@ class KafkaSource:
             consumer,
             self._listener,
             self._commits,
+            topic_ids=self._topic_ids,
             incremental=incremental(self._config),
             start=self._start,
         )
@@ -120,6 +123,7 @@ class KafkaSource:
             self._check()
             self._full = len(batch) == self._batch
             count += self._report(batch)
+        self._membership.look()
         return count
 
     def _check(self) -> None:
@@ -218,6 +222,7 @@ class KafkaSource:
         try:
             self._membership.leave()
         finally:
+            self._topic_ids.close()
             # With a commit unanswered this can take minutes; only the process's end is as quick.
             leaving = threading.Thread(
                 target=self._consumer.close, name="ackfloor:leave", daemon=True

@@ -1,24 +1,33 @@
 """Where assigned partitions are read from: our decision, never the client's.
 
 `auto.offset.reset` is `error`, so every position is explicit and comes from the same reply that
-carries the commit's metadata. A group without a commit starts at `earliest` or `latest`, and
-that position is committed at once. A commit below the log's start goes on at the start and says
-how much retention took. Whether one is beyond the log's end only the fetch can tell, because the
-end that is told here stops at the first open transaction; see `Membership.restart`.
+carries the commit's metadata.
+
+* A group without a commit starts at `earliest` or `latest`, and that position is committed at
+  once. `latest` is meant for a topic as the group first finds it: a partition that was added
+  since holds records that came after, and a retry tier holds the group's own, so both are read
+  from their start.
+* A commit below the log's start goes on at the start and says how much retention took.
+* A commit that names another topic id belongs to an earlier topic of this name: start again.
+* Whether a position is beyond the log's end only the fetch can tell, because the end that is
+  told here stops at the first open transaction; see `Membership.restart`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from ackfloor.core.gapset import MetadataRefused, decode, topic_hash
 from ackfloor.core.model import StartPosition
+from ackfloor.core.topics import TopicTemplates
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.errors import told
+from ackfloor.kafka.topic_ids import Described
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -33,16 +42,55 @@ T = TypeVar("T")
 
 
 def resolve(
-    consumer: Consumer, partitions: Sequence[TopicPartition], start: Start
+    consumer: Consumer,
+    partitions: Sequence[TopicPartition],
+    start: Start,
+    described: Mapping[str, Described],
 ) -> list[StartPosition]:
     """The start position of each assigned partition.
+
+    Args:
+        described: what the broker tells of each topic.
 
     Raises:
         SourceFailed: the broker did not say within `PATIENCE_S` seconds.
     """
     until_s = time.monotonic() + PATIENCE_S
     committed = _committed(consumer, partitions, until_s)
-    return [_resolve(consumer, partition, start, until_s) for partition in committed]
+    fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
+    begun = _begun(consumer, fresh, until_s) if start == "latest" else set()
+    return [
+        _resolve(
+            consumer,
+            found,
+            "earliest" if found.topic in begun else start,
+            described[found.topic].topic_id,
+            until_s,
+        )
+        for found in committed
+    ]
+
+
+def _begun(consumer: Consumer, fresh: Mapping[str, Described], until_s: float) -> set[str]:
+    """The topics that the group has read before; of the others, every partition begins now.
+
+    The positions of a new topic are committed for all of its partitions, whoever gets them:
+    from then on a partition without a commit is one that was added.
+    """
+    begun: set[str] = set()
+    for topic, found in fresh.items():
+        if TopicTemplates().parse(topic) is not None:
+            begun.add(topic)
+            continue
+        all_ = [TopicPartition(topic, partition) for partition in found.partitions]
+        if any(one.offset >= 0 for one in _committed(consumer, all_, until_s)):
+            begun.add(topic)
+            continue
+        for partition in all_:
+            partition.offset = log_range(consumer, topic, partition.partition, until_s)[1]
+        if all_:
+            consumer.commit(offsets=all_, asynchronous=True)
+    return begun
 
 
 def _committed(
@@ -87,22 +135,36 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
 
 
 def _resolve(
-    consumer: Consumer, committed: TopicPartition, start: Start, until_s: float
+    consumer: Consumer, committed: TopicPartition, start: Start, topic_id: str, until_s: float
 ) -> StartPosition:
     topic, partition, position = committed.topic, committed.partition, committed.offset
+    metadata = committed.metadata or ""
     low, high = log_range(consumer, topic, partition, until_s)
     if position < 0:
-        return StartPosition(topic, partition, low if start == "earliest" else high, False)
+        first = low if start == "earliest" else high
+        return StartPosition(topic, partition, first, False, topic_id=topic_id)
+    if _of_an_earlier_topic(metadata, topic, partition, topic_id):
+        log.error(
+            "%s/%d: the group's position %d belongs to an earlier topic of this name; reading "
+            "this one from its start, %d",
+            topic, partition, position, low,
+        )  # fmt: skip
+        return StartPosition(topic, partition, low, False, topic_id=topic_id)
     if position < low:
         log.error(
             "%s/%d: retention removed %d records before they were read; going on at %d",
-            topic,
-            partition,
-            low - position,
-            low,
-        )
-        return StartPosition(topic, partition, low, False, "", low - position)
-    return StartPosition(topic, partition, position, True, committed.metadata or "")
+            topic, partition, low - position, low,
+        )  # fmt: skip
+        return StartPosition(topic, partition, low, False, "", low - position, topic_id)
+    return StartPosition(topic, partition, position, True, metadata, 0, topic_id, high)
+
+
+def _of_an_earlier_topic(metadata: str, topic: str, partition: int, topic_id: str) -> bool:
+    try:
+        hashed = decode(metadata, topic, partition).topic_hash
+    except MetadataRefused:
+        return False
+    return bool(topic_id and hashed) and hashed != topic_hash(topic_id)
 
 
 def log_range(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -49,8 +50,8 @@ def opened(
     given = options(servers).consumer
     if protocol == "broker":
         given = {"bootstrap.servers": servers}
-    made = options(servers)
-    source = KafkaSource(type(made)(consumer={**given, **PROTOCOLS[protocol]}), group, batch=100)
+    made = replace(options(servers), consumer={**given, **PROTOCOLS[protocol]})
+    source = KafkaSource(made, group, batch=100)
     listener = Listener()
     source.subscribe([topic], listener)
     sources.append(source)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from ackfloor.core.gapset import GapSet, encode, gap_set_of, topic_hash
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import (
@@ -17,7 +18,9 @@ from tests.framework.kafka.wire import (
     make_topic,
     produce,
     pump,
+    recreate,
     stored,
+    until,
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -109,6 +112,84 @@ def test_a_start_beyond_the_log_begins_at_what_is_there(
     assert seen.revoked == [Partition(topic, 0)]
     assert (seen.starts[-1].position, seen.starts[-1].committed) == (0, False)
     assert seen.offsets == [0, 1]
+
+
+def test_a_topic_created_anew_between_two_runs_is_read_from_its_start(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 4: it has grown past the old position, so only its id tells that it is another one."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 5)
+    source, listener = join(sources, bootstrap_servers, group, topic)
+    topic_id = listener.starts[0].topic_id
+    assert topic_id
+    text, _ = encode(GapSet(3, ((4, 5),), topic_hash(topic_id)), topic, 0)
+    commit(source, topic, 3, text)
+    source.close()
+    again, same = join(sources, bootstrap_servers, group, topic)
+    assert (same.starts[0].position, same.starts[0].committed) == (3, True)
+    assert gap_set_of(same.starts[0]).runs == ((4, 5),)
+    again.close()
+    recreate(bootstrap_servers, topic)
+    produce(bootstrap_servers, topic, 9)
+    third, seen = join(sources, bootstrap_servers, group, topic)
+    assert (seen.starts[0].position, seen.starts[0].committed) == (0, False)
+    assert seen.starts[0].topic_id != topic_id
+    pump(third, lambda: len(seen.records) == 9)
+
+
+def test_a_topic_created_anew_while_it_is_read_is_read_from_its_start(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the look at its id, what lies below the old position would never be read."""
+    monkeypatch.setattr("ackfloor.kafka.topic_ids.LOOK_EVERY_S", 0.5)
+    topic = make_topic(bootstrap_servers)
+    produce(bootstrap_servers, topic, 5)
+    source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
+    pump(source, lambda: len(listener.records) == 5)
+    first = listener.starts[0].topic_id
+    recreate(bootstrap_servers, topic)
+    produce(bootstrap_servers, topic, 12)
+    pump(source, lambda: len(listener.starts) >= 2 and listener.starts[-1].topic_id != first)
+    assert listener.revoked
+    began = len(listener.records)
+    pump(source, lambda: listener.offsets[began:] == list(range(12)))
+    assert (listener.starts[-1].position, listener.starts[-1].committed) == (0, False)
+
+
+def test_a_partition_that_was_added_is_read_from_its_start_by_a_latest_group(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Rule 4: `latest` is about the topic as the group found it, not about what came since."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+    source, listener = join(sources, bootstrap_servers, group, topic, "latest")
+    pump(source, lambda: len(listener.starts) == 2)
+    assert sorted((s.partition, s.position) for s in listener.starts) == [(0, 3), (1, 0)]
+    source.close()
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
+    until(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == 3)
+    produce(bootstrap_servers, topic, 4, partition=2)
+    again, seen = join(sources, bootstrap_servers, group, topic, "latest")
+    pump(again, lambda: len(seen.starts) == 3)
+    assert sorted((s.partition, s.position) for s in seen.starts) == [(0, 3), (1, 0), (2, 0)]
+    pump(again, lambda: len(seen.records) == 4)
+
+
+def test_a_retry_tier_is_read_from_its_start_by_a_latest_group(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """What another worker of the group has parked there before this one came is not skipped."""
+    group = fresh("g")
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    tier = f"{fresh('orders')}--{group}--retry-1s"
+    admin.create_topics([NewTopic(tier, 1, 1)])[tier].result(10)
+    until(lambda: tier in admin.list_topics(timeout=5).topics)
+    produce(bootstrap_servers, tier, 2)
+    source, listener = join(sources, bootstrap_servers, group, tier, "latest")
+    assert listener.starts[0].position == 0
+    pump(source, lambda: len(listener.records) == 2)
 
 
 def test_a_start_inside_an_open_transaction_is_not_beyond_the_log(

@@ -48,6 +48,15 @@ def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
     return topic
 
 
+def recreate(servers: str, topic: str) -> None:
+    """Delete a topic and create it anew under its name."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([topic])[topic].result(10)
+    until(lambda: topic not in admin.list_topics(timeout=5).topics)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    until(lambda: topic in admin.list_topics(timeout=5).topics)
+
+
 def produce(servers: str, topic: str, count: int, partition: int = 0, **extra: Any) -> None:
     """Write records with values b"0", b"1", ..."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **extra})
@@ -146,6 +155,9 @@ class Given:
 
     def timestamp(self) -> tuple[int, int]:
         return (1, 0)
+
+    def leader_epoch(self) -> int | None:
+        return 0
 
     def __len__(self) -> int:
         return len(self._value or b"")

@@ -1,0 +1,103 @@
+"""TopicIds: whether a topic is still the one it was.
+
+A topic that is deleted and created anew under its name has another id, and its offsets begin
+again: a position in the old one means nothing in the new one, and once the new one has grown
+past it, no error says so. The ids are asked for at each assignment and every few seconds after.
+
+A broker that does not tell (it is away, or an ACL forbids it) leaves the id unknown, which
+checks nothing and hinders nothing.
+
+It has a client of its own because this is asked inside rebalance callbacks: there, the
+consumer's own `list_topics` breaks the client, which aborts the process at the next callback.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from ackfloor.kafka.errors import told
+from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+
+log = logging.getLogger("ackfloor.kafka")
+
+REQUEST_S = 5.0
+#: Seconds between two looks at the topics of the partitions that are assigned.
+LOOK_EVERY_S = 5.0
+
+
+class Described(NamedTuple):
+    """A topic as the broker tells of it: "" and nothing where it does not."""
+
+    topic_id: str = ""
+    partitions: tuple[int, ...] = ()
+
+
+class TopicIds:
+    """The ids of the topics that are read.
+
+    Raises:
+        ConfigError: an admin property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        quiet = logging.getLogger("ackfloor.kafka.admin")
+        self._admin: AdminClient | None = make_client(
+            AdminClient, "admin", admin_config(options), logger=quiet
+        )
+        self._known: dict[str, str] = {}
+        self._asked: Mapping[str, Future[Any]] = {}
+        self._look_s = 0.0
+
+    def learn(self, topics: Collection[str]) -> Mapping[str, Described]:
+        """Ask about topics, and wait for the answer."""
+        asked = self._ask(topics)
+        answers = {topic: _answer(topic, f, REQUEST_S) for topic, f in asked.items()}
+        self._known.update({topic: answer.topic_id for topic, answer in answers.items()})
+        return {topic: answers.get(topic, Described()) for topic in topics}
+
+    def changed(self, topics: Collection[str]) -> list[str]:
+        """Which of these have become another topic since they were learnt; never waits."""
+        now_s = time.monotonic()
+        if now_s < self._look_s or not all(future.done() for future in self._asked.values()):
+            return []
+        asked, self._asked = self._asked, {}
+        self._look_s = now_s + LOOK_EVERY_S
+        changed = []
+        for topic, future in asked.items():
+            found = _answer(topic, future, 0.0).topic_id
+            known = self._known.get(topic)
+            if found and found != known and topic in topics:
+                self._known[topic] = found
+                if known:
+                    changed.append(topic)
+        if topics:
+            self._asked = self._ask(topics)
+        return changed
+
+    def close(self) -> None:
+        """Let go of the client now: one that is collected inside a callback aborts the process."""
+        self._admin, self._asked = None, {}
+
+    def _ask(self, topics: Collection[str]) -> Mapping[str, Future[Any]]:
+        if self._admin is None:
+            return {}
+        futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
+            TopicCollection(sorted(set(topics))), request_timeout=REQUEST_S
+        )
+        return futures
+
+
+def _answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
+    try:
+        found = future.result(timeout_s + 1.0)
+        return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
+    except (KafkaException, TimeoutError) as exc:
+        log.debug("the id of topic %s is not known: %s", topic, told(exc))
+        return Described()
