@@ -25,6 +25,7 @@ from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import PATIENCE_S, REQUEST_S, ask, log_range
+from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
@@ -59,14 +60,13 @@ class KafkaBroadcastSource(KafkaSource):
 
     def _make_membership(self, consumer: Consumer) -> Membership:
         assert self._watch is not None
-        return _Everything(consumer, self._listener, self._commits, self._watch)
+        return _Everything(consumer, self._listener, self._commits, self._watch, self._topic_ids)
 
     def poll(self, timeout_s: float) -> int:
         """Report what there is; see `ports.Source`."""
         if self._answers:
             answers, self._answers = self._answers, []
             self._listener.on_committed(answers)
-        self._membership.look()
         return super().poll(timeout_s)
 
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
@@ -93,8 +93,11 @@ class _Everything(Membership):
         listener: SourceListener,
         commits: Committer,
         watch: PartitionWatch,
+        topic_ids: TopicIds,
     ) -> None:
-        super().__init__(consumer, listener, commits, incremental=True, start="latest")
+        super().__init__(
+            consumer, listener, commits, topic_ids=topic_ids, incremental=True, start="latest"
+        )
         self._watch = watch
         #: Topic -> how many partitions are read.
         self._known: dict[str, int] = {}
@@ -114,9 +117,11 @@ class _Everything(Membership):
             what = f"the partitions of {', '.join(self._known)}"
             counts = ask(what, lambda: self._counts(self._consumer), until_s)
             self._take(counts, end=True)
+            self._topic_ids.learn(self._known)
             self._watch.start()
         elif self._watch.counts != self._known:
             self._take(self._watch.counts, end=False)
+        super().look()
 
     def _counts(self, consumer: Consumer) -> dict[str, int] | None:
         counts = partition_counts(consumer.list_topics(timeout=REQUEST_S), self._known)

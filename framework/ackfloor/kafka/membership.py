@@ -67,9 +67,6 @@ class Membership:
             on_lost=self._guarded(self._lost),
         )
 
-    def look(self) -> None:
-        """See to what no callback tells of; called before each poll."""
-
     def __contains__(self, partition: object) -> bool:
         return partition in self._began
 
@@ -147,7 +144,7 @@ class Membership:
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def look(self) -> None:
-        """Start again where a topic has become another one; see `topic_ids`."""
+        """See to what no callback tells of: a topic that has become another one."""
         topics = {topic for topic, _ in self._began}
         for changed in self._topic_ids.changed(topics):
             for topic, partition in list(self._began):
