@@ -23,6 +23,7 @@ FOLDERS = (
     "framework/ackfloor/kafka",
     "framework/ackfloor/runtime",
     "framework/ackfloor/settings",
+    "framework/ackfloor/live",
     "framework/ackfloor/cli",
     "framework/ackfloor/testing",
     "handlers/ackfloor_handlers",

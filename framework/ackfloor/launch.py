@@ -27,6 +27,7 @@ from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
 from ackfloor.settings import Settings, sections_of
+from ackfloor.settings.layers import Layer
 from ackfloor.signature import read_signature
 
 if TYPE_CHECKING:
@@ -55,13 +56,17 @@ class Launch:
         flags: Mapping[str, object],
         config: Path | str | None = None,
         only: Sequence[str] = (),
+        file: Layer | None = None,
+        above: Layer | None = None,
     ) -> Launch:
-        """Load the settings around an app.
+        """Load the settings around an app; see `Settings.load`.
 
         Raises:
             ConfigError: a setting is refused, or `--only` names no handler.
         """
-        settings = Settings.load(sections_of(app.group, app.options), flags=flags, config=config)
+        settings = Settings.load(
+            sections_of(app.group, app.options), flags=flags, config=config, file=file, above=above
+        )
         if app.broadcast:
             check_settings(settings)
         handlers = settings.applied(app.handlers)

@@ -54,10 +54,22 @@ from ackfloor.core.snapshot import (
     RunningDelivery,
     Snapshot,
 )
-from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
+from ackfloor.ports import (
+    CONTROL_BYTES,
+    Control,
+    ControlRequest,
+    MonitoringPlugin,
+    Observer,
+    RunMonitor,
+    SettingsState,
+    WorkerMonitor,
+)
 
 __all__ = [
+    "CONTROL_BYTES",
     "CommitFailed",
+    "Control",
+    "ControlRequest",
     "DeliveryFailed",
     "DeliveryTimedOut",
     "Event",
@@ -85,6 +97,7 @@ __all__ = [
     "RedeliveriesStarted",
     "RunMonitor",
     "RunningDelivery",
+    "SettingsState",
     "Snapshot",
     "TopicPartition",
     "WorkerMonitor",

@@ -28,6 +28,8 @@ from ackfloor.core.messages import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
+from ackfloor.live.frames import Answer, Told
+from ackfloor.live.worker import WorkerSettings
 from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime import channel
 from ackfloor.runtime.ack_map import ack_map
@@ -66,15 +68,22 @@ class Process:
         number: the worker's place in the run.
         connection: the worker's end of the channel; None without a supervisor.
         mail: what the supervisor has said.
+        relaunch: what is run, with other settings.
     """
 
     def __init__(
-        self, launch: Launch, number: int, connection: Connection | None, mail: Mailbox
+        self,
+        launch: Launch,
+        number: int,
+        connection: Connection | None,
+        mail: Mailbox,
+        relaunch: Callable[[Told], Launch],
     ) -> None:
         self._launch = launch
         self._mail = mail
         #: What is done about each kind of frame; called on the owner thread, between two turns.
         self._heard: dict[Kind, Callable[[bytes], None]] = {}
+        self._relaunch = relaunch
         self._number = number
         self._connection = connection
         self._stops = 0
@@ -154,6 +163,9 @@ class Process:
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
+        settings = WorkerSettings(self._relaunch, worker)
+        self._heard[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
+        loop.interlude = self._read_mail
         while not self._stops:
             loop.turn()
             if worker.inbox.fatal:
@@ -164,13 +176,17 @@ class Process:
                 self._worn_out = True
                 return
             self._log_ack_map()
-            while self._mail:
-                self._take(*self._mail.popleft())
 
-    def _take(self, kind: Kind, body: bytes) -> None:
+    def _read_mail(self) -> None:
         """Do what the supervisor said."""
-        if kind in self._heard:
-            self._heard[kind](body)
+        while self._mail:
+            kind, body = self._mail.popleft()
+            if kind in self._heard:
+                self._heard[kind](body)
+
+    def _answer(self, answer: Answer) -> None:
+        if self._connection is not None:
+            channel.send(self._connection, Kind.SETTINGS_TAKEN, answer.to_bytes())
 
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
@@ -207,6 +223,19 @@ class Process:
             log.info("ack map:\n%s", ack_map(self._loop.latest))
 
 
+def _first_settings(connection: Connection, mail: Mailbox) -> Told:
+    """Wait for the run's settings: they are told before anything is imported."""
+    try:
+        while True:
+            frame = channel.receive(connection)
+            if frame is not None and frame[0] is Kind.SETTINGS:
+                return Told.from_bytes(frame[1])
+            if frame is not None:
+                mail.append(frame)
+    except (EOFError, OSError):
+        os._exit(Exit.OK)
+
+
 def _watch_supervisor(connection: Connection, mail: Mailbox, running: Sequence[Process]) -> None:
     """Read what is said until the end of the channel, from before the app is imported."""
     channel.listen(connection, mail)
@@ -226,25 +255,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--flag", action="append", default=[], help="setting=value")
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--channel", type=int)
+    parser.add_argument("--told", action="store_true", help="settings come through the channel")
     given = parser.parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
     running: list[Process] = []
     mail: Mailbox = deque()
+    told = Told(0, {}, {})
     if connection is not None:
+        if given.told:
+            told = _first_settings(connection, mail)
         watch = threading.Thread(
             target=_watch_supervisor, args=(connection, mail, running), daemon=True
         )
         watch.start()
     try:
-        launch = Launch.of(
-            load_app(given.app, factory=given.factory),
-            flags=dict(flag.split("=", 1) for flag in given.flag),
-            config=given.config,
-            only=given.only,
-        )
+        loaded = load_app(given.app, factory=given.factory)
+
+        def launch_with(told: Told) -> Launch:
+            return Launch.of(
+                loaded,
+                flags=dict(flag.split("=", 1) for flag in given.flag),
+                config=given.config,
+                only=given.only,
+                file=told.file if given.told else None,
+                above=told.above,
+            )
+
+        launch = launch_with(told)
         app = launch.settings.app
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}")
-        running.append(Process(launch, given.number, connection, mail))
+        running.append(Process(launch, given.number, connection, mail, launch_with))
         return running[0].run()
     except SettingError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people

@@ -186,6 +186,33 @@ WORKERS_EXPECTED = gauge(
 WORKERS_REPORTING = gauge(
     RUN, "workers_reporting", ("group",), "Worker processes whose reports arrive."
 )
+RELOADS = counter(
+    RUN, "config_reloads", ("group",), "Times the settings were read again and accepted."
+)
+RELOAD_FAILURES = counter(
+    RUN,
+    "config_reload_failures",
+    ("group",),
+    "Times changed settings were refused, by the run or by one of its workers; the old ones stay.",
+)
+LAST_RELOAD_SUCCESSFUL = gauge(
+    RUN,
+    "config_last_reload_successful",
+    ("group",),
+    "1 where the settings that were read last count in all workers, 0 where they were refused.",
+)
+LAST_RELOAD = gauge(
+    RUN,
+    "config_last_reload_success_timestamp_seconds",
+    ("group",),
+    "When settings were read again and accepted last; absent before the first time.",
+)
+RESTART_NEEDED = gauge(
+    RUN,
+    "config_restart_needed",
+    ("group",),
+    "Settings that have changed in the file and wait for a restart of the run.",
+)
 WORKERS_ENDED = counter(
     RUN, "workers_ended", ("group",), "Worker processes that ended, whatever the reason."
 )
@@ -198,7 +225,10 @@ COUNTERS = (
 )
 HISTOGRAMS = (DURATION, QUEUE_WAIT, END_TO_END, RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY)
 #: Of the run as a whole: these alone carry no `worker` label.
-RUN_WIDE = (WORKERS_EXPECTED, WORKERS_REPORTING, WORKERS_ENDED)
+RUN_WIDE = (
+    *(WORKERS_EXPECTED, WORKERS_REPORTING, WORKERS_ENDED),
+    *(RELOADS, RELOAD_FAILURES, LAST_RELOAD_SUCCESSFUL, LAST_RELOAD, RESTART_NEEDED),
+)
 
 METRICS: tuple[MetricSpec, ...] = (
     *(spec for spec in COUNTERS if spec.group == FLOW),

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ackfloor import __version__
-from ackfloor.observe import Snapshot
+from ackfloor.observe import SettingsState, Snapshot
 from ackfloor_monitoring import definitions as d
 from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
 from ackfloor_monitoring.report import Report
@@ -42,6 +42,7 @@ class RunCollector(Collector):
     Args:
         reports: the newest report of each worker that runs.
         ended: how many worker processes have ended.
+        settings: how the run stands to its settings.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class RunCollector(Collector):
         workers: int,
         reports: Callable[[], Mapping[int, Report]],
         ended: Callable[[], int],
+        settings: Callable[[], SettingsState] = SettingsState,
     ) -> None:
         self._group = group
         self._workers = workers
         self._reports = reports
         self._ended = ended
+        self._settings = settings
 
     def describe(self) -> Iterable[Metric]:
         """The families without samples: what the registry knows names by."""
@@ -69,6 +72,7 @@ class RunCollector(Collector):
         scrape.add(d.WORKERS_EXPECTED, (), self._workers)
         scrape.add(d.WORKERS_REPORTING, (), len(reports))
         scrape.add(d.WORKERS_ENDED, (), self._ended())
+        scrape.add_settings(self._settings())
         return [family for family in scrape.families.values() if family.samples]
 
 
@@ -94,6 +98,16 @@ class _Scrape:
             family = self.families[spec.name]
             assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
             family.add_metric((self._group, *labels), value)
+
+    def add_settings(self, state: SettingsState) -> None:
+        """How the run stands to its settings."""
+        self.add(d.RELOADS, (), state.reloads)
+        self.add(d.RELOAD_FAILURES, (), state.failures)
+        good = not state.error and not state.refused_by
+        self.add(d.LAST_RELOAD_SUCCESSFUL, (), float(good))
+        reloaded_s = state.reloaded_ms / 1000 if state.reloaded_ms else None
+        self.add(d.LAST_RELOAD, (), reloaded_s)
+        self.add(d.RESTART_NEEDED, (), len(state.needs_restart))
 
     def add_report(self, worker: str, report: Report) -> None:
         """Everything a worker told."""

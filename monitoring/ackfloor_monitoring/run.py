@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
+from ackfloor.observe import Control, SettingsState
 from ackfloor_monitoring.health import Health, HealthRules, WorkerFacts, judge
 from ackfloor_monitoring.merge import RunCollector
 from ackfloor_monitoring.report import Report, ReportRefused, as_tree
@@ -57,14 +58,18 @@ class RunMetrics:
         self._ended = 0
         self._refused: set[int] = set()
         self._registry = registry or CollectorRegistry(auto_describe=False)
-        self._registry.register(RunCollector(group, workers, self.reports, lambda: self._ended))
+        self._settings = SettingsState()
+        self._registry.register(
+            RunCollector(group, workers, self.reports, lambda: self._ended, lambda: self._settings)
+        )
         pages = {
             "/metrics": self._metrics,
             "/livez": self._livez,
             "/readyz": self._readyz,
             "/state": self._state,
         }
-        self._server = PageServer(pages)
+        self._controls: dict[str, Control] = {}
+        self._server = PageServer(pages, self._controls)
 
     def start(self, listen: str) -> str:
         """Serve on `host:port` and return the address served."""
@@ -94,6 +99,14 @@ class RunMetrics:
             self._gone_since_ms.setdefault(worker, self._now_ms())
             self._refused.discard(worker)
             self._ended += 1
+
+    def settings(self, state: SettingsState) -> None:
+        """How the run stands to its settings now; immutable, swapped in one assignment."""
+        self._settings = state
+
+    def control(self, path: str, answer: Control) -> None:
+        """Answer what is posted to this path."""
+        self._controls[path] = answer
 
     def reports(self) -> dict[int, Report]:
         """The newest report of each worker that runs."""
@@ -136,7 +149,11 @@ class RunMetrics:
 
     def _readyz(self, _request: Request) -> Response:
         health = self.health()
-        tree = {"ready": health.ready, "reasons": [asdict(finding) for finding in health.reasons]}
+        tree = {
+            "ready": health.ready,
+            "reasons": [asdict(finding) for finding in health.reasons],
+            "notes": [*_notes(self._settings)],
+        }
         return Response.of_json(tree, 200 if health.ready else 503)
 
     def _state(self, _request: Request) -> Response:
@@ -147,12 +164,24 @@ class RunMetrics:
                 "now_ms": self._now_ms(),
                 "live": health.live,
                 "ready": health.ready,
+                "settings": asdict(self._settings),
                 "workers_expected": self._workers,
                 "workers": {
                     str(worker): _tree(report) for worker, report in sorted(self.reports().items())
                 },
             }
         )
+
+
+def _notes(state: SettingsState) -> Iterator[dict[str, str]]:
+    """What people should know of a run that is ready: it works, by settings that are older."""
+    if state.error:
+        yield {"check": "settings", "message": f"the old settings stay: {state.error}"}
+    for worker, why in sorted(state.refused_by.items()):
+        yield {"check": "settings", "message": f"worker {worker} kept its old settings: {why}"}
+    if state.needs_restart:
+        message = f"changed in the file, and needs a restart: {', '.join(state.needs_restart)}"
+        yield {"check": "settings", "message": message}
 
 
 def _tree(report: Report) -> dict[str, Any] | None:

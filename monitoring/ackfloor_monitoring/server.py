@@ -1,7 +1,8 @@
 """Server: a small HTTP server on a thread of its own, for pages made on request.
 
-Read-only: GET and HEAD. One connection serves one request, so a stopped server leaves nothing
-behind. What a page raises is logged and answered with 500; it never ends the server.
+GET and HEAD read pages; POST asks one of the run's controls, which know who may. One connection
+serves one request, so a stopped server leaves nothing behind. What a page raises is logged and
+answered with 500; it never ends the server.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ackfloor import ConfigError
+from ackfloor.observe import CONTROL_BYTES, Control, ControlRequest
 
 log = logging.getLogger("ackfloor.monitoring")
 
@@ -73,9 +76,12 @@ def parse_listen(listen: str) -> tuple[str, int]:
 class _Server(ThreadingHTTPServer):
     """Binds without asking the name service who it is."""
 
-    def __init__(self, family: int, address: Any, pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self, family: int, address: Any, pages: Mapping[str, Page], controls: Mapping[str, Control]
+    ) -> None:
         self.address_family = family
         self.pages = pages
+        self.controls = controls
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -102,14 +108,39 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(self._response())
 
+    def do_POST(self) -> None:
+        self._answer(self._asked())
+
+    def _asked(self) -> Response:
+        """What a control answers."""
+        control = self.server.controls.get(urlsplit(self.path).path)
+        if control is None:
+            return self._not_allowed()
+        length = self.headers.get("content-length", "")
+        if not (length.isascii() and length.isdecimal()):
+            return Response.of_json({"error": "say the length of the body"}, 411)
+        if len(length) > 9 or int(length) > CONTROL_BYTES:
+            return Response.of_json({"error": f"the body is over {CONTROL_BYTES} bytes"}, 413)
+        body = self.rfile.read(int(length))
+        client, authorization = str(self.client_address[0]), self.headers.get("authorization", "")
+        try:
+            status, tree = control(ControlRequest(client, authorization, body))
+        except Exception:
+            log.exception("%s failed", self.path)
+            return Response.of_json({"error": "it failed; see the log of the run"}, 500)
+        return Response.of_json(tree, status)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("do_"):
             return self._refuse
         raise AttributeError(name)
 
     def _refuse(self) -> None:
+        self._answer(self._not_allowed())
+
+    def _not_allowed(self) -> Response:
         error = {"error": f"{self.command} is not allowed; use GET"}
-        self._answer(Response.of_json(error, 405, Allow="GET, HEAD"))
+        return Response.of_json(error, 405, Allow="GET, HEAD")
 
     def _response(self) -> Response:
         url = urlsplit(self.path)
@@ -144,8 +175,11 @@ class _Handler(BaseHTTPRequestHandler):
 class PageServer:
     """Serves pages until it is stopped."""
 
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self, pages: Mapping[str, Page], controls: Mapping[str, Control] = MappingProxyType({})
+    ) -> None:
         self._pages = pages
+        self._controls = controls
         self._server: _Server | None = None
         self._thread: Thread | None = None
 
@@ -160,7 +194,7 @@ class PageServer:
             family, _, _, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            self._server = _Server(family, address, self._pages)
+            self._server = _Server(family, address, self._pages, self._controls)
         except OSError as exc:
             why = f"can't listen there: {exc.strerror or exc}"
             raise ConfigError("listen", listen, why, FIX) from exc

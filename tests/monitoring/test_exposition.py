@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -16,7 +17,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 import ackfloor
-from ackfloor.observe import Event, PartitionsAssigned, RecordsAcked
+from ackfloor.observe import Event, PartitionsAssigned, RecordsAcked, SettingsState
 from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
 from ackfloor_monitoring.merge import RunCollector
 from ackfloor_monitoring.run import RunMetrics
@@ -25,6 +26,7 @@ from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, partition, snapsh
 from tests.monitoring.test_worker import COUNTED
 
 GOLDEN = Path(__file__).with_name("exposition.txt")
+RELOADED = SettingsState(reloads=2, failures=1, reloaded_ms=NOW_MS - 5000)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -67,6 +69,7 @@ def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
     """One event of every kind and one snapshot give exactly the stored text, which parses back
     to the same families; ACKFLOOR_GOLDEN=write stores it anew."""
     run.update(0, worker([event for event, _ in COUNTED]))
+    run.settings(RELOADED)
     text = scrape(run).replace(f'python="{platform.python_version()}"', 'python="P"')
     text = text.replace(f'version="{ackfloor.__version__}"', 'version="V"')
     if os.environ.get("ACKFLOOR_GOLDEN") == "write":
@@ -255,9 +258,38 @@ def test_run_wide_metrics_carry_no_worker(run: RunMetrics) -> None:
     """What belongs to the run as a whole is one series."""
     run.update(0, worker([]))
     run.update(1, worker([]))
+    run.settings(RELOADED)
     labels = {
         name: dict(labels)
         for name, labels in samples(scrape(run))
         if name in {spec.name for spec in RUN_WIDE}
     }
     assert labels == {spec.name: {"group": "billing"} for spec in RUN_WIDE}
+
+
+def test_settings_that_were_refused_are_seen_until_they_are_mended(run: RunMetrics) -> None:
+    """By the run or by a worker; the time of the last success stays."""
+
+    def reload_metrics() -> dict[str, float]:
+        found = {name: value for (name, _), value in samples(scrape(run)).items()}
+        return {
+            name.removeprefix("ackfloor_config_"): value
+            for name, value in found.items()
+            if name.startswith("ackfloor_config_")
+        }
+
+    assert reload_metrics() == {
+        "reloads_total": 0.0,
+        "reload_failures_total": 0.0,
+        "last_reload_successful": 1.0,
+        "restart_needed": 0.0,
+    }
+    broken = replace(RELOADED, error="bad", needs_restart=("app.workers",))
+    for state in (broken, replace(RELOADED, refused_by={0: "older code"})):
+        run.settings(state)
+        told = reload_metrics()
+        assert told["last_reload_successful"] == 0.0
+        assert told["last_reload_success_timestamp_seconds"] == NOW_MS / 1000 - 5
+        assert told["restart_needed"] == len(state.needs_restart)
+    run.settings(RELOADED)
+    assert reload_metrics()["last_reload_successful"] == 1.0

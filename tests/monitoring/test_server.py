@@ -14,7 +14,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ackfloor import ConfigError
-from ackfloor.observe import Fault, PartitionsAssigned
+from ackfloor.observe import (
+    CONTROL_BYTES,
+    ControlRequest,
+    Fault,
+    PartitionsAssigned,
+    SettingsState,
+)
 from ackfloor_monitoring.run import RunMetrics
 from ackfloor_monitoring.server import PageServer, Request, Response, parse_listen
 from ackfloor_monitoring.worker import WorkerMetrics
@@ -99,7 +105,10 @@ def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
     response, body = ask(address, "/livez")
     assert (response.status, json.loads(body)) == (200, {"live": True, "reasons": []})
     response, body = ask(address, "/readyz")
-    assert (response.status, json.loads(body)) == (200, {"ready": True, "reasons": []})
+    assert (response.status, json.loads(body)) == (
+        200,
+        {"ready": True, "reasons": [], "notes": []},
+    )
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Cache-Control"] == "no-store"
 
@@ -259,3 +268,95 @@ def test_a_client_that_goes_away_is_no_news(address: str, caplog: pytest.LogCapt
             client.sendall(b"GET /metrics HTTP/1.0\r\n")
     assert ask(address, "/livez")[0].status == 200
     assert caplog.text == ""
+
+
+# Settings.
+
+
+def test_settings_that_were_refused_are_a_note_of_a_run_that_is_ready(
+    run: RunMetrics, address: str
+) -> None:
+    """The old ones work: /readyz says what is the matter and stays 200; /state has all of it."""
+    run.settings(
+        SettingsState(
+            failures=2,
+            error="handlers.bill.concurrency=0: too few",
+            needs_restart=("app.workers", "kafka.client_id"),
+            refused_by={1: "no such handler"},
+        )
+    )
+    response, body = ask(address, "/readyz")
+    told = json.loads(body)
+    assert (response.status, told["ready"], told["reasons"]) == (200, True, [])
+    assert told["notes"] == [
+        {"check": "settings", "message": f"{message}"}
+        for message in (
+            "the old settings stay: handlers.bill.concurrency=0: too few",
+            "worker 1 kept its old settings: no such handler",
+            "changed in the file, and needs a restart: app.workers, kafka.client_id",
+        )
+    ]
+    _, body = ask(address, "/state")
+    assert json.loads(body)["settings"]["failures"] == 2
+
+
+def post(address: str, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, object]]:
+    """Post something; status and JSON of the answer."""
+    connection = HTTPConnection(address, timeout=5)
+    try:
+        connection.request("POST", path, body, headers=headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_what_is_posted_goes_to_its_control(run: RunMetrics, address: str) -> None:
+    """With the address that asks and its authorization; the answer is the control's."""
+    asked: list[ControlRequest] = []
+
+    def control(request: ControlRequest) -> tuple[int, object]:
+        asked.append(request)
+        return 418, {"tea": True}
+
+    run.control("/config", control)
+    assert post(address, "/config", b"x", Authorization="Bearer t") == (418, {"tea": True})
+    assert post(address, "/config?x=1", b"") == (418, {"tea": True})
+    assert asked == [
+        ControlRequest("127.0.0.1", "Bearer t", b"x"),
+        ControlRequest("127.0.0.1", "", b""),
+    ]
+    assert post(address, "/metrics", b"x")[0] == 405
+    assert ask(address, "/config")[0].status == 404
+
+
+def test_a_body_without_bounds_is_not_read(run: RunMetrics, address: str) -> None:
+    """Too long by its own word, or of a length that it does not say."""
+    run.control("/config", lambda _: pytest.fail("asked"))
+    for length, status in (
+        (str(CONTROL_BYTES + 1), 413),
+        ("9" * 30, 413),
+        ("-1", 411),
+        ("many", 411),
+        ("\u0663", 411),
+    ):
+        told = post(address, "/config", b"", **{"Content-Length": length.encode().decode("latin1")})
+        assert told[0] == status
+    headers = {"Transfer-Encoding": "chunked"}
+    assert post(address, "/config", b"", **headers)[0] == 411
+
+
+def test_a_control_that_fails_is_500_and_serving_goes_on(
+    run: RunMetrics, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the traceback, and the answer none of it."""
+
+    def control(_: ControlRequest) -> tuple[int, object]:
+        raise LookupError("secret")
+
+    run.control("/config", control)
+    status, told = post(address, "/config", b"")
+    assert status == 500
+    assert "secret" not in str(told)
+    assert "LookupError" in caplog.text
+    assert ask(address, "/livez")[0].status == 200

@@ -83,7 +83,7 @@ LAYERS: Final = {
     # What puts one worker process together: the only place, with the commands, that sees both
     # Kafka and the runtime.
     "process": Layer(
-        ("ackfloor.cli.loading", "ackfloor.launch", "ackfloor.worker"),
+        ("ackfloor.cli.loading", "ackfloor.launch", "ackfloor.live", "ackfloor.worker"),
         (*BELOW_SHELL, "kafka", "runtime"),
         dynamic=("ackfloor.cli.loading",),
     ),

@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
+from ackfloor.cli.config_set import set_
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 
 config_app = typer.Typer(
-    name="config", help="What a run would be told, and by whom.", no_args_is_help=True
+    name="config", help="What a run is told, and by whom.", no_args_is_help=True
 )
+config_app.command(name="set")(set_)
 
 
 class _Output(StrEnum):
@@ -24,7 +26,7 @@ class _Output(StrEnum):
 
 @config_app.callback()
 def config() -> None:
-    """What a run would be told, and by whom."""
+    """What a run is told, and by whom."""
 
 
 @config_app.command()

@@ -16,10 +16,15 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.loading import load_app
+from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
+from ackfloor.live.control import PATH, ConfigControl
+from ackfloor.live.run import RunSettings
+from ackfloor.live.token import TokenFile, token_path
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logs import set_up_logging
 from ackfloor.runtime.supervisor import Supervisor
+from ackfloor.settings.layers import Layer
 
 log = logging.getLogger("ackfloor.run")
 
@@ -91,25 +96,32 @@ def run(
         "app.log_format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    launch = Launch.of(load_app(app, factory=factory), flags=given, config=config, only=only or ())
+    loaded = load_app(app, factory=factory)
+
+    def relaunch(file: Layer, above: Layer) -> Launch:
+        return Launch.of(loaded, flags=given, only=only or (), file=file, above=above)
+
+    live = RunSettings(relaunch, config)
+    launch = live.launch
     settings = launch.settings.app
     set_up_logging(settings.log_level, settings.log_format, "run")
     launch.check_handlers()
     # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
-    with _monitor(launch) as monitor:
+    with _monitor(launch, live) as monitor:
         launch.prepare_topics(connect_timeout)
         supervisor = Supervisor(
-            _worker_command(app, given, factory, only or [], config),
+            _worker_command(app, given, factory, only or []),
             settings.workers,
             monitor,
             shutdown_s=settings.shutdown_timeout_s,
+            settings=live,
         )
         code = supervisor.run()
     raise typer.Exit(code)
 
 
 @contextmanager
-def _monitor(launch: Launch) -> Iterator[RunMonitor | None]:
+def _monitor(launch: Launch, live: RunSettings) -> Iterator[RunMonitor | None]:
     """Metrics and health on their address, where a monitoring plugin is installed."""
     plugin = launch.monitoring()
     if plugin is None:
@@ -117,23 +129,50 @@ def _monitor(launch: Launch) -> Iterator[RunMonitor | None]:
         return
     settings = launch.settings
     monitor = plugin.run_monitor(settings.group, settings.app.workers)
-    log.info("metrics and health on http://%s", monitor.start(settings.app.listen))
+    monitor.settings(live.state)
+    live.on_state = monitor.settings
+    listen = monitor.start(settings.app.listen)
+    log.info("metrics and health on http://%s", listen)
+    token = None
     try:
+        token = _take_settings(monitor, live, listen)
         yield monitor
     finally:
         monitor.stop()
+        if token is not None:
+            token.remove()
+
+
+def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> TokenFile | None:
+    """Let who has the run's token change its settings."""
+    app = live.launch.settings.app
+    if app.control == "off":
+        return None
+    # By the address as it was asked for, which is what `config set` knows, unless any port was.
+    asked = listen if app.listen.endswith(":0") else app.listen
+    path = token_path(asked, app.control_token_file)
+    try:
+        token = TokenFile(path, keep=app.control_token_file is not None)
+    except ConfigError as exc:
+        if app.control_token_file is not None:
+            raise
+        # A folder that can't be written is no reason not to run.
+        log.warning("settings can't be changed with `ackfloor config set`: %s", exc)
+        return None
+    anywhere = app.control == "remote"
+    monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
+    log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
+    return token
 
 
 def _worker_command(
-    app: str, flags: dict[str, str | int], factory: bool, only: list[str], config: Path | None
+    app: str, flags: dict[str, str | int], factory: bool, only: list[str]
 ) -> list[str]:
-    command = [sys.executable, "-m", "ackfloor.worker", app]
+    command = [sys.executable, "-m", "ackfloor.worker", app, "--told"]
     if factory:
         command.append("--factory")
     for name in only:
         command += ["--only", name]
     for name, value in flags.items():
         command += ["--flag", f"{name}={value}"]
-    if config is not None:
-        command += ["--config", str(config)]
     return command

@@ -36,6 +36,8 @@ class Kind(Enum):
     REPORT = b"R"
     #: JSON: {"status": "running", ...}.
     STATUS = b"S"
+    #: JSON: what became of the settings that it was told.
+    SETTINGS_TAKEN = b"T"
 
     # To the worker.
 

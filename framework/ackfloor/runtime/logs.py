@@ -12,6 +12,9 @@ import time
 
 from ackfloor.runtime.invoke import current_delivery
 
+#: The name of our own handler of the root logger.
+OURS = "ackfloor"
+
 
 class DeliveryFilter(logging.Filter):
     """Adds `delivery` to each log record: `topic/partition/offset#attempt`, or "-" outside.
@@ -71,5 +74,13 @@ def set_up_logging(level: str, style: str, name: str) -> None:
     else:
         pattern = f"%(asctime)s %(levelname)-7s {name} %(name)s [%(delivery)s] %(message)s"
         handler.setFormatter(logging.Formatter(pattern))
+    handler.set_name(OURS)
     root.addHandler(handler)
     root.setLevel(level.upper())
+
+
+def set_log_level(level: str) -> None:
+    """Log from another level on, unless the app's own module has set logging up."""
+    root = logging.getLogger()
+    if any(handler.get_name() == OURS for handler in root.handlers):
+        root.setLevel(level.upper())

@@ -6,8 +6,9 @@ a growing backoff after a crash, at once after `WORN_OUT`, not at all after a wo
 itself. Signals only set flags; the loop acts on them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
-`GRACE_S` seconds after its own bound is killed. SIGHUP and SIGUSR1 are passed on, but not to a
-worker that is still importing: it would die of them. SIGTERM it may die of: it has nothing open.
+`GRACE_S` seconds after its own bound is killed. SIGUSR1 is passed on, but not to a worker that is
+still importing: it would die of it; SIGTERM it may die of: it has nothing open. SIGHUP is for
+the settings, or is passed on likewise where they are not the supervisor's.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from types import FrameType
+from typing import Protocol
 
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime import channel
@@ -40,6 +42,38 @@ GRACE_S = 15.0
 POLL_S = 0.1
 #: Seconds a worker has to end after the second signal.
 FORCED_S = 2.0
+
+
+#: Tells a worker (by number) something; False where it has no room for it now, or is gone.
+Tell = Callable[[int, channel.Kind, bytes], bool]
+
+
+class LiveSettings(Protocol):
+    """The settings of a run while it runs; called on the supervisor's thread."""
+
+    def reread(self) -> None:
+        """SIGHUP came."""
+        ...
+
+    def started(self, worker: int, tell: Tell) -> None:
+        """A worker process was started, and waits for its settings."""
+        ...
+
+    def heard(self, worker: int, kind: channel.Kind, body: bytes) -> None:
+        """A worker said something that is neither a report nor a status."""
+        ...
+
+    def status(self, worker: int, status: str) -> None:
+        """A worker is starting, running or draining."""
+        ...
+
+    def gone(self, worker: int) -> None:
+        """A worker process ended."""
+        ...
+
+    def step(self, tell: Tell) -> None:
+        """Do what is to be done; called several times a second."""
+        ...
 
 
 @dataclass(slots=True)
@@ -68,6 +102,7 @@ class Supervisor:
         command: argv of a worker; `--number N --channel FD` is appended.
         workers: how many.
         monitor: takes the workers' reports, None for no monitoring.
+        settings: what workers are told of settings, None where they read them themselves.
         shutdown_s: how long a worker may drain, in seconds.
         on_status: called with (worker number, status dict) for each status frame.
     """
@@ -80,12 +115,14 @@ class Supervisor:
         *,
         shutdown_s: float,
         on_status: Callable[[int, dict[str, object]], None] | None = None,
+        settings: LiveSettings | None = None,
     ) -> None:
         self._command = list(command)
         self._workers = [_Worker(number) for number in range(workers)]
         self._monitor = monitor
         self._shutdown_s = shutdown_s
         self._on_status = on_status
+        self._settings = settings
         self._stops = 0
         self._passed_on: list[int] = []
         self._kill_at_s: float | None = None
@@ -109,6 +146,11 @@ class Supervisor:
         """Worker number -> process id of the workers that run."""
         return {w.number: w.process.pid for w in self._workers if w.process is not None}
 
+    def tell(self, number: int, kind: channel.Kind, body: bytes) -> bool:
+        """Tell a worker something; False where it has no room for it now, or is gone."""
+        connection = self._workers[number].connection
+        return connection is not None and channel.send_if_room(connection, kind, body)
+
     def _step(self) -> bool:
         """One round; False when nothing is left to do."""
         now_s = time.monotonic()
@@ -117,6 +159,8 @@ class Supervisor:
             for worker in self._workers:
                 if worker.restart_at_s is not None and worker.restart_at_s <= now_s:
                     self._spawn(worker)
+        if self._settings is not None:
+            self._settings.step(self.tell)
         self._read()
         for worker in self._workers:
             if worker.process is not None and worker.process.poll() is not None:
@@ -139,6 +183,8 @@ class Supervisor:
         worker.restart_at_s = None
         worker.heard = False
         log.info("worker %d started, pid %d", worker.number, worker.process.pid)
+        if self._settings is not None:
+            self._settings.started(worker.number, self.tell)
 
     def _read(self) -> None:
         """Take the frames that have arrived, waiting a moment for the first."""
@@ -164,7 +210,13 @@ class Supervisor:
         if kind is channel.Kind.REPORT:
             self._monitored(lambda monitor: monitor.update(worker.number, body))
             return
+        if kind is not channel.Kind.STATUS:
+            if self._settings is not None:
+                self._settings.heard(worker.number, kind, body)
+            return
         status = json.loads(body)
+        if self._settings is not None:
+            self._settings.status(worker.number, str(status.get("status")))
         worker.ran = worker.ran or status.get("status") == "running"
         if self._on_status is not None:
             self._on_status(worker.number, status)
@@ -186,6 +238,8 @@ class Supervisor:
         if worker.connection is not None:
             worker.connection.close()
             worker.connection = None
+        if self._settings is not None:
+            self._settings.gone(worker.number)
         self._monitored(lambda monitor: monitor.worker_gone(worker.number))
         if self._stops:
             self._note_exit(worker, code)
@@ -224,7 +278,11 @@ class Supervisor:
 
     def _act_on_signals(self, now_s: float) -> None:
         while self._passed_on:
-            self._signal_all(self._passed_on.pop(0), only_heard=True)
+            number = self._passed_on.pop(0)
+            if number == signal.SIGHUP and self._settings is not None:
+                self._settings.reread()
+            else:
+                self._signal_all(number, only_heard=True)
         if self._stops and self._kill_at_s is None:
             log.info("draining; a second signal stops now")
             self._signal_all(signal.SIGTERM)

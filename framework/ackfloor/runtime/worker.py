@@ -181,7 +181,7 @@ class Worker:
         known = {(r.handler, r.source_topic, r.tier_s) for r in self._topology.routes.values()}
         for spec in handlers:
             for topic in spec.topics:
-                for tier_s in spec.retry.tiers():
+                for tier_s in spec.tiers():
                     if (spec.name, topic, tier_s) not in known:
                         raise ConfigError(
                             f"handlers.{spec.name}.retry", format_duration(tier_s),

@@ -1,6 +1,6 @@
-"""Settings: what a run is told, from five places, each value with the place it came from.
+"""Settings: what a run is told, from six places, each value with the place it came from.
 
-    flag > environment (ACKFLOOR_...) > ackfloor.toml > arguments in code > built-in
+    config set > flag > environment (ACKFLOOR_...) > ackfloor.toml > arguments in code > built-in
 
 `Settings.load` reads them all; `Settings.from_code` reads no file and no variable, for tests.
 Handler options in code are not a layer here: they are in each `HandlerSpec`, and `applied`

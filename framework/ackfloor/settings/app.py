@@ -75,6 +75,16 @@ class AppSettings(BaseModel):
     listen: str = Field(
         default="127.0.0.1:9600", description="Where metrics and health are served."
     )
+    control: Literal["local", "remote", "off"] = Field(
+        default="local",
+        description="Who may change settings at that address with the run's token: this machine, "
+        "any, or nobody.",
+    )
+    control_token_file: str | None = Field(
+        default=None,
+        description="The file of that token; unset means one for each address in the user's "
+        "runtime folder.",
+    )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),

@@ -1,6 +1,7 @@
 """Layers: the places settings come from, each read into `path -> (value, source)`.
 
-From the weakest: arguments in code, `ackfloor.toml`, the environment, command-line flags. A
+From the weakest: arguments in code, `ackfloor.toml`, the environment, command-line flags, and
+what `config set` told a run. A
 layer knows names and nothing of types: the merged result is validated once, and an error is told
 with the place its value came from. Unknown names are refused here, where the place is known.
 """
@@ -79,6 +80,25 @@ def flag_layer(flags: Mapping[str, object]) -> Layer:
             path = tuple(name.split("."))
             layer[path] = Assigned(value, f"flag --{path[-1].replace('_', '-')}")
     return _checked(layer)
+
+
+def set_layer(values: Mapping[str, object]) -> Layer:
+    """What was set while the run runs, by setting name (`handlers.bill.consume_timeout`)."""
+    source = "config set"
+    return _checked({path_of(name): Assigned(value, source) for name, value in values.items()})
+
+
+def path_of(name: str) -> Path:
+    """The path of a setting named with dots; a handler's name may hold some itself."""
+    section, _, rest = name.partition(".")
+    if section != "handlers":
+        return tuple(name.split("."))
+    for keys in names.handler_keys():
+        ending = "." + ".".join(keys)
+        if rest.endswith(ending) and len(rest) > len(ending):
+            return (section, settings_key(rest.removesuffix(ending)), *keys)
+    handler, _, key = rest.rpartition(".")
+    return (section, settings_key(handler), key)
 
 
 def environment_layer(environment: Mapping[str, str]) -> Layer:

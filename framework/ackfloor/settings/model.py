@@ -57,6 +57,8 @@ class Settings(BaseModel):
         flags: Mapping[str, object] | None = None,
         config: FilePath | str | None = None,
         environment: Mapping[str, str] | None = None,
+        file: Layer | None = None,
+        above: Layer | None = None,
     ) -> Self:
         """Settings from everywhere, the strongest place last.
 
@@ -65,17 +67,22 @@ class Settings(BaseModel):
             flags: command-line flags by setting name (`{"app.workers": 4}`); None is not given.
             config: the file; default: ACKFLOOR_CONFIG, or `ackfloor.toml` if it is here.
             environment: variables; default: the process's own.
+            file: what the file says, where it was read already.
+            above: what counts more than all others.
 
         Raises:
             ConfigError: a name is unknown or a value is refused; tells field, value, fix and
                 the place.
         """
         variables = os.environ if environment is None else environment
-        file = layers.find_file(config, variables)
+        if file is None:
+            found = layers.find_file(config, variables)
+            file = layers.file_layer(found) if found else {}
         merged = layers.code_layer(code or {})
-        merged |= layers.file_layer(file) if file else {}
+        merged |= file
         merged |= layers.environment_layer(variables)
         merged |= layers.flag_layer(flags or {})
+        merged |= above or {}
         return cls._of(merged)
 
     @classmethod

@@ -33,7 +33,7 @@ def ackfloor(
     return subprocess.run(
         [sys.executable, "-m", "ackfloor.cli.main", *arguments],
         cwd=cwd,
-        env=environment(given),
+        env=environment({"XDG_RUNTIME_DIR": str(cwd), **given}),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -49,7 +49,8 @@ class Running:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ackfloor.cli.main", "run", *arguments],
             cwd=cwd,
-            env=environment({"PYTHONUNBUFFERED": "1", **given}),
+            # Where the run's token is: it stays behind where a run is killed.
+            env=environment({"PYTHONUNBUFFERED": "1", "XDG_RUNTIME_DIR": str(cwd), **given}),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
+from ackfloor.ports import Control, SettingsState
 from ackfloor.runtime import channel, supervisor
 
 
@@ -47,6 +48,12 @@ class Monitor:
         say(gone=worker)
         if self._broken:
             raise LookupError("broken monitor")
+
+    def settings(self, state: SettingsState) -> None:
+        """Nothing is said about settings here."""
+
+    def control(self, path: str, answer: Control) -> None:
+        """Nothing is asked here."""
 
     def stop(self) -> None:
         """Nothing to stop."""

@@ -1,0 +1,76 @@
+"""The settings file as the supervisor watches it: by its looks, about once a second."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ackfloor.errors import ConfigError
+from ackfloor.settings.layers import Layer, file_layer, find_file
+
+#: Seconds between two looks.
+LOOK_S = 0.5
+
+#: Device, inode, time of change and size; None where there is no file.
+_Looks = tuple[int, int, int, int] | None
+
+
+class SettingsFile:
+    """The settings file of a run.
+
+    A change is reported when the file has looked the same twice, so that one that is being
+    written is left alone for a moment. (An empty file is legal, and so may half a file be.)
+
+    Args:
+        given: the file named on the command line.
+        environment: variables, of which one may name it.
+    """
+
+    def __init__(self, given: Path | None, environment: Mapping[str, str] = os.environ) -> None:
+        self._given = given
+        self._environment = environment
+        self._read_as: _Looks = None
+        self._seen_as: _Looks = None
+        self._name: Path | None = None
+        self._look_at_s = 0.0
+
+    def read(self) -> Layer:
+        """What it says now; nothing where there is none.
+
+        Raises:
+            ConfigError: it can't be read, or is gone.
+        """
+        self._read_as = self._seen_as = self._looks()
+        found = find_file(self._given, self._environment)
+        if found is None and self._name is not None:
+            fix = "put it back; until then the settings stay as they are"
+            raise ConfigError("config", str(self._name), "the settings file is gone", fix)
+        if found is None:
+            return {}
+        layer = file_layer(found)
+        self._name = found
+        return layer
+
+    def changed(self, now_s: float) -> bool:
+        """Whether it looks other than when it was read last, and has come to rest.
+
+        Args:
+            now_s: monotonic seconds.
+        """
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + LOOK_S
+        looks, before = self._looks(), self._seen_as
+        self._seen_as = looks
+        return looks == before and looks != self._read_as
+
+    def _looks(self) -> _Looks:
+        found = find_file(self._given, self._environment) or self._name
+        if found is None:
+            return None
+        try:
+            status = found.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

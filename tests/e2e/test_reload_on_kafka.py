@@ -1,0 +1,222 @@
+"""Settings that change while a run runs on a real broker: by command, by file and by SIGHUP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ackfloor.cli.config_set import post
+from ackfloor.core.envelope import read_envelope
+from ackfloor.live.token import read_token
+from ackfloor.runtime.exit_codes import Exit
+from tests.e2e.stage import Stage, page, ready, worker_pids
+from tests.framework.cli.command import Running, ackfloor
+
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(180)]
+
+MakeStage = Callable[..., Stage]
+
+#: Handlers that wait for a gate, as many as there are records, whichever worker has them.
+WAITING = """
+app = App("shop")
+
+
+@app.handler("TOPIC", concurrency=500, retry=RetryPolicy.fixed("1h"))
+async def bill(delivery: Delivery) -> None:
+    note(started, delivery)
+    while not opened("gate"):
+        await asyncio.sleep(0.05)
+    note(handled, delivery)
+"""
+ONE_BY_ONE = """
+app = App("shop")
+
+
+@app.handler("TOPIC", concurrency=4, consume_timeout="60s", retry=RetryPolicy("1s", 5, "25s", 2))
+def bill(delivery: Delivery) -> None:
+    note(started, delivery)
+    while not opened(f"gate-{delivery.origin.offset}"):
+        time.sleep(0.01)
+    note(handled, delivery)
+"""
+
+
+def listen(run: Running) -> str:
+    """The run's address."""
+    return run.logged("metrics and health on ").rpartition("http://")[2]
+
+
+def config_set(stage: Stage, run: Running, *arguments: str, **given: str) -> Any:
+    """`ackfloor config set` against a run; the result of the command."""
+    return ackfloor("config", "set", *arguments, "--listen", listen(run), cwd=stage.folder, **given)
+
+
+def parked(stage: Stage, tier: str) -> list[tuple[str, int]]:
+    """Origin (partition/offset) and time of failure (ms) of each record of a retry topic."""
+    consumer = Consumer(
+        {"bootstrap.servers": stage.servers, "group.id": "reader", "enable.auto.commit": False}
+    )
+    topic = f"{stage.topic}--{stage.group}--retry-{tier}"
+    found = []
+    for number in consumer.list_topics(topic, 10).topics[topic].partitions:
+        end = consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1]
+        consumer.assign([TopicPartition(topic, number, 0)])
+        while end and (record := consumer.poll(10)) is not None:
+            envelope = read_envelope(record.headers() or [])
+            origin = f"{envelope.origin_partition}/{envelope.origin_offset}"
+            found.append((origin, envelope.failed_at_ms or 0))
+            if record.offset() + 1 >= end:
+                break
+    consumer.close()
+    return found
+
+
+def setting(stage: Stage, text: str) -> None:
+    """Write tables to the settings file, as an editor does: a new file takes its place."""
+    kafka = '[kafka.consumer]\n"session.timeout.ms" = 6000\n"heartbeat.interval.ms" = 500\n'
+    fresh = stage.folder / "fresh.toml"
+    fresh.write_text(kafka + text)
+    fresh.replace(stage.folder / "ackfloor.toml")
+
+
+def test_a_shortened_timeout_parks_all_500_in_flight_at_once_and_each_once(
+    make_stage: MakeStage,
+) -> None:
+    """From 60 s to 1 s while 500 run on two workers; a dry run has named them before."""
+    stage = make_stage(WAITING, partitions=4)
+    run = stage.run("--workers", "2")
+    run.until(ready(run), "ready")
+    stage.produce(500)
+    run.until(lambda: len(stage.noted("started")) == 500, "500 in flight")
+    time.sleep(1.1)  # each has run for longer than what is set now
+    change = ("handlers.bill.consume_timeout", "1s")
+    told = json.loads(config_set(stage, run, *change, "--dry-run", "-o", "json").stdout)
+    assert (told["ends"], told["workers"]["applied"]) == (500, [0, 1])
+    assert {(each["handler"], each["attempt"]) for each in told["overdue"]} == {("bill", 1)}
+    assert parked(stage, "1h") == []
+    # What the command does, without the time that it takes to start.
+    token = Path(run.logged("the token is in ").rpartition(" ")[2])
+    asked_ms = time.time() * 1000
+    done = post(listen(run), read_token(token), {"set": dict([change])})
+    assert (done["ends"], done["workers"]["applied"]) == (500, [0, 1])
+    run.until(lambda: len(parked(stage, "1h")) >= 500, "all parked")
+    found = parked(stage, "1h")
+    after_s = sorted((failed_ms - asked_ms) / 1000 for _, failed_ms in found)
+    sys.stderr.write(
+        f"\n500 in flight, timeout 60 s -> 1 s: parked {after_s[0]:.3f} s to {after_s[-1]:.3f} s "
+        "after the change was asked for\n"
+    )
+    assert Counter(origin for origin, _ in found).most_common(1)[0][1] == 1
+    assert len(found) == 500
+    stage.open_gate()
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
+    assert len(parked(stage, "1h")) == 500
+    assert stage.committed() == 500
+
+
+def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
+    make_stage: MakeStage,
+) -> None:
+    """The workers follow; one started anew goes by what the run goes by, not by a bad file."""
+    stage = make_stage(ONE_BY_ONE, partitions=1)
+    run = stage.run()
+    run.until(ready(run), "ready")
+    stage.produce(8)
+    run.until(lambda: len(stage.noted("started")) == 4, "4 in flight")
+
+    setting(stage, "[handlers.bill]\nconcurrency = 6\n[app]\nworkers = 3\n")
+    run.until(lambda: len(stage.noted("started")) == 6, "6 in flight")
+    run.logged("changed in the settings file, and needs a restart: app.workers")
+    _, told = page(run, "/readyz")
+    assert told["ready"]
+    assert [note["check"] for note in told["notes"]] == ["settings"]
+
+    bad = "[handlers.bill]\nconcurrency = 1\nconsume_timeout = 5\n"
+    setting(stage, bad)
+    run.logged("settings not changed: handlers.bill.consume_timeout=5")
+    _, told = page(run, "/readyz")
+    assert told["ready"]
+    assert "the old settings stay" in told["notes"][0]["message"]
+    _, state = page(run, "/state")
+    assert state["settings"]["failures"] == 1
+    assert state["workers"]["0"]["handlers"][0]["concurrency"] == 6
+
+    # A crash while the file is bad: the run goes on, by the settings that count.
+    (pid,) = worker_pids(run)
+    os.kill(pid, signal.SIGKILL)
+    run.until(lambda: len(stage.noted("started")) == 6 and len(worker_pids(run)) == 2, "anew")
+    run.until(
+        lambda: max(stage.noted("started").values()) == 2 and ready(run)(), "the same six again"
+    )
+    run.until(
+        lambda: page(run, "/state")[1]["workers"]["0"]["handlers"][0]["running"] == 6, "six run"
+    )
+
+    setting(stage, '[handlers.bill]\nconsume_timeout = "500ms"\nretry.max_redeliveries = 0\n')
+    for _ in range(20):
+        run.signal(signal.SIGHUP)
+    run.until(lambda: stage.end_of(f"{stage.topic}--shop--dlq") == 8, "all dead-lettered")
+    _, told = page(run, "/readyz")
+    assert told["notes"] == []
+    run.signal(signal.SIGTERM)
+    assert run.wait() in (Exit.OK, Exit.FORCED)
+    assert any("setting handlers.bill.concurrency from 6 to 4" in line for line in run.lines)
+
+
+def test_what_config_set_is_refused_with(make_stage: MakeStage, tmp_path: Path) -> None:
+    """A wrong token, no token, what can't change, what is no setting; nothing has changed."""
+    stage = make_stage(ONE_BY_ONE, partitions=1)
+    run = stage.run()
+    run.until(ready(run), "ready")
+    token = Path(run.logged("the token is in ").rpartition(" ")[2])
+    assert token.stat().st_mode & 0o777 == 0o600
+    wrong = tmp_path / "wrong.token"
+    wrong.write_text("x" * 43)
+    wrong.chmod(0o600)
+    timeout = ("handlers.bill.consume_timeout", "5s")
+    refused = (
+        ((*timeout, "--token-file", str(wrong)), "not the token of this run"),
+        ((*timeout, "--token-file", str(tmp_path / "none")), "No such file"),
+        (("handlers.bill.consume_timeout", "5"), "handlers.bill.consume_timeout='5'"),
+        (("handlers.bil.consume_timeout", "5s"), "did you mean bill?"),
+        (("handlers.bill.consume_timout", "5s"), "did you mean"),
+        (("app.workers", "3"), "can't change while the run runs"),
+        (("handlers.bill.retry.initial_delay", "3s"), "no retry topic with this delay"),
+    )
+    for arguments, named in refused:
+        done = config_set(stage, run, *arguments)
+        assert (done.returncode, done.stdout) == (Exit.FAILURE, "")
+        assert named in done.stderr
+        assert "Traceback" not in done.stderr
+    wrong.chmod(0o644)
+    done = config_set(stage, run, *timeout, "--token-file", str(wrong))
+    assert f"chmod 600 {wrong}" in done.stderr
+    _, state = page(run, "/state")
+    assert state["settings"]["overridden"] == {}
+    # It lasts as long as the run: also in a worker that is started anew.
+    done = config_set(stage, run, *timeout)
+    assert (done.returncode, done.stderr) == (Exit.OK, "")
+    assert "handlers.bill.consume_timeout  1m -> 5s" in done.stdout
+    os.kill(worker_pids(run)[0], signal.SIGKILL)
+    run.until(lambda: len(worker_pids(run)) == 2, "anew")
+    run.until(ready(run), "ready again")
+    _, state = page(run, "/state")
+    assert state["workers"]["0"]["handlers"][0]["consume_timeout_s"] == 5.0
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
+    assert not token.exists()
+    done = config_set(stage, run, *timeout, "--token-file", str(wrong))
+    wrong.chmod(0o600)
+    done = config_set(stage, run, *timeout, "--token-file", str(wrong))
+    assert (done.returncode, "no run answers at" in done.stderr) == (Exit.FAILURE, True)
