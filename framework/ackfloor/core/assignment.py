@@ -100,6 +100,9 @@ class Assignment:
         "epoch",
         "floor_advanced_ms",
         "handler",
+        "held",
+        "held_bytes",
+        "held_gate",
         "inbox",
         "last_floor",
         "leader_epochs",
@@ -162,8 +165,13 @@ class Assignment:
         self.waiting_bytes = 0
         #: Retries in place that are not due, a heap: (due in monotonic seconds, offset, delivery).
         self.backoff: list[tuple[float, int, Delivery]] = []
+        #: Records that wait in lanes behind one that failed, and the bytes of their values.
+        self.held = 0
+        self.held_bytes = 0
         self.span_gate = span_gate
-        #: Of the waiting bytes.
+        #: Of what is held, where the topic is a source.
+        self.held_gate = Gate(1)
+        #: Of the waiting bytes; of those that are held, where the topic is a source.
         self.bytes_gate = Gate(1)
         self.stats = stats
         self.paused = False

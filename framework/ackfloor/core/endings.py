@@ -28,7 +28,7 @@ from ackfloor.core.messages import (
     Unhold,
 )
 from ackfloor.core.model import Failure, Now
-from ackfloor.core.outcomes import ACKED, Discarded, Failed, Rejected, judge
+from ackfloor.core.outcomes import ACKED, Acked, Discarded, Failed, Rejected, judge
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
 
@@ -73,6 +73,8 @@ class Endings:
         assignment = delivery.assignment
         delivery.retrying = False
         assignment.handler.open_retries -= 1
+        if assignment.handler.rules.in_place and isinstance(delivery.outcome, Acked | Discarded):
+            self._state.free(delivery)
         due_ms = delivery.envelope.not_before_ms if delivery.envelope else None
         if due_ms is not None:
             started_ms = now.wall_ms - (now.mono_s - delivery.started_s) * 1000

@@ -9,7 +9,9 @@ fourth: fetching stops before what is settled above the floor no longer fits int
 
 Records that wait in tiers leave when their time comes, ten minutes from now perhaps, and nothing
 that is new may have to wait for that. So the tiers share a quarter of the worker's limits evenly,
-and what they hold beyond it (a batch may overshoot) does not count against the others.
+and what they hold beyond it (a batch may overshoot) does not count against the others. The same
+holds for a source partition and the records that wait in it behind one that failed (retry in
+place): past its share the partition waits, and not the worker.
 
 Invariant: a partition is paused exactly while one of its gates is shut, and every gate opens
 again once its level has fallen to the low mark; levels reach zero when work drains, so a
@@ -121,9 +123,9 @@ class FlowControl:
 
     def balance(self, assignments: Collection[Assignment], commands: list[Command]) -> None:
         """Command what must be paused or resumed at the present levels."""
-        tiers = [a for a in assignments if a.tier_s is not None and not a.stopping]
-        self._share(tiers)
-        full = self._full(tiers)
+        waiting = [a for a in assignments if (a.tier_s is not None or a.held) and not a.stopping]
+        self._share(waiting)
+        full = self._full(waiting)
         self.any_paused = False
         pause: list[TopicPartition] = []
         resume: list[tuple[TopicPartition, int]] = []
@@ -134,6 +136,8 @@ class FlowControl:
             tracker = a.tracker
             if a.tier_s is None:
                 shut = a.span_gate.update(tracker.span())
+                shut |= a.held_gate.update(a.held)
+                shut |= a.bytes_gate.update(a.held_bytes)
             else:
                 shut = a.span_gate.update(len(tracker.open))
                 shut |= a.bytes_gate.update(a.waiting_bytes)
@@ -153,19 +157,30 @@ class FlowControl:
         if resume:
             commands.append(Resume(tuple(resume)))
 
-    def _share(self, tiers: Sequence[Assignment]) -> None:
+    def _share(self, waiting: Sequence[Assignment]) -> None:
         """Divide what waiting records may take; none gets less than one record."""
-        limits, parts = self.limits, WAITING_PART * (len(tiers) or 1)
-        count = min(limits.tier_buffer, max(1, limits.max_open // parts))
+        limits, parts = self.limits, WAITING_PART * (len(waiting) or 1)
+        count = max(1, limits.max_open // parts)
         size = max(1, limits.max_open_bytes // parts)
-        for a in tiers:
-            a.span_gate.limit = count
+        for a in waiting:
             a.bytes_gate.limit = size
+            if a.tier_s is None:
+                a.held_gate.limit = count
+            else:
+                a.span_gate.limit = min(limits.tier_buffer, count)
 
-    def _full(self, tiers: Sequence[Assignment]) -> bool:
+    def _full(self, waiting: Sequence[Assignment]) -> bool:
         """Whether the worker holds too much, waiting records counted as their part at most."""
         limits = self.limits
-        count = sum([len(a.waiting) for a in tiers]) - limits.max_open // WAITING_PART
-        size = sum([a.waiting_bytes for a in tiers]) - limits.max_open_bytes // WAITING_PART
+        count = sum([_waits(a) for a in waiting]) - limits.max_open // WAITING_PART
+        size = sum([_waiting_bytes(a) for a in waiting]) - limits.max_open_bytes // WAITING_PART
         full = self._count_gate.update(self.open_count - max(0, count))
         return self._bytes_gate.update(self.open_bytes - max(0, size)) or full
+
+
+def _waits(a: Assignment) -> int:
+    return a.held if a.tier_s is None else len(a.waiting)
+
+
+def _waiting_bytes(a: Assignment) -> int:
+    return a.held_bytes if a.tier_s is None else a.waiting_bytes

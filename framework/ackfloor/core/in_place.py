@@ -87,7 +87,7 @@ class InPlace:
             if handler.rules.ordering == "unordered":
                 self._state.commands.append(Dispatch(handler.rules.name, [delivery], True))
             else:
-                self._state.go_on(delivery, ahead=True)
+                self._state.go_on(delivery, settled=False)
 
     def next_s(self) -> float:
         """Monotonic seconds at which a retry becomes due, infinity where none does.

@@ -15,6 +15,8 @@ L1  a live run is with at most one worker, or in exactly one ready queue.
 L2  a lane's records are taken in the order in which they were admitted.
 L3  a run that was seized or dropped is detached: whatever its old worker posts is ignored.
 L4  a blocked lane's run is with nobody and in no queue until what holds the lane lets it go on.
+L5  an assignment's `held` and `held_bytes` are those of the records that are in lanes whose head
+    failed, or were when it did or came since: until that head is settled.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ class Run(deque["Delivery"]):
 class Lanes:
     """The lanes of one handler that have work."""
 
-    __slots__ = ("_blocked", "_live")
+    __slots__ = ("_blocked", "_held", "_live")
 
     def __init__(self) -> None:
         self._live: dict[Hashable, Run] = {}
         #: Lane -> the delivery that it waits for; each of these lanes is live.
         self._blocked: dict[Hashable, Delivery] = {}
+        #: Lane whose head failed and is not settled -> records and bytes that it holds.
+        self._held: dict[Hashable, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -54,6 +58,8 @@ class Lanes:
         if run is not None:
             run.append(delivery)
             delivery.run = run
+            if self._held and lane in self._held:
+                self._hold(lane, delivery)
             return None
         run = Run((delivery,))
         run.lane = lane
@@ -101,12 +107,35 @@ class Lanes:
             holder.run = rest
         self._live[lane] = rest
         self._blocked[lane] = holder
+        self.free(lane, holder)
+        self._held[lane] = [0, 0]
+        for delivery in rest:
+            self._hold(lane, delivery)
 
-    def go_on(self, lane: Hashable, holder: Delivery) -> Run | None:
-        """What holds a lane lets it go on; return a run to dispatch if there is work in it."""
+    def _hold(self, lane: Hashable, delivery: Delivery) -> None:
+        held = self._held[lane]
+        held[0] += 1
+        held[1] += delivery.size
+        delivery.assignment.held += 1
+        delivery.assignment.held_bytes += delivery.size
+
+    def free(self, lane: Hashable, head: Delivery) -> None:
+        """The head of a lane is settled, after all: the lane holds nothing any more."""
+        count, size = self._held.pop(lane, (0, 0))
+        head.assignment.held -= count
+        head.assignment.held_bytes -= size
+
+    def go_on(self, lane: Hashable, holder: Delivery, *, settled: bool) -> Run | None:
+        """What holds a lane lets it go on; return a run to dispatch if there is work in it.
+
+        Args:
+            settled: the holder is dead-lettered; otherwise it is due.
+        """
         if self._blocked.get(lane) is not holder:
             return None
         del self._blocked[lane]
+        if settled:
+            self.free(lane, holder)
         return self.left(self._live[lane])
 
     def is_blocked(self, lane: Hashable) -> bool:
@@ -123,6 +152,7 @@ class Lanes:
         for lane in gone:
             del self._live[lane]
             self._blocked.pop(lane, None)
+            self._held.pop(lane, None)
 
 
 def _emptied(run: Run) -> Run:

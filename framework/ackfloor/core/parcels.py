@@ -68,7 +68,7 @@ class Parcels:
             return
         delivery.closed = True
         self._state.settle(delivery)
-        self._state.go_on(delivery)
+        self._state.go_on(delivery, settled=True)
         if self._state.flow.any_paused:
             # Not left to the next read or answer: while everything is paused there may be none.
             self._state.balance()

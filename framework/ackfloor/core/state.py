@@ -95,12 +95,18 @@ class WorkerState:
             lane = delivery.lane(handler.rules.ordering == "key")
             handler.lanes.block(lane, delivery, again=again)
 
-    def go_on(self, delivery: Delivery, *, ahead: bool = False) -> None:
-        """Let the lane that waits for a delivery go on."""
+    def go_on(self, delivery: Delivery, *, settled: bool) -> None:
+        """Let the lane that waits for a delivery go on; one that is due goes ahead of others."""
         handler = delivery.assignment.handler
-        run = handler.lanes.go_on(delivery.lane(handler.rules.ordering == "key"), delivery)
+        lane = delivery.lane(handler.rules.ordering == "key")
+        run = handler.lanes.go_on(lane, delivery, settled=settled)
         if run is not None:
-            self.commands.append(Dispatch(handler.rules.name, [run], ahead))
+            self.commands.append(Dispatch(handler.rules.name, [run], ahead=not settled))
+
+    def free(self, delivery: Delivery) -> None:
+        """A record that was retried in place is settled: its lane holds nothing any more."""
+        handler = delivery.assignment.handler
+        handler.lanes.free(delivery.lane(handler.rules.ordering == "key"), delivery)
 
     def balance(self) -> None:
         """Pause and resume fetching by the present levels."""

@@ -319,6 +319,7 @@ class EngineMachine(RuleBasedStateMachine):
             world.parcels.clear()
             self.time_passes(20.0)
             if not world.engine.flow.open_count:
+                assert all(a.held == a.held_bytes == 0 for a in world.engine.assignments.values())
                 return
         raise AssertionError(f"{world.engine.flow.open_count} records are stranded")
 
@@ -351,6 +352,8 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.world.engine.flow.open_count == sum(len(t.open) for t in trackers)
         assert self.world.engine.flow.open_bytes == sum(5 * len(t.open) for t in trackers)
         for a in self.world.engine.assignments.values():
+            assert 0 <= a.held <= len(a.tracker.open)
+            assert a.held_bytes == 5 * a.held
             assert a.paused == (a.partition in self.paused)
         if not self.world.engine.flow.open_count:
             assert not self.paused & self.owned

@@ -9,6 +9,7 @@ import pytest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Lanes, Run
 from ackfloor.core.messages import (
     Abandon,
@@ -335,10 +336,10 @@ def test_a_dead_letter_that_held_nothing_lets_nothing_go() -> None:
     other, _ = take(world)
     lanes = Lanes()
     lane = other.lane(True)
-    assert lanes.go_on(lane, other) is None
+    assert lanes.go_on(lane, other, settled=True) is None
     lanes.block(lane, other, again=False)
     world.read([1], key=b"b")
-    assert lanes.go_on(lane, take(world)[0]) is None
+    assert lanes.go_on(lane, take(world)[0], settled=True) is None
     assert lanes.is_blocked(lane)
 
 
@@ -350,3 +351,62 @@ def test_ready_dispatches_are_ahead_of_the_backlog() -> None:
     world.tick(1)
     (dispatch,) = [c for c in world.commands if isinstance(c, Dispatch) and c.ahead]
     assert [run[0].attempt for run in dispatch.items if isinstance(run, Run)] == [2]
+
+
+def paused(world: World) -> list[int]:
+    """The partitions that are not fetched."""
+    return [a.partition for a in world.engine.assignments.values() if a.paused]
+
+
+def test_what_waits_behind_a_failed_record_pauses_its_partition_and_not_the_worker() -> None:
+    """A hot key that is retried for hours takes a quarter of the worker, the others go on."""
+    world = World(RULES, limits=FlowLimits(max_open=40))
+    world.assign(0)
+    world.assign(1)
+    world.read([0], 0, key=b"hot")
+    world.finish(take(world)[0], BOOM)
+    world.read(range(1, 30), 0, key=b"hot")
+    assert paused(world) == [0]
+    world.read(range(25), 1, key=b"b")
+    assert paused(world) == [0]
+    # While it is tried again nothing more is fetched behind it.
+    world.tick(1)
+    again, _ = take_hot(world)
+    assert paused(world) == [0]
+    world.finish(again)
+    assert paused(world) == [0, 1]
+    assert world.engine.assignments["orders", 0].held == 0
+
+
+def take_hot(world: World) -> tuple[Delivery, Run]:
+    """The lane of the hot key, whatever waits before it."""
+    while True:
+        delivery, run = take(world)
+        if delivery.partition == 0:
+            return delivery, run
+
+
+def test_bytes_that_wait_behind_a_failed_record_are_bounded_as_well() -> None:
+    """A quarter of the worker's; a dead letter that is confirmed gives it back."""
+    world = World(RULES, limits=FlowLimits(max_open_bytes=40))
+    world.assign()
+    world.read([0], key=b"hot")
+    world.finish(take(world)[0], Rejected(Failure("Hopeless", "x")))
+    world.read([1, 2, 3, 4], key=b"hot")
+    assert paused(world) == []
+    world.read([5], key=b"hot")
+    assert paused(world) == [0]
+    world.confirm()
+    assert paused(world) == []
+
+
+def test_what_was_held_goes_with_its_partition() -> None:
+    """The next assignment holds nothing."""
+    world = world_of()
+    world.read([0, 1], key=b"a")
+    world.finish(take(world)[0], BOOM)
+    assert world.engine.assignments["orders", 0].held == 2
+    world.revoke()
+    world.assign(0, 0)
+    world.read([0, 1], key=b"a")
+    assert world.engine.assignments["orders", 0].held == 0
