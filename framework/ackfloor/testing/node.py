@@ -25,7 +25,7 @@ _PORTS = range(20_000, 32_000)
 STARTED_MARK = b"Kafka Server started"
 STARTED_LOGGER = "kafka.server.KafkaRaftServer"
 _OURS = {
-    "advertised.listeners": "use port=",
+    "advertised.listeners": "use port= or advertised_ports=",
     "controller.quorum.voters": "use nodes=",
     "listeners": "use port=",
     "log.dirs": "the data folder is the cluster's own",
@@ -40,13 +40,18 @@ class BrokerConfigRefused(AckfloorError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where one node listens and keeps its data. Ids start at 1."""
+    """Where one node listens and keeps its data. Ids start at 1.
+
+    `advertised_port` is what clients are told: the client port (0 stands for it), or the port of
+    a proxy in front of it.
+    """
 
     id: int
     client_port: int
     internal_port: int
     controller_port: int
     folder: Path
+    advertised_port: int = 0
 
     @property
     def properties_file(self) -> Path:
@@ -143,14 +148,16 @@ def check_extra(config: Mapping[str, str]) -> None:
 def properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> str:
     """The node's configuration file: our wiring, defaults for tests, then the user's `extra`."""
     voters = ",".join(f"{n.id}@{HOST}:{n.controller_port}" for n in nodes)
-    client = f"CLIENT://{HOST}:{node.client_port},INTERNAL://{HOST}:{node.internal_port}"
+    internal = f"INTERNAL://{HOST}:{node.internal_port}"
+    controller = f"CONTROLLER://{HOST}:{node.controller_port}"
+    advertised = node.advertised_port or node.client_port
     wiring = {
         "process.roles": "broker,controller",
         "node.id": str(node.id),
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"{client},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": client,
+        "listeners": f"CLIENT://{HOST}:{node.client_port},{internal},{controller}",
+        "advertised.listeners": f"CLIENT://{HOST}:{advertised},{internal}",
         "inter.broker.listener.name": "INTERNAL",
         "listener.security.protocol.map": (
             "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"

@@ -262,6 +262,20 @@ def test_port_lost_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch)
             _create(cluster.bootstrap_servers, "orders")
 
 
+def test_a_proxy_in_front_is_advertised() -> None:
+    """Clients are told the advertised port, the brokers among themselves their own ones."""
+    (proxy,) = free_ports(1)
+    with KafkaCluster(advertised_ports={1: proxy}) as cluster:
+        for servers, port in (
+            (cluster.bootstrap_servers, proxy),
+            (cluster.internal_servers, int(cluster.internal_servers.rpartition(":")[2])),
+        ):
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+            assert [b.port for b in admin.list_topics(timeout=10).brokers.values()] == [port]
+    with pytest.raises(ValueError, match=r"no node: \[2\]"):
+        KafkaCluster(advertised_ports={2: proxy})
+
+
 def test_taken_port_is_refused_by_number() -> None:
     """A port that is in use is named; a free one is used as given."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
