@@ -29,6 +29,9 @@ from ackfloor.core.model import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
 
+#: What a tier's delay is multiplied by at most: jitter is a share of 1 at most.
+LONGEST_WAIT = 2
+
 
 class Intake:
     """From assignment and poll to the ready queues."""
@@ -169,7 +172,7 @@ class Intake:
             return
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.headers)
-            assignment.waiting.append((_due_ms(delivery, delivery.envelope), delivery))
+            assignment.waiting.append((_due_ms(delivery, delivery.envelope, now), delivery))
         assignment.waiting_bytes += size
         self._release(assignment, now)
 
@@ -263,9 +266,16 @@ def _head_due_ms(assignment: Assignment) -> int:
     return assignment.waiting[0][0]
 
 
-def _due_ms(delivery: Delivery, envelope: Envelope) -> int:
-    """When a tier record is due in this tier; at the end of all its waits where it can't hop."""
-    due_ms = envelope.not_before_ms or 0
+def _due_ms(delivery: Delivery, envelope: Envelope, now: Now) -> int:
+    """When a tier record is due in this tier; at the end of all its waits where it can't hop.
+
+    It was parked before it was read, so it need not wait from now on for longer than any wait in
+    its tier: where it says so, the clock of whoever parked it was ahead, and would hold up
+    everything behind it.
+    """
+    assert delivery.assignment.tier_s is not None
+    longest_ms = round(delivery.assignment.tier_s * LONGEST_WAIT * 1000)
+    due_ms = min(envelope.not_before_ms or 0, now.wall_ms + longest_ms)
     if delivery.assignment.handler.rules.in_place:
         return max(due_ms, envelope.retry_at_ms or 0)
     return due_ms
