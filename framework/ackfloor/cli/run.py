@@ -7,6 +7,7 @@ every handler's signature, the topics. What is wrong there is one line and exit 
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +90,8 @@ def run(
     SIGTERM or SIGINT drains: no new deliveries, running handlers may finish, floors are
     committed. A second one stops now.
     """
+    # Until the supervisor catches it: a reload must not end a run that is still starting.
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     flags = {
         "app.workers": workers,
         "app.listen": listen,

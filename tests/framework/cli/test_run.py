@@ -180,9 +180,13 @@ def test_a_broker_that_is_away_ends_it_with_4_where_asked_to(shop: Path) -> None
 
 @E2E
 def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Running]) -> None:
-    """The run lives, is not ready, says what it waits for, and a signal ends it at once."""
+    """The run lives, is not ready, says what it waits for, and a signal ends it at once.
+
+    SIGHUP does not: a reload may come while a run is still starting.
+    """
     run = start("shop:app", "--workers", "2")
     run.logged(f"waiting for Kafka at {NOWHERE}")
+    run.signal(signal.SIGHUP)
     address = run.logged("metrics and health on http://").rpartition("http://")[2]
     live, _ = get(address, "/livez")
     assert live == 200
