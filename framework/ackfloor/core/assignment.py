@@ -8,7 +8,7 @@ one, because every delivery points at the assignment it came from.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ackfloor.core.delivery import Delivery
@@ -93,6 +93,7 @@ class Assignment:
         "bytes_gate",
         "clock",
         "closed",
+        "commit_in_doubt",
         "commit_outstanding",
         "commit_sent_s",
         "committed",
@@ -121,6 +122,7 @@ class Assignment:
         "topic",
         "topic_hash",
         "tracker",
+        "transacting",
         "waiting",
         "waiting_bytes",
     )
@@ -182,7 +184,12 @@ class Assignment:
         self.committed: int | None = None
         #: `tracker.settled_count()` as of the last confirmed commit.
         self.committed_count = 0
+        #: A commit of it is on its way, plain or in a transaction.
         self.commit_outstanding = False
+        #: It is in a transaction.
+        self.transacting = False
+        #: The last plain commit came back as refused: it may have been stored, or yet be.
+        self.commit_in_doubt = False
         #: Monotonic seconds at which the outstanding commit was sent.
         self.commit_sent_s = 0.0
         #: Most characters a commit's metadata may have; less after a broker refused some.
@@ -206,14 +213,19 @@ class Assignment:
             self.longest_metadata = longest
             self.metadata_gate.limit = longest * 3 // 4
 
-    def gap_set(self) -> GapSet:
-        """What a commit says now: the floor, and what is settled above it."""
+    def gap_set(self, settling: Collection[int] = ()) -> GapSet:
+        """What a commit says now: the floor, and what is settled above it.
+
+        Args:
+            settling: open offsets to take for settled.
+        """
         tracker = self.tracker
-        floor = tracker.floor()
-        runs = tracker.gap_runs()
+        floor = tracker.floor_without(settling)
+        runs = tracker.gap_runs(settling)
         beyond = bool(tracker.restored) and tracker.restored[-1][1] > tracker.position
         # As long as some of the restored runs count, nothing newer than they are has been read.
-        epoch = self.restored_epoch if beyond else self.leader_epochs.at(tracker.highest_settled)
+        highest = max(tracker.highest_settled, *settling) if settling else tracker.highest_settled
+        epoch = self.restored_epoch if beyond else self.leader_epochs.at(highest)
         return GapSet(floor, runs, self.topic_hash, epoch)
 
     def floor(self, now_ms: int) -> int:

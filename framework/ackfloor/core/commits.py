@@ -14,10 +14,10 @@ costs is redelivery after a crash, never loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ackfloor.core.assignment import Assignment
-from ackfloor.core.gapset import encode
+from ackfloor.core.gapset import decode, encode
 from ackfloor.core.messages import Command, Commit
 from ackfloor.core.model import CommitPosition, Now
 
@@ -73,7 +73,7 @@ class CommitPlan:
             assignment.floor(now.wall_ms)
             if assignment.stopping or assignment.commit_outstanding:
                 continue
-            if _uncommitted(assignment):
+            if _uncommitted(assignment) or assignment.commit_in_doubt:
                 assignment.commit_outstanding = True
                 assignment.commit_sent_s = now.mono_s
                 positions.append(commit_position(assignment))
@@ -95,7 +95,8 @@ class CommitPlan:
         return tuple(
             commit_position(assignment)
             for assignment in assignments
-            if _uncommitted(assignment) or assignment.commit_outstanding
+            if not assignment.transacting
+            and (_uncommitted(assignment) or assignment.commit_outstanding)
         )
 
     def answered(
@@ -106,9 +107,10 @@ class CommitPlan:
     ) -> bool:
         """A commit came back; False where its epoch has ended."""
         assignment = assignments.get((position.topic, position.partition))
-        if assignment is None or assignment.epoch != position.epoch:
+        if assignment is None or assignment.epoch != position.epoch or assignment.transacting:
             return False
         assignment.commit_outstanding = False
+        assignment.commit_in_doubt = error is not None
         if error is None:
             assignment.committed = position.position
             assignment.committed_count = position.settled_count
@@ -126,9 +128,13 @@ def _uncommitted(assignment: Assignment) -> bool:
     )
 
 
-def commit_position(assignment: Assignment) -> CommitPosition:
-    """What to commit of a partition now: its floor, and what is settled above it."""
-    gaps = assignment.gap_set()
+def commit_position(assignment: Assignment, settling: Collection[int] = ()) -> CommitPosition:
+    """What to commit of a partition now: its floor, and what is settled above it.
+
+    Args:
+        settling: open offsets to take for settled.
+    """
+    gaps = assignment.gap_set(settling)
     metadata, assignment.metadata_length = encode(
         gaps, assignment.topic, assignment.partition, assignment.longest_metadata
     )
@@ -138,5 +144,21 @@ def commit_position(assignment: Assignment) -> CommitPosition:
         gaps.floor,
         metadata,
         assignment.epoch,
-        assignment.tracker.settled_count(),
+        assignment.tracker.settled_count() + len(settling),
     )
+
+
+def foreseen(assignment: Assignment, settling: Collection[int]) -> tuple[CommitPosition, int]:
+    """The commit as it will be once these open offsets are settled too.
+
+    Returns:
+        The commit, and the offset from which on it says nothing: where not all of the gap set
+        fits, its upper part is not there.
+    """
+    position = commit_position(assignment, settling)
+    if not position.metadata:
+        return position, position.position
+    if assignment.metadata_length <= assignment.longest_metadata:
+        return position, assignment.tracker.position
+    runs = decode(position.metadata, position.topic, position.partition).runs
+    return position, runs[-1][1] if runs else position.position

@@ -47,6 +47,7 @@ from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
 from ackfloor.core.reload import Reloaded, check
 from ackfloor.core.state import Route, WorkerState
+from ackfloor.core.transaction import Outcome, Transaction
 
 
 class Engine:
@@ -61,6 +62,7 @@ class Engine:
         clock: monotonic seconds, given to deliveries for `extend`.
         commit_interval_s: seconds between commits.
         commit_count: settled records that bring a commit forward.
+        transactional: parked records and the commits that settle them are written together.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Engine:
         clock: Callable[[], float],
         commit_interval_s: float = 1.0,
         commit_count: int = 10_000,
+        transactional: bool = False,
     ) -> None:
         self._state = WorkerState(
             handlers,
@@ -85,7 +88,7 @@ class Engine:
             commit_interval_s=commit_interval_s,
             commit_count=commit_count,
         )
-        self._parcels = Parcels(self._state)
+        self._parcels = Parcels(self._state, transactional=transactional)
         self._intake = Intake(self._state, self._parcels)
         self._in_place = InPlace(self._state, self._parcels)
         self._endings = Endings(self._state, self._parcels, self._in_place)
@@ -123,6 +126,11 @@ class Engine:
         """What keeps records open."""
         return self._state.faults
 
+    @property
+    def transactional(self) -> bool:
+        """Whether parcels are written in transactions."""
+        return self._parcels.transactions is not None
+
     # Partitions come and go.
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
@@ -142,6 +150,16 @@ class Engine:
         """What to commit last for partitions that are about to leave."""
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
         return self._state.commits.final(a for a in found if a is not None)
+
+    def unanswered_commits(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[CommitPosition, ...]:
+        """What to commit now of those whose last commit has no answer, so that it has one.
+
+        Their parcels can't begin a transaction before.
+        """
+        found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
+        return self._state.commits.final(a for a in found if a is not None and a.commit_outstanding)
 
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: whatever still comes for them is stale."""
@@ -194,6 +212,22 @@ class Engine:
     def publish_failed(self, parcel: Parcel, error: str, *, too_large: bool, now: Now) -> None:
         """A parcel was not written: its record stays open and is tried again."""
         self._parcels.failed(parcel, error, too_large=too_large, now=now)
+
+    def transact(self, now: Now) -> None:
+        """Begin a transaction if there are parcels for one and none is under way."""
+        if self._parcels.transactions is not None:
+            self._parcels.transactions.begin(now)
+
+    def transacting(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether one of these partitions is in the transaction under way."""
+        found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
+        return any(a is not None and a.transacting for a in found)
+
+    def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
+        """A transaction is over: its records are settled and the commit is made, or neither."""
+        self._parcels.transacted(transaction, outcome, now)
+        if outcome.committed:
+            self.committed([(position, None) for position in transaction.positions], now)
 
     def committed(self, results: Iterable[tuple[CommitPosition, str | None]], now: Now) -> None:
         """A commit came back: for each position None, or why it was refused."""

@@ -14,6 +14,7 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Run
 from ackfloor.core.model import CommitPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
+from ackfloor.core.transaction import Transact
 
 # --- commands -----------------------------------------------------------------------------
 
@@ -80,7 +81,7 @@ class Resume:
     positions: tuple[tuple[TopicPartition, int], ...]
 
 
-Command = Dispatch | Abandon | Hold | Unhold | Publish | Commit | Pause | Resume
+Command = Dispatch | Abandon | Hold | Unhold | Publish | Transact | Commit | Pause | Resume
 
 # --- events -------------------------------------------------------------------------------
 

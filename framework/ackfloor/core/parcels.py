@@ -1,11 +1,14 @@
 """Parcels: publishing what is parked, and settling it once that is confirmed.
 
-Nothing here gives up. A write that failed is planned again with a growing backoff, its record
-stays open, and it is named as a fault until it is written, also while it is under way again.
+Each goes by itself, or many go in a transaction with the commit of their partitions
+(`transactions`). Nothing here gives up. A write that failed is planned again with a growing
+backoff, its record stays open, and it is named as a fault until it is written, also while it is
+under way again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from math import inf
 
@@ -23,6 +26,8 @@ from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.state import WorkerState
+from ackfloor.core.transaction import Outcome, Refusal, Transaction
+from ackfloor.core.transactions import Transactions
 
 #: Seconds after which a write that is not confirmed is worth a fault.
 UNCONFIRMED_S = 5.0
@@ -30,12 +35,17 @@ LOOK_INTERVAL_S = 1.0
 
 
 class Parcels:
-    """The parcels under way and the refused ones."""
+    """The parcels under way and the refused ones.
 
-    __slots__ = ("_look_s", "_refused", "_state", "_troubled", "_under_way")
+    Args:
+        transactional: parcels are written in transactions with the commits of their partitions.
+    """
 
-    def __init__(self, state: WorkerState) -> None:
+    __slots__ = ("_look_s", "_refused", "_state", "_troubled", "_under_way", "transactions")
+
+    def __init__(self, state: WorkerState, *, transactional: bool = False) -> None:
         self._state = state
+        self.transactions = Transactions(state) if transactional else None
         #: Waiting for the next attempt to write them.
         self._refused: list[Parcel] = []
         #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
@@ -55,8 +65,11 @@ class Parcels:
 
     def _publish(self, parcel: Parcel, now: Now) -> None:
         parcel.delivery.assignment.parking += 1
-        self._state.parking.address(parcel, now)
         self._under_way[parcel] = now.mono_s
+        if self.transactions is not None:
+            self.transactions.add(parcel)
+            return
+        self._state.parking.address(parcel, now)
         self._state.commands.append(Publish(parcel))
 
     def published(self, parcel: Parcel, now: Now) -> None:
@@ -103,8 +116,36 @@ class Parcels:
             )
         )
 
+    def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
+        """A transaction is over: all of its parcels are written, or none is."""
+        transactions = self.transactions
+        if transactions is None or transaction is not transactions.under_way:
+            raise RuntimeError("the end of a transaction that is not under way")
+        transactions.ended(transaction, outcome)
+        if outcome.committed:
+            for parcel in transaction.parcels:
+                self.published(parcel, now)
+            return
+        again = transactions.not_at_fault(transaction, outcome)
+        innocent = set(again)
+        for parcel in transaction.parcels:
+            if parcel in innocent:
+                continue
+            error, too_large = outcome.refusals.get(parcel, Refusal(outcome.error))
+            self.failed(parcel, error, too_large=too_large, now=now)
+        transactions.again(parcel for parcel in again if not parcel.delivery.assignment.closed)
+        self._forget([parcel for parcel in again if parcel.delivery.assignment.closed])
+
+    def _forget(self, parcels: Iterable[Parcel]) -> None:
+        """Parcels are not to be written any more."""
+        for parcel in parcels:
+            parcel.delivery.assignment.parking -= 1
+            self._under_way.pop(parcel, None)
+
     def forget_closed(self) -> None:
         """Partitions were dropped: their refused parcels are the next owner's business."""
+        if self.transactions is not None:
+            self._forget(self.transactions.forget_closed())
         for parcel in [p for p in self._troubled if p.delivery.assignment.closed]:
             self._out_of_trouble(parcel)
         self._refused = [p for p in self._refused if not p.delivery.assignment.closed]

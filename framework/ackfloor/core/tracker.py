@@ -27,7 +27,7 @@ Only the owner thread calls it. Cost: about 0.25 us per register and settle.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from operator import lt
 from typing import Generic, TypeVar
@@ -139,6 +139,12 @@ class AckTracker(Generic[T]):
             order.popleft()
         return order[0] if order else self._position
 
+    def floor_without(self, settling: Collection[int]) -> int:
+        """The floor as it will be once these open offsets are settled too."""
+        if not settling:
+            return self.floor()
+        return next((offset for offset in self.open if offset not in settling), self._position)
+
     def oldest(self) -> T | None:
         """What was registered with the lowest open offset, or None where none is open."""
         return self.open.get(self.floor())
@@ -148,18 +154,24 @@ class AckTracker(Generic[T]):
         self.floor()
         return len(self._order) - len(self.open)
 
-    def gap_runs(self) -> Runs:
+    def gap_runs(self, settling: Collection[int] = ()) -> Runs:
         """The settled offsets above the floor, as ascending runs [start, end).
 
         What lies between two open offsets is settled, or never arrived. Costs one step for each
         offset that is open below the highest settled one.
+
+        Args:
+            settling: open offsets to take for settled.
         """
         runs: list[tuple[int, int]] = []
-        end = self.floor()
-        bound = min(self.highest_settled, self._position - 1)
+        end = self.floor_without(settling)
+        highest = max(self.highest_settled, *settling) if settling else self.highest_settled
+        bound = min(highest, self._position - 1)
         for offset in self.open:
             if offset > bound:
                 break
+            if offset in settling:
+                continue
             if offset > end:
                 runs.append((end, offset))
             end = offset + 1

@@ -44,6 +44,7 @@ class EngineMachine(RuleBasedStateMachine):
     ordering = "unordered"
     manual = False
     in_place = False
+    transactional = False
 
     @initialize()
     def begin(self) -> None:
@@ -59,6 +60,7 @@ class EngineMachine(RuleBasedStateMachine):
                 in_place=self.in_place,
             ),
             limits=LIMITED,
+            transactional=self.transactional,
         )
         #: The offsets each partition's log holds, ascending; holes are there for good.
         self.log: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}

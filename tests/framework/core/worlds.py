@@ -29,6 +29,8 @@ from ackfloor.core.outcomes import ACKED, Failed, Outcome
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parking import Parking
 from ackfloor.core.state import Route
+from ackfloor.core.transaction import COMMITTED, Transact, Transaction
+from ackfloor.core.transaction import Outcome as TransactionOutcome
 
 E = TypeVar("E")
 
@@ -99,6 +101,7 @@ class World:
     limits: FlowLimits = field(default_factory=FlowLimits)
     pick: Callable[[int], int] = lambda n: 0
     now_s: float = START_S
+    transactional: bool = False
 
     def __post_init__(self) -> None:
         self.inbox: deque[Delivery] = deque()
@@ -110,7 +113,9 @@ class World:
             limits=self.limits,
             inbox=self.inbox,
             clock=lambda: self.now_s,
+            transactional=self.transactional,
         )
+        self.transactions: list[Transaction] = []
         self.commands: list[Command] = []
         self.events: list[Event] = []
         self.ready: deque[Delivery | Run] = deque()
@@ -124,6 +129,7 @@ class World:
 
     def take(self) -> list[Command]:
         """Collect what the engine commanded since the last time."""
+        self.engine.transact(self.now)
         commands = self.engine.take_commands()
         for command in commands:
             if isinstance(command, Dispatch):
@@ -132,6 +138,8 @@ class World:
                 self.parcels.append(command.parcel)
             elif isinstance(command, Commit):
                 self.commits.append(command)
+            elif isinstance(command, Transact):
+                self.transactions.append(command.transaction)
         self.commands.extend(commands)
         self.events.extend(self.engine.take_events(self.now))
         return commands
@@ -214,6 +222,13 @@ class World:
         self.engine.publish_failed(parcel, error, too_large=too_large, now=self.now)
         self.take()
         return parcel
+
+    def end_transaction(self, outcome: TransactionOutcome = COMMITTED) -> Transaction:
+        """The transaction under way ends."""
+        transaction = self.transactions.pop(0)
+        self.engine.transacted(transaction, outcome, self.now)
+        self.take()
+        return transaction
 
     def expire(self, *running: Delivery) -> list[Command]:
         """The engine looks for running deliveries that are overdue."""
