@@ -49,3 +49,12 @@ def check_settings(settings: Settings) -> None:
                 'leave it out, or set "latest"',
                 source=given.source,
             )
+    if settings.app.transactional:
+        given = settings.assigned_to("app.parking")
+        raise ConfigError(
+            "app.parking",
+            settings.app.parking,
+            "nothing is committed in broadcast mode, so there is nothing to write with a park",
+            'leave it out, or set "at_least_once"',
+            source="" if given is None else given.source,
+        )

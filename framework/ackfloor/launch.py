@@ -168,6 +168,7 @@ class Launch:
         from ackfloor.kafka.publisher import KafkaPublisher
         from ackfloor.kafka.sink import KafkaSink
         from ackfloor.kafka.source import KafkaSource
+        from ackfloor.kafka.transactional_sink import KafkaTransactionalSink
 
         app = self.settings.app
         options = self.kafka_options(client_suffix)
@@ -176,11 +177,20 @@ class Launch:
             KafkaBroadcastSource(options, group)
             if self.app.broadcast
             else KafkaSource(options, group, app.start, drain_s=app.drain_timeout_s),
-            KafkaSink(options),
+            KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
+            if app.transactional
+            else KafkaSink(options),
             KafkaPublisher(options),
             SystemClock(),
             events,
         )
+
+    def transactional_id(self, worker: str) -> str:
+        """The same for a worker and for the one that takes its place, and nobody else's."""
+        prefix = self.settings.app.transactional_id_prefix
+        if prefix is None:
+            prefix = f"{self.settings.group}-{gethostname()}"
+        return f"{prefix}-{worker}"
 
     def kafka_options(self, client_suffix: str = "") -> KafkaOptions:
         """The clients' properties; refused ones raise ConfigError where a client is made."""
@@ -210,6 +220,7 @@ class Launch:
             worker=f"{gethostname()}/worker-{number}" if self.app.broadcast else None,
             spring_headers="spring" in app.foreign_headers,
             kafka_headers="kafka" in app.foreign_headers,
+            transactional=app.transactional,
         )
 
     @staticmethod

@@ -11,12 +11,14 @@ import pytest
 from ackfloor.core.model import Record
 from ackfloor.testing import MemoryBroker, MemorySink, MemorySource
 from ackfloor.testing.memory_broadcast import MemoryBroadcastSource
+from ackfloor.testing.memory_transactions import MemoryTransactionalSink
 from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
-from tests.contracts.sink_contract import SinkContract, SinkWorld
+from tests.contracts.sink_contract import SinkContract
 from tests.contracts.source_contract import SourceContract
+from tests.contracts.transaction_contract import TransactionContract, TransactionWorld
 
 
-class MemoryWorld(BroadcastWorld, SinkWorld):
+class MemoryWorld(BroadcastWorld, TransactionWorld):
     """A broker in memory."""
 
     def __init__(self) -> None:
@@ -66,6 +68,9 @@ class MemoryWorld(BroadcastWorld, SinkWorld):
     def sink(self) -> MemorySink:
         return MemorySink(self._broker)
 
+    def transactional_sink(self, group: str) -> MemoryTransactionalSink:
+        return MemoryTransactionalSink(self._broker, group)
+
 
 @pytest.fixture
 def memory_world() -> MemoryWorld:
@@ -98,3 +103,12 @@ class TestMemoryBroadcast(BroadcastContract):
     def world(self) -> MemoryWorld:  # type: ignore[override]
         """A broker of this test's own."""
         return MemoryWorld()
+
+
+class TestMemoryTransactionalSink(TransactionContract):
+    """MemoryTransactionalSink keeps the contract."""
+
+    @pytest.fixture
+    def world(self, memory_world: MemoryWorld) -> MemoryWorld:  # type: ignore[override]
+        """A broker in memory."""
+        return memory_world

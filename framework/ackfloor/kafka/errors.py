@@ -11,6 +11,17 @@ FATAL = KafkaError._FATAL  # noqa: SLF001
 
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
+#: A transactional id belongs to another producer now, or its transaction was ended by the broker.
+FENCED = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    }
+)
+#: What an abort takes out of the client's queues.
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+
 
 def kafka_error(exc: BaseException) -> KafkaError | None:
     """The client's error inside an exception, if there is one."""

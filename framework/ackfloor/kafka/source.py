@@ -175,6 +175,10 @@ class KafkaSource:
     def _committed(self, results: Sequence[Result]) -> None:
         self._listener.on_committed(results)
 
+    def membership(self) -> object:
+        """Member and generation; a transaction begun with them fails once they are outdated."""
+        return self._consumer.consumer_group_metadata()
+
     # Flow.
 
     def pause(self, partitions: Sequence[Partition]) -> None:

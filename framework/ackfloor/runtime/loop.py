@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
@@ -32,7 +33,8 @@ from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, Topi
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded, overdue_under
 from ackfloor.core.snapshot import Snapshot
-from ackfloor.ports import Clock, Sink, Source
+from ackfloor.core.transaction import Outcome, Transact, Transaction
+from ackfloor.ports import Clock, Sink, Source, TransactionalSink
 from ackfloor.runtime.executors import Executors
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.notices import Notices
@@ -45,15 +47,17 @@ SHORTEST_WAIT_S = 0.001
 LONGEST_BUSY_WAIT_S = 0.02
 LONGEST_IDLE_WAIT_S = 0.2
 SNAPSHOT_INTERVAL_S = 0.5
+#: Seconds that a transaction has to end when its partitions leave, beyond the drain.
+TRANSACTION_S = 5.0
 
 
 class Loop:
-    """The owner thread of one worker; implements `SourceListener` and `SinkListener`.
+    """The owner thread of one worker; implements the listeners of its ports.
 
     Args:
         engine: decides.
         source: reads and commits.
-        sink: writes parked records.
+        sink: writes parked records; of the kind that the engine commands.
         executors: what runs the handlers.
         inbox: what the executors post to.
         clock: both clocks.
@@ -66,7 +70,7 @@ class Loop:
         self,
         engine: Engine,
         source: Source,
-        sink: Sink,
+        sink: Sink | TransactionalSink,
         executors: Executors,
         inbox: Inbox,
         clock: Clock,
@@ -174,6 +178,8 @@ class Loop:
     def _execute(self) -> bool:
         """Do what the engine commands, and what it commands in answer to that."""
         moved = False
+        if self.engine.transactional:
+            self.engine.transact(self._clock.now())
         while commands := self.engine.take_commands():
             moved = True
             for command in commands:
@@ -184,7 +190,10 @@ class Loop:
         if isinstance(command, Dispatch):
             self.executors.dispatch(command)
         elif isinstance(command, Publish):
-            self._sink.publish(command.parcel)
+            cast("Sink", self._sink).publish(command.parcel)
+        elif isinstance(command, Transact):
+            sink = cast("TransactionalSink", self._sink)
+            sink.transact(command.transaction, self._source.membership())
         elif isinstance(command, Commit):
             self._source.commit(command.positions, wait=False)
         elif isinstance(command, Abandon):
@@ -243,7 +252,12 @@ class Loop:
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions leave: drain what runs, commit their floors, forget them."""
         self.engine.stop(partitions)
+        if self.engine.transactional:
+            self._free_lanes(partitions)
         self._await_quiet(partitions, self._drain_s)
+        if self.engine.transactional:
+            until_s = self._clock.monotonic() + TRANSACTION_S
+            self._await(lambda: not self._in_transaction(partitions), until_s)
         final = self.engine.final_positions(partitions)
         if final:
             self._source.commit(final, wait=True)
@@ -277,7 +291,23 @@ class Loop:
         """A parked record was not written."""
         self.engine.publish_failed(parcel, error, too_large=too_large, now=self._clock.now())
 
+    # TransactionListener: called inside `TransactionalSink.poll`, on this thread.
+
+    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
+        """A transaction is over."""
+        self.engine.transacted(transaction, outcome, self._clock.now())
+
     # The end.
+
+    def _in_transaction(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Whether a transaction of these partitions may yet be told to be over."""
+        return self._sink.pending() > 0 and self.engine.transacting(partitions)
+
+    def _free_lanes(self, partitions: Sequence[TopicPartition]) -> None:
+        """Have outstanding commits answered, which no poll does any more: parcels wait for it."""
+        outstanding = self.engine.unanswered_commits(partitions)
+        if outstanding:
+            self._source.commit(outstanding, wait=True)
 
     def _await_quiet(self, partitions: Sequence[TopicPartition], bound_s: float) -> bool:
         """Let running handlers and outstanding parks of partitions end, up to a bound."""
@@ -317,6 +347,8 @@ class Loop:
         self.status = "draining"
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
+        if self.engine.transactional:
+            self._free_lanes(keys)
         until_s = self._clock.monotonic() + shutdown_s
         self._await(lambda: forced() or not any(self.executors.running()), until_s)
         cut_short = self.executors.stop(forced=forced())
@@ -324,6 +356,9 @@ class Loop:
         self._collect()
         self._execute()
         self._drain_s = 0.0
+        if self.engine.transactional:
+            # What has gathered needs a transaction of its own, after the one under way.
+            self._await_quiet(keys, left_s)
         self._sink.close(max(1.0, left_s) if not forced() else 0.5)
         self._execute()
         if self._subscribed:

@@ -22,7 +22,15 @@ from ackfloor.core.reload import Reloaded
 from ackfloor.core.state import Route
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec
-from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
+from ackfloor.ports import (
+    Clock,
+    Executor,
+    Observer,
+    Publisher,
+    Sink,
+    Source,
+    TransactionalSink,
+)
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.executors import Executors
@@ -76,14 +84,15 @@ class WorkerConfig:
     worker: str | None = None
     spring_headers: bool = False
     kafka_headers: bool = False
+    transactional: bool = False
 
 
 @dataclass(slots=True)
 class Outside:
-    """The ports a worker runs on."""
+    """The ports a worker runs on; the sink is the one that its settings ask for."""
 
     source: Source
-    sink: Sink
+    sink: Sink | TransactionalSink
     publisher: Publisher
     clock: Clock
     events: EventLoopThread
@@ -138,6 +147,7 @@ class Worker:
             clock=outside.clock.monotonic,
             commit_interval_s=config.commit_interval_s,
             commit_count=config.commit_count,
+            transactional=config.transactional,
         )
         self.observers = Observers(observers)
         self._lifespan = Lifespan(app.open_lifespan, outside.events)

@@ -63,6 +63,17 @@ class AppSettings(BaseModel):
     max_abandoned_threads: int = Field(
         default=256, ge=1, description="Abandoned threads at which a worker drains and is replaced."
     )
+    parking: Literal["at_least_once", "transactional"] = Field(
+        default="at_least_once",
+        description="Whether a parked record and the commit that settles it are one transaction, "
+        "so that no crash can leave the record in two places.",
+    )
+    transactional_id_prefix: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Begins the transactional ids, before the worker's number; unset means group "
+        "and host name. Two runs of a group must not share it.",
+    )
     create_topics: bool = Field(
         default=True, description="Create missing retry and dead-letter topics at start."
     )
@@ -117,6 +128,11 @@ class AppSettings(BaseModel):
                 "listen", value, "not an address", 'write host:port, such as "127.0.0.1:9600"'
             )
         return value
+
+    @property
+    def transactional(self) -> bool:
+        """Whether parked records are written in transactions."""
+        return self.parking == "transactional"
 
     @property
     def limits(self) -> FlowLimits:

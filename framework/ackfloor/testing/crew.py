@@ -21,6 +21,7 @@ from ackfloor.testing.event_loop import ManualEventLoop
 from ackfloor.testing.memory import MemoryBroker, MemoryPublisher
 from ackfloor.testing.memory_broadcast import MemoryBroadcastSource
 from ackfloor.testing.memory_client import MemorySink, MemorySource
+from ackfloor.testing.memory_transactions import MemoryTransactionalSink
 from ackfloor.testing.topology import TurnByTurn, worker_config
 from ackfloor.testing.witness import WatchedEngine, WatchedErrors, WatchedObserver, Witness
 
@@ -124,7 +125,10 @@ class Crew:
             if app.broadcast
             else MemorySource(broker, settings.group, start=settings.app.start)
         )
-        self._sink = MemorySink(broker)
+        transactional = settings.app.transactional
+        self._sink = (
+            MemoryTransactionalSink(broker, settings.group) if transactional else MemorySink(broker)
+        )
         self._publisher = MemoryPublisher(broker, create_topics=True)
         self._clock = clock
         self._on_threads = frozenset(spec.name for spec in handlers if not spec.is_async)

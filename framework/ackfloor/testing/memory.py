@@ -118,13 +118,23 @@ class MemoryBroker:
                 test asked for a fault.
         """
         with self.changed:
+            self.admit(topic, value, key, headers, partition)
+            return self.append(topic, value, key, headers, partition)
+
+    def admit(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Raise PublishFailed where a record would not be taken; counts as one attempt."""
+        with self.changed:
             logs = self._topics.get(topic)
             if logs is None:
                 raise PublishFailed(f"{topic}: unknown topic; create_topic({topic!r}) first")
-            if partition is None:
-                number = crc32(key) if key else next(self._next_keyless)
-                partition = number % len(logs)
-            if not 0 <= partition < len(logs):
+            if partition is not None and not 0 <= partition < len(logs):
                 raise PublishFailed(f"{topic}/{partition}: the topic has {len(logs)} partitions")
             error = self._publish_faults.take(topic)
             if error is not None:
@@ -132,6 +142,21 @@ class MemoryBroker:
             size, largest = record_size(key, value, headers), self._largest.get(topic)
             if largest is not None and size > largest:
                 raise TooLarge(f"{topic}: a record of {size} bytes, the limit is {largest}")
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> MemoryRecord:
+        """Write a record that was admitted."""
+        with self.changed:
+            logs = self._topics[topic]
+            if partition is None:
+                number = crc32(key) if key else next(self._next_keyless)
+                partition = number % len(logs)
             wall_ms = self.clock.now().wall_ms
             record = logs[partition].append(topic, partition, key, value, headers, wall_ms)
             self.changed.notify_all()

@@ -236,6 +236,10 @@ class MemorySource:
         self._forget(owned)
         self._broker.leave(self._group, self._member)
 
+    def membership(self) -> object:
+        """This member of the group."""
+        return self._member
+
     # What a test does to it.
 
     def kill(self) -> None:

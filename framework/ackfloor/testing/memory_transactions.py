@@ -1,0 +1,102 @@
+"""MemoryTransactionalSink: the transactions of the in-memory broker.
+
+A transaction is carried out by the poll after the one that it was begun in, so that a crash, a
+rebalance or a fault can come in between. As on a real broker all of it is written or none, and
+one that was begun before its partitions moved is refused.
+"""
+
+from __future__ import annotations
+
+from ackfloor.core.model import TopicPartition
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
+from ackfloor.errors import PublishFailed
+from ackfloor.ports import TransactionListener
+from ackfloor.testing.groups import Member
+from ackfloor.testing.memory import MemoryBroker, TooLarge
+
+
+class MemoryTransactionalSink:
+    """Writes transactions to a broker in memory; implements `ports.TransactionalSink`.
+
+    Args:
+        broker: where to write.
+        group: the group in whose name is committed.
+    """
+
+    def __init__(self, broker: MemoryBroker, group: str) -> None:
+        self._broker = broker
+        self._group = group
+        self._listener: TransactionListener | None = None
+        self._open = False
+        self._begun: list[tuple[Transaction, Member]] = []
+
+    def open(self, listener: TransactionListener) -> None:
+        """Make ready to write."""
+        self._listener = listener
+        self._open = True
+
+    def transact(self, transaction: Transaction, member: object) -> None:
+        """Begin a transaction; the next poll carries it out."""
+        if not isinstance(member, Member):
+            raise TypeError(f"{member!r} is no member of a group in memory")
+        self._begun.append((transaction, member))
+
+    def poll(self) -> None:
+        """Carry out what was begun, and report it."""
+        begun, self._begun = self._begun, []
+        for transaction, member in begun:
+            outcome = self._carried_out(transaction, member)
+            if self._listener is not None:
+                self._listener.on_transaction(transaction, outcome)
+
+    def _carried_out(self, transaction: Transaction, member: Member) -> Outcome:
+        if not self._open:
+            return Outcome("the worker is closing")
+        broker = self._broker
+        with broker.changed:
+            refusals: dict[Parcel, Refusal] = {}
+            for parcel in transaction.parcels:
+                record = parcel.delivery.record
+                try:
+                    broker.admit(
+                        parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                    )
+                except PublishFailed as exc:
+                    refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
+            if refusals:
+                return Outcome(next(iter(refusals.values())).error, refusals)
+            error = self._commit(transaction, member)
+            if error is not None:
+                return Outcome(error)
+            for parcel in transaction.parcels:
+                record = parcel.delivery.record
+                broker.append(
+                    parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                )
+        return COMMITTED
+
+    def _commit(self, transaction: Transaction, member: Member) -> str | None:
+        positions = [
+            (TopicPartition(p.topic, p.partition), p.position, p.metadata)
+            for p in transaction.positions
+        ]
+        owned = self._broker.group(self._group).owned(member)
+        if not member.expelled and any(key not in owned for key, _, _ in positions):
+            return "illegal generation: a partition has moved on"
+        return self._broker.store(self._group, member, positions)
+
+    def pending(self) -> int:
+        """Transactions that were not reported yet."""
+        return len(self._begun)
+
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002
+        """Carry out what was begun, then stop."""
+        self.poll()
+        self._open = False
+
+    def kill(self) -> None:
+        """Die without a word: what was begun is never carried out."""
+        self._listener = None
+        self._open = False
+        self._begun = []
