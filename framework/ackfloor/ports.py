@@ -243,8 +243,17 @@ class Executor(Protocol):
         """Start the workers."""
         ...
 
-    def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
+    def dispatch(
+        self,
+        items: Sequence[Delivery] | Sequence[Run],
+        *,
+        ahead: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others.
+
+        `alone` starts them although the executor is secluded, of a run its first record.
+        """
         ...
 
     def running(self) -> Iterable[Delivery]:
@@ -271,6 +280,10 @@ class Executor(Protocol):
 
     def unhold(self) -> None:
         """Start deliveries again."""
+        ...
+
+    def seclude(self, on: bool) -> None:
+        """Start nothing but what is dispatched to run alone, until told that this is over."""
         ...
 
     def resize(self, concurrency: int) -> None:

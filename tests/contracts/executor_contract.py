@@ -7,6 +7,7 @@ fit its kind of handler.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -24,6 +25,7 @@ from ackfloor.errors import Pause, Retry
 from ackfloor.ports import Executor
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, current_delivery
+from ackfloor.runtime.marks import Area, Marks
 from ackfloor.testing.log import MemoryRecord
 from tests.contracts.sink_contract import assignment_of
 
@@ -53,6 +55,8 @@ class Bench(ABC):
         self.raises: dict[int, list[BaseException]] = {}
         self.acts: Callable[[Delivery], object] = lambda _: None
         self._assignments: dict[bool, Assignment] = {}
+        self.area = Area()
+        self.marks = Marks(os.dup(self.area.descriptor))
 
     @abstractmethod
     def executor(
@@ -90,6 +94,7 @@ class Bench(ABC):
         """Deliveries of offsets 0, 1, ... in one assignment."""
         assignment = self._assignments.setdefault(manual, assignment_of(manual=manual))
         assignment.inbox = self.inbox.answered
+        assignment.mark = self.marks.of("orders", 0)
         return [
             Delivery(assignment, MemoryRecord("orders", 0, n, None, b"", (), 0), n, 0, 0.0)
             for n in range(count)

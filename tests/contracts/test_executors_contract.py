@@ -13,6 +13,7 @@ from ackfloor.ports import Executor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.thread_executor import ThreadExecutor
+from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
 
 
@@ -44,6 +45,7 @@ class AsyncBench(Bench):
             concurrency=concurrency,
             lanes=lanes,
             cancel_grace_s=0.05,
+            marks=self.marks,
         )
         executor.start()
         self._executors.append(executor)
@@ -54,6 +56,7 @@ class AsyncBench(Bench):
         for executor in self._executors:
             executor.stop(1.0)
         self.events.stop()
+        self.area.close()
 
 
 class ThreadBench(Bench):
@@ -80,6 +83,7 @@ class ThreadBench(Bench):
             time.monotonic,
             concurrency=concurrency,
             lanes=lanes,
+            marks=self.marks,
         )
         executor.start()
         self._executors.append(executor)
@@ -90,9 +94,10 @@ class ThreadBench(Bench):
         self.open()
         for executor in self._executors:
             assert executor.stop(5.0) == 0
+        self.area.close()
 
 
-class TestAsyncExecutor(ExecutorContract):
+class TestAsyncExecutor(ExecutorContract, CrashContract):
     """AsyncExecutor keeps the contract."""
 
     @pytest.fixture
@@ -113,7 +118,7 @@ class TestAsyncExecutor(ExecutorContract):
         bench.open()
 
 
-class TestThreadExecutor(ExecutorContract):
+class TestThreadExecutor(ExecutorContract, CrashContract):
     """ThreadExecutor keeps the contract."""
 
     @pytest.fixture

@@ -108,6 +108,7 @@ class Assignment:
         "last_floor",
         "leader_epochs",
         "longest_metadata",
+        "mark",
         "metadata_gate",
         "metadata_length",
         "parking",
@@ -159,6 +160,8 @@ class Assignment:
         self.topic_hash = topic_hash
         self.inbox = inbox
         self.clock = clock
+        #: What the marks of its records begin with; the runtime's (see runtime/marks.py).
+        self.mark = 0
         #: Records written to a retry or dead-letter topic whose report is outstanding.
         self.parking = 0
         #: Tier records that are not due: (due in wall-clock ms, delivery), in due order.

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -34,11 +34,11 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
 from ackfloor.runtime.async_slot import Slot, breathe, finish, uncancel
-from ackfloor.runtime.caught import outcome_of
-from ackfloor.runtime.inbox import Held as HeldPosted
+from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
-from ackfloor.runtime.ready import ReadyQueue
+from ackfloor.runtime.marks import Marks
+from ackfloor.runtime.ready import Item, Items, ReadyQueue
 
 #: Records handled without a suspension before a slot lets the event loop breathe.
 STREAK = 64
@@ -60,6 +60,7 @@ class AsyncExecutor:
         lanes: whether items are runs (ordered) or deliveries.
         cancel_grace_s: how long a cancelled handler may take to end before its slot is given
             to a new one.
+        marks: where what runs is noted for whoever outlives this process.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class AsyncExecutor:
         concurrency: int,
         lanes: bool,
         cancel_grace_s: float,
+        marks: Marks | None = None,
     ) -> None:
         self._invocation = invocation
         self._loop = loop
@@ -80,6 +82,8 @@ class AsyncExecutor:
         self._concurrency = concurrency
         self._lanes = lanes
         self._cancel_grace_s = cancel_grace_s
+        self._marks = marks or Marks()
+        self._words = self._marks.words
         self._queue = ReadyQueue()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._slots: list[Slot] = []
@@ -94,9 +98,9 @@ class AsyncExecutor:
         """Start the slots and return when they are ready."""
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
-    def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
-        self._queue.put(items, ahead=ahead)
+    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
+        """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
+        self._queue.put(items, ahead=ahead, alone=alone)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -128,6 +132,11 @@ class AsyncExecutor:
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on."""
         self._loop.call_soon_threadsafe(self._resize, concurrency)
+
+    def seclude(self, on: bool) -> None:
+        """Start nothing but what is dispatched to run alone, until told that this is over."""
+        self._queue.seclude(on)
+        self._loop.call_soon_threadsafe(self._wake)
 
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs and return how many handlers did not end in time."""
@@ -161,60 +170,47 @@ class AsyncExecutor:
         """A slot ends because there are too many."""
         self._excess -= 1
         self._slots.remove(slot)
-        if self._queue.ready:
+        if self._queue.waits():
             # It may have been woken for a record that it leaves to another.
             self._wake_one()
 
     def _add_slot(self) -> None:
-        slot = Slot()
+        slot = Slot(self._marks.take_place())
         self._slots.append(slot)
-        slot.task = self._loop.create_task(
-            self._work_lanes(slot) if self._lanes else self._work(slot),
-            name=f"ackfloor:{self._invocation.handler}",
-        )
+        name = f"ackfloor:{self._invocation.handler}"
+        slot.task = self._loop.create_task(self._work(slot), name=name)
+        slot.task.add_done_callback(lambda _: self._marks.give_back(slot.place))
 
     async def _work(self, slot: Slot) -> None:
-        ready = self._queue.ready
+        ready, lanes = self._queue.ready, self._lanes
         while not slot.abandoned:
             if self._excess:
                 self._retire(slot)
                 return
             try:
-                delivery = ready.popleft()
+                item = ready.popleft()
             except IndexError:
-                if not await self._sleep():
+                if not await self._sleep(slot):
                     return
                 continue
             if self._idle and ready:
                 self._wake_one()
-            assert isinstance(delivery, Delivery)
-            result = await self._handle(slot, delivery)
-            if isinstance(result, Held):
-                self._put_back(delivery, delivery, result)
+            if lanes:
+                assert isinstance(item, Run)
+                await self._visit(slot, item)
+            else:
+                assert isinstance(item, Delivery)
+                result = await self._handle(slot, item)
+                if isinstance(result, Held):
+                    self._put_back(item, item, result)
 
-    async def _work_lanes(self, slot: Slot) -> None:
-        ready = self._queue.ready
-        while not slot.abandoned:
-            if self._excess:
-                self._retire(slot)
-                return
-            try:
-                run = ready.popleft()
-            except IndexError:
-                if not await self._sleep():
-                    return
-                continue
-            if self._idle and ready:
-                self._wake_one()
-            assert isinstance(run, Run)
-            await self._visit(slot, run)
-
-    async def _visit(self, slot: Slot, run: Run) -> None:
-        """Handle some records of one lane."""
+    async def _visit(self, slot: Slot, run: Run, *, alone: bool = False) -> None:
+        """Handle some records of one lane; one of them where it is to run alone."""
         queue = self._queue
         for _ in range(LANE_VISIT):
-            if queue.held or self._excess:
+            if (queue.shut or self._excess) and not alone:
                 break
+            alone = False
             try:
                 delivery = run.popleft()
             except IndexError:
@@ -249,6 +245,7 @@ class AsyncExecutor:
         invocation = self._invocation
         answered = self._arm(delivery) if invocation.manual else None
         set_current(delivery)
+        self._words[slot.place] = delivery.assignment.mark | delivery.record_offset
         delivery.started_s = self._clock()
         outcome: Outcome | None = ACKED
         try:
@@ -313,27 +310,20 @@ class AsyncExecutor:
         if slot.cancelled is not slot.current:
             await answered
 
-    def _put_back(self, item: Delivery | Run, delivery: Delivery, outcome: Held) -> None:
-        """A held delivery waits at the head of the queue until the engine lifts the hold."""
-        delivery.reopen()
-        if delivery.closed:
-            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
-            delivery.assignment.stats.late_answers.append(None)
-            self._queue.put_first(item)
-            return
-        self._queue.hold()
-        self._queue.put_first(item)
-        self._inbox.held.append(
-            HeldPosted(self._invocation.handler, outcome.duration_s, outcome.reason)
-        )
+    def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
+        put_back(self._queue, self._inbox, self._invocation.handler, item, delivery, outcome)
 
-    async def _sleep(self) -> bool:
-        """Wait for work; False when the executor is stopping."""
+    async def _sleep(self, slot: Slot) -> bool:
+        """Wait for work, or do what is to run alone; False when the executor is stopping."""
+        self._words[slot.place] = 0
         if self._stopping:
             return False
+        if (alone := self._queue.take_alone()) is not None:
+            await self._do_alone(slot, alone)
+            return not self._stopping
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiter)
-        if self._queue.ready:
+        if self._queue.waits():
             self._wake()
         try:
             await waiter
@@ -344,8 +334,16 @@ class AsyncExecutor:
                 self._idle.remove(waiter)
         return not self._stopping
 
+    async def _do_alone(self, slot: Slot, item: Item) -> None:
+        if isinstance(item, Run):
+            await self._visit(slot, item, alone=True)
+            return
+        result = await self._handle(slot, item)
+        if isinstance(result, Held):
+            self._put_back(item, item, result)
+
     def _wake(self) -> None:
-        for _ in range(min(len(self._queue.ready), len(self._idle))):
+        for _ in range(min(self._queue.waits(), len(self._idle))):
             self._wake_one()
 
     def _wake_one(self) -> None:

@@ -13,9 +13,11 @@ from ackfloor.core.delivery import Delivery
 class Slot:
     """One unit of concurrency."""
 
-    __slots__ = ("abandoned", "cancelled", "current", "streak", "task")
+    __slots__ = ("abandoned", "cancelled", "current", "place", "streak", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, place: int) -> None:
+        #: Where its marks go.
+        self.place = place
         self.current: Delivery | None = None
         #: The delivery whose handler was asked to stop.
         self.cancelled: Delivery | None = None

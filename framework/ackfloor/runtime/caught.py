@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.outcomes import RELEASED, Outcome
+from ackfloor.core.outcomes import RELEASED, Held, Outcome
+from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation
+from ackfloor.runtime.ready import Item, ReadyQueue
 
 
 def outcome_of(
@@ -26,3 +28,27 @@ def outcome_of(
     if delivery.outcome is not None:
         inbox.errors.append((invocation.handler, exc))
     return None
+
+
+def put_back(
+    queue: ReadyQueue, inbox: Inbox, handler: str, item: Item, delivery: Delivery, outcome: Held
+) -> None:
+    """A held delivery waits at the head of the queue until the engine lifts the hold.
+
+    Args:
+        queue: the handler's.
+        inbox: where the wish for a pause is posted.
+        handler: its name.
+        item: the delivery, or the run whose first it is again.
+        delivery: what asked for the pause.
+        outcome: for how long, and why.
+    """
+    delivery.reopen()
+    if delivery.closed:
+        # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
+        delivery.assignment.stats.late_answers.append(None)
+        queue.put_first(item)
+        return
+    queue.hold()
+    queue.put_first(item)
+    inbox.held.append(HeldPosted(handler, outcome.duration_s, outcome.reason))

@@ -1,11 +1,15 @@
-"""ReadyQueue: what waits for a slot of one handler, and the hold that keeps it waiting.
+"""ReadyQueue: what waits for a slot of one handler, and the holds that keep it waiting.
 
 Slots take from `ready` with `popleft`, which is atomic; the owner thread and the slots add. While
-a hold is on, everything waits in the backlog instead.
+the queue is shut, everything waits in the backlog instead.
 
-Why nothing is stranded on the wrong side, although `held` may flip at any moment in another
-thread: whoever adds an item or flips the hold looks at `held` *afterwards* and moves everything
-to the side it names, until it finds `held` unchanged. The last to look moves what is left.
+It is shut for either of two reasons, each with a flag of its own, because each is lifted without
+a look at the other: a handler asked for a pause (`hold`), or a record is to run with nothing
+beside it (`seclude`). That record is in `alone`; a slot that finds nothing in `ready` looks there.
+
+Why nothing is stranded on the wrong side, although a flag may flip at any moment in another
+thread: whoever adds an item or flips a flag looks at `shut` *afterwards* and moves everything
+to the side it names, until it finds `shut` unchanged. The last to look moves what is left.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 
 Item = Delivery | Run
+Items = Sequence[Delivery] | Sequence[Run]
 
 
 class ReadyQueue:
@@ -24,26 +29,47 @@ class ReadyQueue:
 
     Attributes:
         ready: what slots take from.
-        held: whether nothing may be started.
+        alone: what is started although the queue is shut.
     """
 
-    __slots__ = ("_backlog", "held", "ready")
+    __slots__ = ("_backlog", "_held", "_secluded", "alone", "ready")
 
     def __init__(self) -> None:
         self.ready: deque[Item] = deque()
-        self.held = False
+        self.alone: deque[Item] = deque()
+        self._held = False
+        self._secluded = False
         self._backlog: deque[Item] = deque()
 
     def __len__(self) -> int:
-        return len(self.ready) + len(self._backlog)
+        return len(self.ready) + len(self._backlog) + len(self.alone)
 
-    def put(self, items: Sequence[Item], *, ahead: bool = False) -> None:
-        """Add items at the end, or ahead of all others in their own order."""
+    @property
+    def shut(self) -> bool:
+        """Whether nothing may be started."""
+        return self._held or self._secluded
+
+    def waits(self) -> int:
+        """How many items slots may take now."""
+        return len(self.ready) + len(self.alone)
+
+    def take_alone(self) -> Item | None:
+        """Take what is to run with nothing beside it, None where there is no such thing."""
+        try:
+            return self.alone.popleft()
+        except IndexError:
+            return None
+
+    def put(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
+        """Add items at the end, or ahead of all others in their own order, or to run alone."""
+        if alone:
+            self.alone.extend(items)
+            return
         if ahead:
             self.ready.extendleft(reversed(items))
         else:
             self.ready.extend(items)
-        if self.held:
+        if self.shut:
             self._sort()
 
     def put_first(self, item: Item) -> None:
@@ -53,20 +79,25 @@ class ReadyQueue:
 
     def hold(self) -> None:
         """Keep everything waiting until `unhold`."""
-        self.held = True
+        self._held = True
         self._sort()
 
     def unhold(self) -> None:
-        """Let slots take again; waking them is the caller's business."""
-        self.held = False
+        """Lift the hold; waking slots is the caller's business."""
+        self._held = False
+        self._sort()
+
+    def seclude(self, on: bool) -> None:
+        """Keep everything waiting but what is in `alone`, or end that."""
+        self._secluded = on
         self._sort()
 
     def _sort(self) -> None:
         while True:
-            held = self.held
-            source, target = (self.ready, self._backlog) if held else (self._backlog, self.ready)
+            shut = self.shut
+            source, target = (self.ready, self._backlog) if shut else (self._backlog, self.ready)
             _move(source, target)
-            if self.held == held:
+            if self.shut == shut:
                 return
 
 

@@ -26,16 +26,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, Held, Outcome
-from ackfloor.runtime.caught import outcome_of
-from ackfloor.runtime.inbox import Held as HeldPosted
+from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
-from ackfloor.runtime.ready import ReadyQueue
+from ackfloor.runtime.marks import Marks
+from ackfloor.runtime.ready import Item, Items, ReadyQueue
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
@@ -44,10 +44,12 @@ LANE_VISIT = 64
 class _Slot(threading.Thread):
     """One unit of concurrency."""
 
-    def __init__(self, executor: ThreadExecutor, number: int) -> None:
+    def __init__(self, executor: ThreadExecutor, number: int, place: int) -> None:
         name = f"ackfloor:{executor.handler}:{number}"
         super().__init__(name=name, daemon=True)
         self._executor = executor
+        #: Where its marks go.
+        self.place = place
         #: The delivery being handled; whoever pops it decides whether the slot goes on.
         self.lease: list[Delivery] = []
         self.abandoned = False
@@ -81,6 +83,7 @@ class ThreadExecutor:
         clock: monotonic seconds.
         concurrency: how many deliveries run at once.
         lanes: whether items are runs (ordered) or deliveries.
+        marks: where what runs is noted for whoever outlives this process.
     """
 
     def __init__(
@@ -91,12 +94,15 @@ class ThreadExecutor:
         *,
         concurrency: int,
         lanes: bool,
+        marks: Marks | None = None,
     ) -> None:
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
         self._concurrency = concurrency
         self._lanes = lanes
+        self._marks = marks or Marks()
+        self._words = self._marks.words
         self._queue = ReadyQueue()
         self._idle: deque[_Slot] = deque()
         self._slots: list[_Slot] = []
@@ -122,7 +128,7 @@ class ThreadExecutor:
 
     def _add_slot(self) -> None:
         self._started += 1
-        slot = _Slot(self, self._started)
+        slot = _Slot(self, self._started, self._marks.take_place())
         with self._places:
             self._slots = [*self._slots, slot]
         slot.start()
@@ -135,9 +141,9 @@ class ThreadExecutor:
             self._excess -= too_many
             return not too_many
 
-    def dispatch(self, items: Sequence[Delivery] | Sequence[Run], *, ahead: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others."""
-        self._queue.put(items, ahead=ahead)
+    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
+        """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
+        self._queue.put(items, ahead=ahead, alone=alone)
         self._wake_one()
 
     def running(self) -> Iterable[Delivery]:
@@ -175,6 +181,11 @@ class ThreadExecutor:
         self._queue.unhold()
         self._wake_one()
 
+    def seclude(self, on: bool) -> None:
+        """Start nothing but what is dispatched to run alone, until told that this is over."""
+        self._queue.seclude(on)
+        self._wake_one()
+
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on."""
         if self._stopping:
@@ -210,6 +221,7 @@ class ThreadExecutor:
     def ended(self, slot: _Slot) -> None:
         """A thread is about to end."""
         self._zombies.discard(slot)
+        self._marks.give_back(slot.place)
 
     def work(self, slot: _Slot) -> None:
         """Take and handle deliveries; runs in the slot's own thread."""
@@ -230,9 +242,13 @@ class ThreadExecutor:
                 self._visit(slot, item)
             else:
                 assert isinstance(item, Delivery)
-                result = self._handle(slot, item)
-                if isinstance(result, Held):
-                    self._put_back(item, item, result)
+                self._one(slot, item)
+
+    def _one(self, slot: _Slot, delivery: Delivery) -> None:
+        """Handle one record that belongs to no lane."""
+        result = self._handle(slot, delivery)
+        if isinstance(result, Held):
+            self._put_back(delivery, delivery, result)
 
     def _retire(self, slot: _Slot) -> bool:
         """Whether a slot ends because there are too many; another may have been quicker."""
@@ -241,17 +257,18 @@ class ThreadExecutor:
                 return False
             self._excess -= 1
             self._slots = [other for other in self._slots if other is not slot]
-        if self._queue.ready:
+        if self._queue.waits():
             # It may have been woken for a record that it leaves to another.
             self._wake_one()
         return True
 
-    def _visit(self, slot: _Slot, run: Run) -> None:
-        """Handle some records of one lane."""
+    def _visit(self, slot: _Slot, run: Run, *, alone: bool = False) -> None:
+        """Handle some records of one lane; one of them where it is to run alone."""
         queue = self._queue
         for _ in range(LANE_VISIT):
-            if queue.held or self._excess:
+            if (queue.shut or self._excess) and not alone:
                 break
+            alone = False
             try:
                 delivery = run.popleft()
             except IndexError:
@@ -289,6 +306,7 @@ class ThreadExecutor:
             slot.answered = threading.Event()
             delivery.arm(slot.answered.set)
         set_current(delivery)
+        self._words[slot.place] = delivery.assignment.mark | delivery.record_offset
         delivery.started_s = self._clock()
         outcome: Outcome | None = ACKED
         try:
@@ -313,24 +331,23 @@ class ThreadExecutor:
         _end_lease(slot, lease)
         return result
 
-    def _put_back(self, item: Delivery | Run, delivery: Delivery, outcome: Held) -> None:
-        """A held delivery waits at the head of the queue until the engine lifts the hold."""
-        delivery.reopen()
-        if delivery.closed:
-            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
-            delivery.assignment.stats.late_answers.append(None)
-            self._queue.put_first(item)
-            return
-        self._queue.hold()
-        self._queue.put_first(item)
-        self._inbox.held.append(HeldPosted(self.handler, outcome.duration_s, outcome.reason))
+    def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
+        put_back(self._queue, self._inbox, self.handler, item, delivery, outcome)
 
     def _sleep(self, slot: _Slot) -> bool:
-        """Wait for work; False when the executor is stopping."""
+        """Wait for work, or do what is to be done alone; False when the executor is stopping."""
+        self._words[slot.place] = 0
         if self._stopping:
             return False
+        alone = self._queue.take_alone()
+        if alone is not None:
+            if isinstance(alone, Run):
+                self._visit(slot, alone, alone=True)
+            else:
+                self._one(slot, alone)
+            return not self._stopping
         self._idle.append(slot)
-        if self._queue.ready or self._excess or self._stopping:
+        if self._queue.waits() or self._excess or self._stopping:
             self._wake_one()
         slot.bell.acquire()
         return not self._stopping

@@ -198,8 +198,8 @@ def test_nothing_is_stranded_however_the_hold_flips() -> None:
     done.set()
     for thread in flipping:
         thread.join()
-    # Whoever flipped it last has sorted: what is left lies where `held` says.
-    assert not queue.held
+    # Whoever flipped it last has sorted: what is left lies where `shut` says.
+    assert not queue.shut
     taken += queue.ready
     assert len(queue) == len(queue.ready)
     assert sorted(map(id, taken)) == sorted(map(id, items))

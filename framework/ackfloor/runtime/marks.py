@@ -1,0 +1,161 @@
+"""Marks: which records a worker process is handling, in memory that outlives the process.
+
+A record that kills its process can't be counted by anybody inside it. So before a handler starts,
+its slot writes the record's identity into an area of shared memory that the supervisor made; the
+slot's next record overwrites it, and a slot that goes idle clears it. When the process has died,
+whatever still stands there was in flight.
+
+A mark is one word of 64 bits: an index of (topic, partition), then the offset. One word is written
+at once or not at all, and one word costs a record 80 ns. What an index means stands in the same
+area, so nothing that the process has said or not said matters. An offset takes 48 bits: a million
+records a second for nine years.
+
+The first word says that the process ended in order: its exit code can't, because `os._exit(1)` in
+a handler looks like any failure.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections import deque
+from collections.abc import MutableMapping
+from typing import NamedTuple, Protocol
+
+OFFSET_BITS = 48
+#: Indexes of (topic, partition); 0 is none.
+MOST_PARTITIONS = 1 << (64 - OFFSET_BITS)
+#: Slots that are watched; the records of any beyond are not.
+MOST_SLOTS = 16_384
+#: Bytes for the names of partitions. Untouched pages take no memory.
+NAMES_BYTES = 8 * 1024 * 1024
+
+_ENDED = 0
+_FIRST_SLOT = 1
+#: Where slots that are not watched write; nobody reads it.
+_BLIND = _FIRST_SLOT + MOST_SLOTS
+_NAMES_LENGTH = _BLIND + 1
+_NAMES_AT = (_NAMES_LENGTH + 1) * 8
+_BYTES = _NAMES_AT + NAMES_BYTES
+
+
+class RecordId(NamedTuple):
+    """A record where it was read from: a source topic or a retry tier."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Words(Protocol):
+    """What marks are written to."""
+
+    def __setitem__(self, slot: int, mark: int, /) -> None: ...
+
+
+class Area:
+    """The supervisor's side: one area for one worker process.
+
+    Attributes:
+        descriptor: of the memory, to be inherited by the process.
+    """
+
+    def __init__(self) -> None:
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("ackfloor-marks")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())
+        os.ftruncate(self.descriptor, _BYTES)
+
+    def in_flight(self) -> list[RecordId]:
+        """What the process was handling when it died; nothing where it ended in order."""
+        with mmap.mmap(self.descriptor, _BYTES, prot=mmap.PROT_READ) as memory:
+            words = memoryview(memory).cast("Q")
+            try:
+                ended, *marks = words[_ENDED:_BLIND].tolist()
+                length = min(words[_NAMES_LENGTH], NAMES_BYTES)
+            finally:
+                words.release()
+            names = memory[_NAMES_AT : _NAMES_AT + length].decode().split("\n")
+        if ended:
+            return []
+        found = {_record(mark, names) for mark in marks if mark}
+        return sorted(record for record in found if record is not None)
+
+    def close(self) -> None:
+        """Let the memory go."""
+        os.close(self.descriptor)
+
+
+class Marks:
+    """The worker's side. Slots write `words[slot] = assignment.mark | offset` themselves.
+
+    Args:
+        descriptor: the area's; None where nobody would read it.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._memory: mmap.mmap | None = None
+        self.words: Words
+        if descriptor is None:
+            nowhere: MutableMapping[int, int] = {}
+            self.words = nowhere
+        else:
+            self._memory = mmap.mmap(descriptor, _BYTES)
+            # Processes that a handler starts must not inherit it.
+            os.close(descriptor)
+            self.words = memoryview(self._memory).cast("Q")
+        #: Places given back; `append` and `pop` are atomic, so any thread may.
+        self._free: deque[int] = deque()
+        self._fresh = iter(range(_FIRST_SLOT, _BLIND))
+        self._indexes: dict[tuple[str, int], int] = {}
+        self._names_end = 0
+
+    def take_place(self) -> int:
+        """A place for the marks of a new slot."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return next(self._fresh, _BLIND)
+
+    def give_back(self, place: int) -> None:
+        """A slot is gone, and what it handled has ended."""
+        self.words[place] = 0
+        if place != _BLIND:
+            self._free.append(place)
+
+    def of(self, topic: str, partition: int) -> int:
+        """What the marks of one partition's records begin with; 0 where there is no more room."""
+        if self._memory is None:
+            return 0
+        index = self._indexes.get((topic, partition))
+        if index is None:
+            index = self._name(topic, partition)
+        return index << OFFSET_BITS
+
+    def _name(self, topic: str, partition: int) -> int:
+        assert self._memory is not None
+        name = f"{partition} {topic}\n".encode()
+        end = self._names_end + len(name)
+        index = len(self._indexes) + 1
+        if end > NAMES_BYTES or index >= MOST_PARTITIONS:
+            return 0
+        self._memory[_NAMES_AT + self._names_end : _NAMES_AT + end] = name
+        # Last: what is read counts up to here.
+        self.words[_NAMES_LENGTH] = self._names_end = end
+        self._indexes[topic, partition] = index
+        return index
+
+    def ended(self) -> None:
+        """The process is about to end in order: whatever still runs did not end it."""
+        self.words[_ENDED] = 1
+
+
+def _record(mark: int, names: list[str]) -> RecordId | None:
+    index, offset = mark >> OFFSET_BITS, mark & ((1 << OFFSET_BITS) - 1)
+    if not 0 < index < len(names):
+        return None
+    partition, _, topic = names[index - 1].partition(" ")
+    return RecordId(topic, int(partition), offset)
