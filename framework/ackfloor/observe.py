@@ -45,6 +45,8 @@ from ackfloor.core.messages import (
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
+    SuspectCleared,
+    SuspectStarted,
 )
 from ackfloor.core.model import TopicPartition
 from ackfloor.core.snapshot import (
@@ -99,6 +101,8 @@ __all__ = [
     "RunningDelivery",
     "SettingsState",
     "Snapshot",
+    "SuspectCleared",
+    "SuspectStarted",
     "TopicPartition",
     "WorkerMonitor",
 ]

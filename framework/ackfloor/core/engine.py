@@ -47,6 +47,7 @@ from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
 from ackfloor.core.reload import Reloaded, check
 from ackfloor.core.state import Route, WorkerState
+from ackfloor.core.suspects import Suspects
 from ackfloor.core.transaction import Outcome, Transaction
 
 
@@ -89,7 +90,8 @@ class Engine:
             commit_count=commit_count,
         )
         self._parcels = Parcels(self._state, transactional=transactional)
-        self._intake = Intake(self._state, self._parcels)
+        self.suspects = Suspects(self._state, self._parcels)
+        self._intake = Intake(self._state, self._parcels, self.suspects)
         self._in_place = InPlace(self._state, self._parcels)
         self._endings = Endings(self._state, self._parcels, self._in_place)
 

@@ -14,10 +14,8 @@ from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope, read_envelope
 from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
-from ackfloor.core.lanes import Run
 from ackfloor.core.leader_epochs import leader_epoch
 from ackfloor.core.messages import (
-    Dispatch,
     MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -28,6 +26,7 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
+from ackfloor.core.suspects import Suspects
 
 #: What a tier's delay is multiplied by at most: jitter is a share of 1 at most.
 LONGEST_WAIT = 2
@@ -36,11 +35,12 @@ LONGEST_WAIT = 2
 class Intake:
     """From assignment and poll to the ready queues."""
 
-    __slots__ = ("_parcels", "_state")
+    __slots__ = ("_parcels", "_state", "_suspects")
 
-    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+    def __init__(self, state: WorkerState, parcels: Parcels, suspects: Suspects) -> None:
         self._state = state
         self._parcels = parcels
+        self._suspects = suspects
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """Partitions came: each gets a new epoch and a new tracker."""
@@ -77,6 +77,7 @@ class Intake:
             if start.lost:
                 state.events.append(RecordsLost(start.topic, start.partition, start.lost))
             state.assignments[start.topic, start.partition] = assignment
+            self._suspects.assigned(start.topic, start.partition, start.position)
         state.events.append(PartitionsAssigned(came))
 
     def _restored(self, start: StartPosition) -> GapSet | None:
@@ -104,6 +105,7 @@ class Intake:
             self._state.faults.clear("commit", f"{key.topic}/{key.partition}")
             self._close(assignment)
         self._parcels.forget_closed()
+        self._suspects.forget_closed()
         self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
@@ -168,7 +170,7 @@ class Intake:
             )
         )
         if assignment.tier_s is None:
-            self._dispatch(assignment.handler, batch)
+            self._dispatch(assignment.handler, batch, now)
             return
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.headers)
@@ -204,20 +206,12 @@ class Intake:
         return kept
 
     def _dispatch(
-        self, handler: HandlerState, batch: Sequence[Delivery], *, ahead: bool = False
+        self, handler: HandlerState, batch: Sequence[Delivery], now: Now, *, ahead: bool = False
     ) -> None:
-        rules = handler.rules
-        if rules.ordering == "unordered":
-            self._state.commands.append(Dispatch(rules.name, batch, ahead))
-            return
-        runs: list[Run] = []
-        by_key = rules.ordering == "key"
-        for delivery in batch:
-            run = handler.lanes.admit(delivery.lane(by_key), delivery)
-            if run is not None:
-                runs.append(run)
-        if runs:
-            self._state.commands.append(Dispatch(rules.name, runs, ahead))
+        if self._suspects.watching:
+            batch = self._suspects.sift(handler, batch, now)
+        if batch:
+            self._state.dispatch(handler, batch, ahead=ahead)
 
     def tick(self, now: Now) -> None:
         """Dispatch the waiting records that have become due, the longest due tier first."""
@@ -245,7 +239,7 @@ class Intake:
             due.append(delivery)
         if due:
             handler.open_retries += len(due)
-            self._dispatch(handler, due, ahead=True)
+            self._dispatch(handler, due, now, ahead=True)
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds at which a waiting record becomes due, infinity where none does.

@@ -67,6 +67,10 @@ class Lanes:
         self._live[lane] = run
         return run
 
+    def idle(self, lane: Hashable) -> bool:
+        """Whether nothing of a lane is dispatched."""
+        return lane not in self._live
+
     def left(self, run: Run) -> Run | None:
         """A worker found its run empty; return the run if it must be dispatched again."""
         if self._live.get(run.lane) is not run:

@@ -25,11 +25,13 @@ class Dispatch:
 
     `ahead` of what waits there: a redelivery has waited its time already, and must not wait
     again behind a backlog of first deliveries. How many there may be at once is bounded.
+    `alone`: started although the worker is secluded.
     """
 
     handler: str
     items: Sequence[Delivery] | Sequence[Run]
     ahead: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,13 @@ class Unhold:
     """Start deliveries of a held handler again."""
 
     handler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seclude:
+    """Start nothing in this worker but what is dispatched to run alone; or end that."""
+
+    on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,9 @@ class Resume:
     positions: tuple[tuple[TopicPartition, int], ...]
 
 
-Command = Dispatch | Abandon | Hold | Unhold | Publish | Transact | Commit | Pause | Resume
+Command = (
+    Dispatch | Abandon | Hold | Unhold | Seclude | Publish | Transact | Commit | Pause | Resume
+)
 
 # --- events -------------------------------------------------------------------------------
 
@@ -205,6 +216,31 @@ class RecordDeadLettered:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectStarted:
+    """A record that was in flight when a worker process died is run again.
+
+    `crashes` is how many processes died with it; `alone` where nothing else runs beside it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    crashes: int
+    alone: bool
+    #: The topic that partition and offset belong to: the source, or a retry tier.
+    read_from: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectCleared:
+    """A suspect ended without killing its process."""
+
+    topic: str
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordDiscarded:
     """A record was dropped by an explicit word of the user."""
 
@@ -309,6 +345,8 @@ Event = (
     | RedeliveriesStarted
     | RecordParked
     | RecordDeadLettered
+    | SuspectStarted
+    | SuspectCleared
     | RecordDiscarded
     | RecordHopped
     | LateAnswers

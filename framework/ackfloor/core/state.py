@@ -8,7 +8,7 @@ on this one object, on one thread, and add their commands and events to its two 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
@@ -16,6 +16,7 @@ from ackfloor.core.commits import CommitPlan
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
+from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Command, Dispatch, Event
 from ackfloor.core.parking import Parking
 
@@ -81,6 +82,28 @@ class WorkerState:
         if stats is None:
             stats = self.stats[topic, handler] = AckStats(topic, handler)
         return stats
+
+    def dispatch(
+        self,
+        handler: HandlerState,
+        batch: Sequence[Delivery],
+        *,
+        ahead: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """Put deliveries on their handler's ready queue, or on their lanes; see `Dispatch`."""
+        rules = handler.rules
+        if rules.ordering == "unordered":
+            self.commands.append(Dispatch(rules.name, batch, ahead, alone))
+            return
+        runs: list[Run] = []
+        by_key = rules.ordering == "key"
+        for delivery in batch:
+            run = handler.lanes.admit(delivery.lane(by_key), delivery)
+            if run is not None:
+                runs.append(run)
+        if runs:
+            self.commands.append(Dispatch(rules.name, runs, ahead, alone))
 
     def settle(self, delivery: Delivery) -> None:
         """Settle one record that did not come the ordinary way."""

@@ -1,0 +1,317 @@
+"""Suspects: records that were in flight when a worker process died.
+
+Theory. What kills its process (a fault in native code, memory, `os._exit`) raises nothing. All
+that is left is which records were in flight, and that one of them may have done it. Each is a
+suspect then, and what becomes of it depends on how many processes have died with it:
+
+1   it runs beside ordinary work, but never two suspects at once: of those that were in flight
+    together, a second death names one;
+2   it runs alone: nothing else of the worker starts, and what runs may end first;
+3   it goes to the dead-letter topic without being run (reason `crash`).
+
+Whoever counts (runtime/crashes.py) lets a record come to 3 only by a death with nothing else in
+flight. So an innocent record loses time, and none is condemned for what happened beside it. Any
+end that leaves the process alive clears a suspect: handled, failed, timed out.
+
+Invariants:
+
+S1  at most one suspect runs at a time, those that have run for `LONGEST_S` not counted;
+S2  nothing else starts while one runs alone, for `LONGEST_S` at most;
+S3  what comes after a suspect in its lane waits until the suspect has ended;
+S4  a suspect that could run does so as soon as no other runs; those with most deaths first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from ackfloor.core.assignment import Assignment, HandlerState
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason, fingerprint
+from ackfloor.core.messages import Seclude, SuspectCleared, SuspectStarted
+from ackfloor.core.model import Failure, Now
+from ackfloor.core.outcomes import RELEASED, Bury
+from ackfloor.core.parcels import Parcels
+from ackfloor.core.state import WorkerState
+
+ALONE = 2
+CONDEMNED = 3
+#: Seconds after which nothing waits for a suspect any longer, nor a suspect for what runs. Only
+#: handlers that have no consume timeout, or a longer one, take so long.
+LONGEST_S = 600.0
+
+
+class Suspicion(NamedTuple):
+    """What is known of a record that was in flight when processes died.
+
+    Attributes:
+        crashes: how many did.
+        how: how the last one died, in words.
+    """
+
+    crashes: int
+    how: str
+
+
+class _Queue(deque[tuple[Delivery, Suspicion | None]]):
+    """A suspect and what has come after it in its lane."""
+
+    __slots__ = ("handler", "lane")
+
+    def __init__(self, handler: HandlerState, lane: Hashable) -> None:
+        super().__init__()
+        self.handler = handler
+        #: None where the handler is unordered.
+        self.lane = lane
+
+    def is_free(self, now: Now) -> bool:
+        """Whether its first suspect could run now."""
+        if self.handler.held_until_s > now.mono_s:
+            return False
+        return self.lane is None or self.handler.lanes.idle(self.lane)
+
+
+class Suspects:
+    """The suspects among one worker's records.
+
+    Attributes:
+        over: (topic, partition, offset) of those that are suspects no longer; whoever told of
+            them takes them out.
+    """
+
+    __slots__ = (
+        "_buried",
+        "_current",
+        "_known",
+        "_lanes",
+        "_parcels",
+        "_secluded",
+        "_state",
+        "_until_s",
+        "_waiting",
+        "over",
+    )
+
+    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+        self._state = state
+        self._parcels = parcels
+        self._known: dict[tuple[str, int], dict[int, Suspicion]] = {}
+        #: Queues whose first is a suspect.
+        self._waiting: list[_Queue] = []
+        #: (handler, lane) -> the queue of that lane, also while its first suspect runs.
+        self._lanes: dict[Hashable, _Queue] = {}
+        self._current: tuple[Delivery, _Queue] | None = None
+        self._secluded = False
+        #: When the patience with `_current`, or with what must end before it, is over.
+        self._until_s = 0.0
+        #: Condemned; they stay suspects until a commit has passed them.
+        self._buried: list[tuple[Assignment, int]] = []
+        self.over: list[tuple[str, int, int]] = []
+
+    def learn(self, told: Iterable[tuple[str, int, int, int, str]]) -> None:
+        """Replace what is known: (topic, partition, offset, crashes, how) of every suspect."""
+        self._known = {}
+        for topic, partition, offset, crashes, how in told:
+            self._known.setdefault((topic, partition), {})[offset] = Suspicion(crashes, how)
+
+    @property
+    def watching(self) -> bool:
+        """Whether `sift` has anything to look for."""
+        return bool(self._known or self._waiting or self._lanes)
+
+    @property
+    def active(self) -> bool:
+        """Whether `tick` has anything to do."""
+        return bool(self._waiting or self._current or self._buried or self._secluded)
+
+    def assigned(self, topic: str, partition: int, position: int) -> None:
+        """A partition came: what lies below its position has been settled elsewhere."""
+        known = self._known.get((topic, partition), {})
+        for offset in [offset for offset in known if offset < position]:
+            self._forget(topic, partition, offset)
+
+    def sift(
+        self, handler: HandlerState, batch: Sequence[Delivery], now: Now
+    ) -> Sequence[Delivery]:
+        """Keep the suspects of a batch and what must wait for them; return the others.
+
+        Args:
+            handler: whose they are.
+            batch: deliveries of one partition that are due, in order.
+            now: the time.
+        """
+        source = batch[0].assignment
+        known = self._known.get((source.topic, source.partition), {})
+        if not known and not self._lanes:
+            return batch
+        rules = handler.rules
+        others: list[Delivery] = []
+        for delivery in batch:
+            suspicion = known.get(delivery.record_offset)
+            if suspicion is not None and suspicion.crashes >= CONDEMNED and not rules.in_place:
+                self._condemn(delivery, suspicion, now)
+                continue
+            lane = None if rules.ordering == "unordered" else delivery.lane(rules.ordering == "key")
+            queue = None if lane is None else self._lanes.get((rules.name, lane))
+            if queue is not None:
+                queue.append((delivery, suspicion))
+            elif suspicion is not None:
+                queue = _Queue(handler, lane)
+                queue.append((delivery, suspicion))
+                self._waiting.append(queue)
+                if lane is not None:
+                    self._lanes[rules.name, lane] = queue
+            else:
+                others.append(delivery)
+        return others
+
+    def _condemn(self, delivery: Delivery, suspicion: Suspicion, now: Now) -> None:
+        delivery.closed = True
+        assignment = delivery.assignment
+        if delivery.retrying:
+            delivery.retrying = False
+            assignment.handler.open_retries -= 1
+        what = (
+            f"{suspicion.crashes} worker processes died with this record in flight, the last one "
+            f"with nothing else: it {suspicion.how}"
+        )
+        failure = Failure("WorkerCrash", what, "", fingerprint("WorkerCrash", ()))
+        self._parcels.park(delivery, Bury(Reason.CRASH, failure), now)
+        self._buried.append((assignment, delivery.record_offset))
+
+    def _condemn_in_lane(self, queue: _Queue, suspicion: Suspicion, now: Now) -> None:
+        """Retried in place, a lane waits for its head also on its way to the dead letters."""
+        delivery = queue.popleft()[0]
+        self._waiting.remove(queue)
+        self._state.block(delivery, again=False)
+        self._condemn(delivery, suspicion, now)
+        self._go_on(queue)
+
+    def tick(self, now: Now, *, quiet: bool) -> None:
+        """Start the next suspect if its turn has come.
+
+        Args:
+            now: the time.
+            quiet: whether no handler of the worker runs.
+        """
+        self._forget_buried()
+        if self._current is not None and self._still_runs(*self._current, now):
+            return
+        queue = self._next(now)
+        if queue is None:
+            self._seclude(False, now)
+            return
+        suspicion = queue[0][1]
+        assert suspicion is not None, "a waiting queue begins with a suspect"
+        if suspicion.crashes >= CONDEMNED:
+            self._condemn_in_lane(queue, suspicion, now)
+            return
+        alone = suspicion.crashes >= ALONE
+        if not alone:
+            self._seclude(False, now)
+        elif not self._secluded:
+            # Whether it is quiet can only be told once nothing starts any more.
+            self._seclude(True, now)
+            return
+        elif not quiet and now.mono_s < self._until_s:
+            return
+        self._start(queue, suspicion, now, alone=alone)
+
+    def _next(self, now: Now) -> _Queue | None:
+        free = [queue for queue in self._waiting if queue.is_free(now)]
+        return max(free, key=_crashes, default=None)
+
+    def _start(self, queue: _Queue, suspicion: Suspicion, now: Now, *, alone: bool) -> None:
+        delivery = queue.popleft()[0]
+        self._waiting.remove(queue)
+        self._current = (delivery, queue)
+        self._until_s = now.mono_s + LONGEST_S
+        self._state.dispatch(queue.handler, [delivery], ahead=True, alone=alone)
+        assignment = delivery.assignment
+        self._state.events.append(
+            SuspectStarted(
+                assignment.source_topic,
+                assignment.partition,
+                delivery.record_offset,
+                queue.handler.rules.name,
+                suspicion.crashes,
+                alone,
+                assignment.topic,
+            )
+        )
+
+    def _still_runs(self, delivery: Delivery, queue: _Queue, now: Now) -> bool:
+        if not delivery.closed:
+            if queue.handler.held_until_s > now.mono_s:
+                # It asked for a pause: the others need not wait for that.
+                self._seclude(False, now)
+            if now.mono_s < self._until_s:
+                return True
+        elif not delivery.assignment.closed and delivery.outcome is not RELEASED:
+            self._clear(delivery)
+        self._current = None
+        self._go_on(queue)
+        return False
+
+    def _go_on(self, queue: _Queue) -> None:
+        """A suspect's turn is over: let go what has waited behind it, up to the next one."""
+        # What is closed belongs to an assignment that has ended; what is not may have come since.
+        waits = [entry for entry in queue if not entry[0].closed]
+        queue.clear()
+        queue.extend(waits)
+        others: list[Delivery] = []
+        while queue and queue[0][1] is None:
+            others.append(queue.popleft()[0])
+        if queue:
+            self._waiting.append(queue)
+        elif queue.lane is not None:
+            self._lanes.pop((queue.handler.rules.name, queue.lane), None)
+        if others:
+            self._state.dispatch(queue.handler, others, ahead=True)
+
+    def _clear(self, delivery: Delivery) -> None:
+        assignment = delivery.assignment
+        self._forget(assignment.topic, assignment.partition, delivery.record_offset)
+        self._state.events.append(
+            SuspectCleared(assignment.source_topic, assignment.handler.rules.name)
+        )
+
+    def _forget(self, topic: str, partition: int, offset: int) -> None:
+        known = self._known.get((topic, partition), {})
+        known.pop(offset, None)
+        if not known:
+            self._known.pop((topic, partition), None)
+        self.over.append((topic, partition, offset))
+
+    def _forget_buried(self) -> None:
+        """A condemned record that comes again before a commit has passed it must not be run."""
+        for assignment, offset in self._buried:
+            if not assignment.closed and (assignment.committed or 0) > offset:
+                self._forget(assignment.topic, assignment.partition, offset)
+        self._buried = [
+            (a, offset)
+            for a, offset in self._buried
+            if not a.closed and (a.committed or 0) <= offset
+        ]
+
+    def _seclude(self, on: bool, now: Now) -> None:
+        if on != self._secluded:
+            self._secluded = on
+            self._until_s = now.mono_s + LONGEST_S
+            self._state.commands.append(Seclude(on))
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: their suspects are the next owner's business."""
+        self._waiting = [q for q in self._waiting if not q[0][0].assignment.closed]
+        current = None if self._current is None else self._current[1]
+        waiting = {id(queue) for queue in self._waiting}
+        for key, queue in list(self._lanes.items()):
+            if queue is not current and id(queue) not in waiting:
+                del self._lanes[key]
+
+
+def _crashes(queue: _Queue) -> int:
+    suspicion = queue[0][1]
+    return 0 if suspicion is None else suspicion.crashes

@@ -1,0 +1,407 @@
+"""Suspects: who runs when, who is condemned, who is cleared, and what that does to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import (
+    Dispatch,
+    RecordDeadLettered,
+    Seclude,
+    SuspectCleared,
+    SuspectStarted,
+)
+from ackfloor.core.model import Failure
+from ackfloor.core.outcomes import RELEASED, Bury, Failed
+from ackfloor.core.suspects import LONGEST_S
+from tests.framework.core.worlds import DLQ, TIER, MemoryRecord, World
+
+HOW = "was killed by signal 11 (SIGSEGV)"
+BY_KEY = HandlerRules("bill", "key")
+
+
+def world(
+    crashes: dict[int, int], rules: HandlerRules | None = None, *, topic: str = "orders"
+) -> World:
+    """A world that knows suspects of partition 0: offset -> crashes."""
+    made = World(rules or HandlerRules("bill"))
+    made.engine.suspects.learn((topic, 0, offset, count, HOW) for offset, count in crashes.items())
+    made.assign()
+    return made
+
+
+def step(made: World, seconds: float = 0.0, *, quiet: bool = True) -> list[object]:
+    """One turn of the owner thread; returns what was commanded."""
+    made.now_s += seconds
+    if made.engine.suspects.active:
+        made.engine.suspects.tick(made.now, quiet=quiet)
+    return list(made.take())
+
+
+def started(made: World) -> list[int]:
+    """Offsets of what was dispatched and nobody has taken, in order; takes none."""
+    return [d.offset for item in made.ready for d in (item if isinstance(item, Run) else [item])]
+
+
+def at(made: World, offset: int) -> Delivery:
+    """A worker takes what was dispatched of one offset and starts its handler."""
+    while True:
+        item = made.ready.popleft()
+        delivery = item.popleft() if isinstance(item, Run) else item
+        if isinstance(item, Run) and item:
+            made.ready.append(item)
+        if delivery.offset == offset:
+            delivery.started_s = made.now_s
+            return delivery
+        made.ready.append(delivery)
+
+
+def keyed(offsets: Iterable[int], key: bytes) -> Sequence[MemoryRecord]:
+    """Records of one key."""
+    return [MemoryRecord("orders", 0, offset, _key=key) for offset in offsets]
+
+
+def test_without_suspects_nothing_is_looked_for() -> None:
+    """The ordinary path is one question for each batch."""
+    made = World()
+    made.assign()
+    made.read([0, 1])
+    assert started(made) == [0, 1]
+    assert not made.engine.suspects.watching
+    assert not made.engine.suspects.active
+
+
+def test_suspects_of_one_crash_run_one_at_a_time_beside_the_others() -> None:
+    """Each waits for the end of the one before; whoever is no suspect does not."""
+    made = world({1: 1, 3: 1})
+    made.read(range(5))
+    assert started(made) == [0, 2, 4]
+    (dispatch,) = [c for c in step(made) if isinstance(c, Dispatch)]
+    assert (dispatch.ahead, dispatch.alone) == (True, False)
+    assert started(made)[-1] == 1
+    step(made, quiet=False)
+    assert 3 not in started(made)
+    made.finish(at(made, 1))
+    step(made)
+    assert started(made)[-1] == 3
+    assert made.engine.suspects.over == [("orders", 0, 1)]
+    assert made.told(SuspectCleared) == [SuspectCleared("orders", "bill")]
+    assert [(e.offset, e.crashes, e.alone) for e in made.told(SuspectStarted)] == [
+        (1, 1, False),
+        (3, 1, False),
+    ]
+
+
+def test_a_suspect_of_two_crashes_runs_alone_and_first() -> None:
+    """Nothing starts any more, what runs may end, then it runs, then all goes on."""
+    made = world({1: 1, 3: 2})
+    made.read(range(5))
+    assert step(made) == [Seclude(True)]
+    assert step(made, 1.0, quiet=False) == []
+    (dispatch,) = step(made, 1.0, quiet=True)
+    assert isinstance(dispatch, Dispatch)
+    assert dispatch.alone
+    assert step(made, 1.0, quiet=False) == []
+    made.finish(at(made, 3))
+    commands = step(made)
+    assert commands[0] == Seclude(False)
+    assert started(made)[-1] == 1
+    assert step(made, quiet=False) == []
+
+
+def test_two_that_must_run_alone_do_so_one_after_the_other() -> None:
+    """Without letting others start in between, and others go on after the last."""
+    made = world({1: 2, 3: 2})
+    made.read(range(5))
+    step(made)
+    step(made)
+    made.finish(at(made, 1))
+    (dispatch,) = step(made)
+    assert isinstance(dispatch, Dispatch)
+    assert dispatch.alone
+    made.finish(at(made, 3))
+    assert step(made) == [Seclude(False)]
+    assert not made.engine.suspects.active
+
+
+def test_a_record_that_died_alone_a_third_time_is_dead_lettered_without_being_run() -> None:
+    """With the reason, the process's end in words, and nothing of it dispatched."""
+    made = world({1: 3})
+    made.read(range(3))
+    assert started(made) == [0, 2]
+    (parcel,) = made.parcels
+    assert parcel.topic == DLQ
+    verdict = parcel.verdict
+    assert isinstance(verdict, Bury)
+    assert verdict.reason is Reason.CRASH
+    assert verdict.failure.error_type == "WorkerCrash"
+    assert HOW in verdict.failure.message
+    assert parcel.envelope.duration_ms == 0
+    made.confirm()
+    (dead,) = made.told(RecordDeadLettered)
+    assert (dead.offset, dead.reason) == (1, Reason.CRASH)
+    made.finish(at(made, 0))
+    assert made.floor() == 2
+
+
+def test_a_condemned_record_is_a_suspect_until_a_commit_has_passed_it() -> None:
+    """Else a crash before that commit would let it kill three more processes."""
+    made = world({1: 3})
+    made.read(range(3))
+    made.confirm()
+    step(made)
+    assert made.engine.suspects.over == []
+    made.finish(at(made, 0))
+    made.tick(1.0)
+    step(made)
+    assert made.engine.suspects.over == []
+    made.answer_commit()
+    step(made)
+    assert made.engine.suspects.over == [("orders", 0, 1)]
+    assert not made.engine.suspects.active
+    assert not made.engine.suspects.watching
+
+
+def test_where_lanes_wait_for_their_head_a_condemned_record_keeps_its_place() -> None:
+    """Those before it first; those behind it when the broker has confirmed the dead letter."""
+    made = world({1: 3}, HandlerRules("bill", "key", in_place=True))
+    made.engine.polled(keyed(range(3), b"a"), made.now)
+    step(made)
+    assert made.parcels == []
+    (run,) = made.ready
+    assert isinstance(run, Run)
+    made.finish(made.start())
+    made.engine.left("bill", run)
+    step(made)
+    step(made)
+    assert [parcel.delivery.offset for parcel in made.parcels] == [1]
+    assert started(made) == []
+    made.confirm()
+    assert started(made) == [2]
+
+
+def test_retried_in_place_a_suspect_is_cleared_and_its_lane_waits_for_it() -> None:
+    """It has failed like any other; what follows is the lane's business."""
+    made = world({0: 1}, HandlerRules("bill", "key", in_place=True))
+    made.engine.polled(keyed(range(2), b"a"), made.now)
+    step(made)
+    made.finish(made.start(), Failed(Failure("Boom", "x")))
+    step(made)
+    assert made.engine.suspects.over == [("orders", 0, 0)]
+    assert started(made) == []
+    made.tick(2.0)
+    assert started(made) == [0, 1]
+
+
+def test_a_condemned_record_whose_partition_left_is_condemned_when_it_comes_again() -> None:
+    """Its new assignment parks it once more: that is for the commit to prevent, nothing else."""
+    made = world({1: 3})
+    made.read(range(3))
+    made.revoke()
+    step(made)
+    assert made.engine.suspects.over == []
+    made.parcels.clear()
+    made.assign()
+    made.read(range(3))
+    assert [parcel.delivery.offset for parcel in made.parcels] == [1]
+
+
+def test_what_an_assignment_begins_behind_is_over() -> None:
+    """Somebody else has settled and committed it."""
+    made = World()
+    made.engine.suspects.learn([("orders", 0, 4, 1, HOW), ("orders", 0, 5, 3, HOW)])
+    made.assign(position=5)
+    assert made.engine.suspects.over == [("orders", 0, 4)]
+
+
+def test_a_failure_and_a_timeout_clear_a_suspect_as_well() -> None:
+    """The process has survived it."""
+    made = world({0: 1, 1: 1, 2: 1})
+    made.read(range(3))
+    step(made)
+    made.fail(at(made, 0), Failed(Failure("Boom", "x")))
+    step(made)
+    late = at(made, 1)
+    made.now_s += 61.0
+    made.expire(late)
+    step(made)
+    assert made.engine.suspects.over == [("orders", 0, 0), ("orders", 0, 1)]
+    assert started(made) == [2]
+
+
+def test_a_release_and_a_revoke_clear_nobody() -> None:
+    """It was cut short; the next owner must know."""
+    made = world({0: 1, 1: 1})
+    made.read(range(2))
+    step(made)
+    made.finish(at(made, 0), RELEASED)
+    step(made)
+    assert started(made) == [1]
+    made.revoke()
+    step(made)
+    assert made.engine.suspects.over == []
+    assert not made.engine.suspects.active
+
+
+def test_suspects_of_a_partition_that_left_are_forgotten() -> None:
+    """Those that wait and those that wait behind them."""
+    made = world({0: 1, 2: 1}, BY_KEY)
+    made.engine.polled([*keyed(range(2), b"a"), *keyed(range(2, 4), b"b")], made.now)
+    step(made)
+    made.revoke()
+    step(made)
+    assert not made.engine.suspects.active
+    made.assign()
+    made.engine.polled(keyed(range(2), b"a"), made.now)
+    made.ready.clear()
+    step(made)
+    assert started(made) == [0]
+
+
+def test_a_lane_waits_for_its_suspect_and_a_suspect_for_its_lane() -> None:
+    """In offset order, whatever is a suspect in it."""
+    made = world({1: 1, 3: 2}, BY_KEY)
+    made.engine.polled(keyed(range(5), b"a"), made.now)
+    step(made)
+    assert started(made) == [0]
+    run = made.ready[0]
+    assert isinstance(run, Run)
+    made.finish(made.start())
+    step(made)
+    assert started(made) == [], "the lane is not idle until its worker has left it"
+    made.engine.left("bill", run)
+    step(made)
+    assert started(made) == [1]
+    (run,) = made.ready
+    assert isinstance(run, Run)
+    made.finish(made.start())
+    step(made)
+    assert [d.offset for d in run] == [2], "up to the next suspect"
+    made.finish(run.popleft())
+    assert step(made) == []
+    made.engine.left("bill", run)
+    assert step(made) == [Seclude(True)]
+    (dispatch,) = step(made)
+    assert isinstance(dispatch, Dispatch)
+    assert dispatch.alone
+    assert [d.offset for item in dispatch.items if isinstance(item, Run) for d in item] == [3]
+
+
+def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
+    """Also what came while it ran, up to the next suspect, which then waits for the lane."""
+    made = world({0: 1, 3: 1}, BY_KEY)
+    made.engine.polled(keyed(range(2), b"a"), made.now)
+    step(made)
+    first = made.ready.popleft()
+    assert isinstance(first, Run)
+    delivery = first.popleft()
+    made.engine.polled(keyed(range(2, 5), b"a"), made.now)
+    step(made)
+    assert started(made) == []
+    made.finish(delivery)
+    step(made)
+    assert [d.offset for d in first] == [1, 2]
+    made.finish(first.popleft())
+    made.finish(first.popleft())
+    made.engine.left("bill", first)
+    step(made)
+    assert started(made) == [3]
+    run = made.ready[0]
+    assert isinstance(run, Run)
+    made.finish(made.start())
+    step(made)
+    assert [d.offset for d in run] == [4]
+    made.engine.polled(keyed([5], b"a"), made.now)
+    assert [d.offset for d in run] == [4, 5], "the lane is an ordinary one again"
+
+
+def test_a_suspect_does_not_wait_for_ever_for_what_runs() -> None:
+    """A handler without a timeout that never ends would hold up everything."""
+    made = world({1: 2})
+    made.read(range(2))
+    step(made)
+    assert step(made, LONGEST_S - 1, quiet=False) == []
+    (dispatch,) = step(made, 2.0, quiet=False)
+    assert isinstance(dispatch, Dispatch)
+    assert dispatch.alone
+
+
+def test_nothing_waits_for_ever_for_a_suspect() -> None:
+    """After a while it is let go, without being cleared."""
+    made = world({0: 2, 1: 1})
+    made.read(range(3))
+    step(made)
+    step(made)
+    stuck = at(made, 0)
+    assert step(made, LONGEST_S - 1, quiet=False) == []
+    commands = step(made, 2.0, quiet=False)
+    assert Seclude(False) in commands
+    assert started(made)[-1] == 1
+    made.finish(stuck)
+    assert ("orders", 0, 0) not in made.engine.suspects.over
+
+
+def test_a_pause_of_a_suspects_handler_lets_the_others_go_on() -> None:
+    """It is not alone any more when it runs after the pause; another crash will not condemn it."""
+    made = world({0: 2})
+    made.read(range(2))
+    step(made)
+    step(made)
+    made.engine.hold("bill", 30.0, "away", made.now)
+    assert Seclude(False) in step(made)
+    made.tick(31.0)
+    made.finish(at(made, 0))
+    step(made)
+    assert made.engine.suspects.over == [("orders", 0, 0)]
+
+
+def test_no_suspect_of_a_paused_handler_is_started() -> None:
+    """It could not run, and everything else would wait for it."""
+    made = world({0: 2})
+    made.engine.hold("bill", 30.0, "away", made.now)
+    made.read(range(2))
+    made.take()
+    assert step(made) == []
+    made.tick(31.0)
+    assert step(made) == [Seclude(True)]
+
+
+def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:
+    """And takes its share of the room of redeliveries until it has ended."""
+    made = World()
+    made.engine.suspects.learn([(TIER, 0, 0, 1, HOW), (TIER, 0, 1, 3, HOW)])
+    made.assign(topic=TIER)
+    made.redeliver([0, 1, 2], due_ms=made.now.wall_ms + 5_000)
+    step(made)
+    assert started(made) == []
+    made.tick(5.0)
+    step(made)
+    assert sorted(started(made)) == [0, 2]
+    handler = made.engine.state.handlers["bill"]
+    assert handler.open_retries == 2
+    assert [p.delivery.offset for p in made.parcels] == [1]
+    made.finish(at(made, 0))
+    made.finish(at(made, 2))
+    step(made)
+    assert handler.open_retries == 0
+    assert made.engine.suspects.over == [(TIER, 0, 0)]
+
+
+def test_what_is_learnt_replaces_what_was_known() -> None:
+    """Whole tables are sent, so that a lost one is made good by the next."""
+    made = world({0: 1})
+    made.engine.suspects.learn([("orders", 0, 1, 1, HOW)])
+    made.read(range(2))
+    assert started(made) == [0]
+
+
+def test_records_of_other_partitions_are_none_of_its_business() -> None:
+    """A suspect's offset in another partition is another record."""
+    made = world({0: 1})
+    made.assign(partition=1)
+    made.read([0, 1], partition=1)
+    assert started(made) == [0, 1]
