@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import logging
 import os
 import signal
@@ -34,10 +35,12 @@ from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime import channel
 from ackfloor.runtime.ack_map import ack_map
 from ackfloor.runtime.channel import Kind, Mailbox
+from ackfloor.runtime.crashes import suspects_in
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.logs import set_up_logging
 from ackfloor.runtime.loop import Loop
+from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.worker import Worker
 
 log = logging.getLogger("ackfloor.worker")
@@ -69,6 +72,7 @@ class Process:
         connection: the worker's end of the channel; None without a supervisor.
         mail: what the supervisor has said.
         relaunch: what is run, with other settings.
+        marks: where it is noted which records are in flight.
     """
 
     def __init__(
@@ -78,9 +82,11 @@ class Process:
         connection: Connection | None,
         mail: Mailbox,
         relaunch: Callable[[Told], Launch],
+        marks: Marks,
     ) -> None:
         self._launch = launch
         self._mail = mail
+        self._marks = marks
         #: What is done about each kind of frame; called on the owner thread, between two turns.
         self._heard: dict[Kind, Callable[[bytes], None]] = {}
         self._relaunch = relaunch
@@ -152,14 +158,23 @@ class Process:
         observers: list[Observer] = [*launch.app.observers]
         if self._monitor is not None:
             observers += [self._monitor, _Reporter(self._report)]
-        return Worker(
+        outside = launch.outside(self._events, f"worker-{self._number}")
+        outside.marks = self._marks
+        worker = Worker(
             launch.app,
             launch.handlers,
             launch.worker_config(self._number),
             launch.topology(lambda: self._stops > 0),
-            launch.outside(self._events, f"worker-{self._number}"),
+            outside,
             observers,
         )
+        suspects = worker.engine.suspects
+        self._heard[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
+        # Told before this process began: to be known before there is a partition.
+        for kind, body in tuple(self._mail):
+            if kind is Kind.SUSPECTS:
+                self._heard[kind](body)
+        return worker
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
@@ -168,6 +183,7 @@ class Process:
         loop.interlude = self._read_mail
         while not self._stops:
             loop.turn()
+            self._tell_over(worker.engine.suspects.over)
             if worker.inbox.fatal:
                 log.warning("a handler raised %r: draining", worker.inbox.fatal[0])
                 return
@@ -191,6 +207,12 @@ class Process:
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
             channel.send_report(self._connection, self._monitor.report())
+
+    def _tell_over(self, over: list[tuple[str, int, int]]) -> None:
+        """Tell the supervisor which records are suspects no longer."""
+        if over and self._connection is not None:
+            channel.send(self._connection, Kind.OVER, json.dumps(over).encode())
+            over.clear()
 
     def _status(self, status: str) -> None:
         if self._connection is not None:
@@ -256,8 +278,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--channel", type=int)
     parser.add_argument("--told", action="store_true", help="settings come through the channel")
+    parser.add_argument("--marks", type=int)
     given = parser.parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
+    marks = Marks(given.marks)
     running: list[Process] = []
     mail: Mailbox = deque()
     told = Told(0, {}, {})
@@ -284,7 +308,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         launch = launch_with(told)
         app = launch.settings.app
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}")
-        running.append(Process(launch, given.number, connection, mail, launch_with))
+        running.append(Process(launch, given.number, connection, mail, launch_with, marks))
         return running[0].run()
     except SettingError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
@@ -295,6 +319,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         log.exception("the worker failed")
         return Exit.FAILURE
+    finally:
+        marks.ended()
 
 
 if __name__ == "__main__":

@@ -173,6 +173,14 @@ HOLDS = counter(
     ("group", "handler"),
     "Times a handler asked for a pause because a dependency of its is away.",
 )
+SUSPECTS = counter(
+    FAULTS,
+    "crash_suspects",
+    (*HANDLER, "event"),
+    "Records that were in flight when a worker process died and were run again; `event` is "
+    "`started`, `started_alone` (with nothing beside it), or `cleared` (it ended and the process "
+    "lived). Those that killed a third process are dead-lettered with the reason `crash`.",
+)
 
 BUILD_INFO = gauge(
     RUN, "build_info", ("group", "version", "python"), "Always 1; what the worker runs on."
@@ -221,7 +229,7 @@ COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, HOPPED),
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(METADATA_IGNORED, HOLDS),
+    *(METADATA_IGNORED, HOLDS, SUSPECTS),
 )
 HISTOGRAMS = (DURATION, QUEUE_WAIT, END_TO_END, RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY)
 #: Of the run as a whole: these alone carry no `worker` label.

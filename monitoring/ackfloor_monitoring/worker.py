@@ -37,6 +37,8 @@ from ackfloor.observe import (
     RecordsSkipped,
     RedeliveriesStarted,
     Snapshot,
+    SuspectCleared,
+    SuspectStarted,
 )
 from ackfloor_monitoring import definitions as d
 from ackfloor_monitoring.report import Report
@@ -93,6 +95,8 @@ class WorkerMetrics:
             PartitionsRevoked: self._revoked,
             RecordsLost: self._lost,
             HandlerHeld: self._held,
+            SuspectStarted: self._suspect_started,
+            SuspectCleared: self._suspect_cleared,
         }
 
     def observe(self, events: Sequence[Event]) -> None:
@@ -234,3 +238,10 @@ class WorkerMetrics:
 
     def _held(self, event: HandlerHeld) -> None:
         self._count(d.HOLDS, event.handler)
+
+    def _suspect_started(self, event: SuspectStarted) -> None:
+        what = "started_alone" if event.alone else "started"
+        self._count(d.SUSPECTS, event.topic, event.handler, what)
+
+    def _suspect_cleared(self, event: SuspectCleared) -> None:
+        self._count(d.SUSPECTS, event.topic, event.handler, "cleared")

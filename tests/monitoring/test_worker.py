@@ -29,6 +29,8 @@ from ackfloor.observe import (
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
+    SuspectCleared,
+    SuspectStarted,
     TopicPartition,
 )
 from ackfloor_monitoring.report import Report, ReportRefused, as_tree
@@ -112,6 +114,18 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         {"commit_metadata_ignored_total": {("orders",): 1}},
     ),
     (HandlerHeld("bill", 5.0, "the bank is away"), {"handler_holds_total": {("bill",): 1}}),
+    (
+        SuspectStarted("orders", 0, 5, "bill", 1, False, "orders"),
+        {"crash_suspects_total": {("orders", "bill", "started"): 1}},
+    ),
+    (
+        SuspectStarted("orders", 0, 5, "bill", 2, True, "orders"),
+        {"crash_suspects_total": {("orders", "bill", "started_alone"): 1}},
+    ),
+    (
+        SuspectCleared("orders", "bill"),
+        {"crash_suspects_total": {("orders", "bill", "cleared"): 1}},
+    ),
 ]
 
 

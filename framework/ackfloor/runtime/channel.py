@@ -38,11 +38,15 @@ class Kind(Enum):
     STATUS = b"S"
     #: JSON: what became of the settings that it was told.
     SETTINGS_TAKEN = b"T"
+    #: JSON: records that are suspects no longer, [[topic, partition, offset], ...].
+    OVER = b"O"
 
     # To the worker.
 
     #: JSON: settings that changed while it runs.
     SETTINGS = b"C"
+    #: JSON: the records that were in flight when workers died; see `crashes`.
+    SUSPECTS = b"P"
 
 
 #: What a worker was told and has not read yet.

@@ -16,6 +16,7 @@ from ackfloor.core.faults import Faults
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
+from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.notices import Notices
 
 #: Seconds that cancelled handlers have for their clean-up at the end of a worker.
@@ -33,6 +34,7 @@ class Executors:
         notices: what is logged of deliveries.
         max_abandoned: abandoned handlers beyond which the worker must be replaced.
         silence_s: for how many seconds the event loop has shown no sign of life.
+        marks: where the executors note what runs.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Executors:
         *,
         max_abandoned: int,
         silence_s: Callable[[], float],
+        marks: Marks | None = None,
     ) -> None:
         self.by_name = by_name
         self._clock = clock
         self._notices = notices
         self._max_abandoned = max_abandoned
         self._silence_s = silence_s
+        self.marks = marks or Marks()
 
     def start(self) -> None:
         """Start them all."""
@@ -57,7 +61,14 @@ class Executors:
 
     def dispatch(self, command: Dispatch) -> None:
         """Hand deliveries or runs to their handler's executor."""
-        self.by_name[command.handler].dispatch(command.items, ahead=command.ahead)
+        self.by_name[command.handler].dispatch(
+            command.items, ahead=command.ahead, alone=command.alone
+        )
+
+    def seclude(self, on: bool) -> None:
+        """Start nothing but what is dispatched to run alone, until told that this is over."""
+        for executor in self.by_name.values():
+            executor.seclude(on)
 
     def running(self) -> Iterator[Delivery]:
         """The deliveries that occupy a slot."""

@@ -27,6 +27,7 @@ from ackfloor.core.messages import (
     Pause,
     Publish,
     Resume,
+    Seclude,
     Unhold,
 )
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
@@ -132,6 +133,8 @@ class Loop:
         if engine.commit_due(now):
             engine.passed(self._source.positions())
         engine.tick(now)
+        if engine.suspects.active:
+            engine.suspects.tick(now, quiet=not any(self.executors.running()))
         moved |= self._execute()
         self._tell(now)
         return moved
@@ -206,6 +209,8 @@ class Loop:
             self.executors.by_name[command.handler].hold()
         elif isinstance(command, Unhold):
             self.executors.by_name[command.handler].unhold()
+        elif isinstance(command, Seclude):
+            self.executors.seclude(command.on)
 
     def _tell(self, now: Now) -> None:
         events = self.engine.take_events(now)
@@ -247,6 +252,9 @@ class Loop:
     def on_assigned(self, starts: Sequence[StartPosition]) -> None:
         """Partitions came."""
         self.engine.assign(starts, self._clock.now())
+        for start in starts:
+            key = (start.topic, start.partition)
+            self.engine.assignments[key].mark = self.executors.marks.of(*key)
         log.info("assigned %s", _names(starts))
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:

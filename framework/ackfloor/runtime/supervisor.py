@@ -3,7 +3,8 @@
 The supervisor never touches Kafka and never imports the user's app. It starts workers, reads
 their channel, passes their reports to the one monitoring address, and restarts what died: with
 a growing backoff after a crash, at once after `WORN_OUT`, not at all after a worker ended by
-itself. Signals only set flags; the loop acts on them.
+itself. Of a worker that crashed it finds out which records were in flight (`marks`), counts
+(`crashes`) and tells all workers. Signals only set flags; the loop acts on them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
 `GRACE_S` seconds after its own bound is killed. SIGUSR1 is passed on, but not to a worker that is
@@ -28,7 +29,9 @@ from typing import Protocol
 
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime import channel
+from ackfloor.runtime.crashes import Crashes, how_it_ended, named
 from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.marks import Area, RecordId
 
 log = logging.getLogger("ackfloor.supervisor")
 
@@ -81,6 +84,8 @@ class _Worker:
     """One worker's place: the process in it changes.
 
     Attributes:
+        area: what the process leaves behind of the records in flight.
+        told: which edition of the suspects it has been told.
         heard: the process has spoken, so it catches signals.
         ran: some process in this place has come as far as running.
     """
@@ -88,6 +93,8 @@ class _Worker:
     number: int
     process: subprocess.Popen[bytes] | None = None
     connection: Connection | None = None
+    area: Area | None = None
+    told: int = 0
     started_s: float = 0.0
     crashes: int = 0
     restart_at_s: float | None = 0.0
@@ -127,6 +134,7 @@ class Supervisor:
         self._passed_on: list[int] = []
         self._kill_at_s: float | None = None
         self._exit = Exit.OK
+        self._crashes = Crashes()
 
     def run(self) -> int:
         """Run until stopped; returns the exit code of the whole run."""
@@ -163,6 +171,7 @@ class Supervisor:
             self._settings.step(self.tell)
         self._read()
         for worker in self._workers:
+            self._tell_suspects(worker)
             if worker.process is not None and worker.process.poll() is not None:
                 self._ended(worker, worker.process.returncode)
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
@@ -173,11 +182,20 @@ class Supervisor:
 
     def _spawn(self, worker: _Worker) -> None:
         worker.connection, theirs = channel.pair()
-        argv = [*self._command, "--number", str(worker.number), "--channel", str(theirs.fileno())]
+        worker.area = Area()
+        # Before it starts, so that it knows the suspects before it has a partition.
+        worker.told = 0
+        self._tell_suspects(worker)
+        handed = {"--channel": theirs.fileno(), "--marks": worker.area.descriptor}
+        argv = [*self._command, "--number", str(worker.number)]
+        argv += [word for name, fd in handed.items() for word in (name, str(fd))]
         with theirs:
             # A session of its own: Ctrl-C in a terminal reaches the supervisor alone.
             worker.process = subprocess.Popen(
-                argv, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+                argv,
+                pass_fds=tuple(handed.values()),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
         worker.started_s = time.monotonic()
         worker.restart_at_s = None
@@ -210,6 +228,9 @@ class Supervisor:
         if kind is channel.Kind.REPORT:
             self._monitored(lambda monitor: monitor.update(worker.number, body))
             return
+        if kind is channel.Kind.OVER:
+            self._crashes.over(body)
+            return
         if kind is not channel.Kind.STATUS:
             if self._settings is not None:
                 self._settings.heard(worker.number, kind, body)
@@ -220,6 +241,16 @@ class Supervisor:
         worker.ran = worker.ran or status.get("status") == "running"
         if self._on_status is not None:
             self._on_status(worker.number, status)
+
+    def _tell_suspects(self, worker: _Worker) -> None:
+        """Tell a worker of the suspects, if there is news and it has room."""
+        edition = self._crashes.edition
+        if (
+            worker.connection is not None
+            and worker.told != edition
+            and self._crashes.tell(worker.connection)
+        ):
+            worker.told = edition
 
     def _monitored(self, tell: Callable[[RunMonitor], None]) -> None:
         """Tell the monitor something; what it raises must not end the workers."""
@@ -241,8 +272,14 @@ class Supervisor:
         if self._settings is not None:
             self._settings.gone(worker.number)
         self._monitored(lambda monitor: monitor.worker_gone(worker.number))
+        in_flight = self._left_by(worker)
         if self._stops:
             self._note_exit(worker, code)
+            return
+        if in_flight:
+            # Whatever its code says: a handler may have called `os._exit`.
+            self._suspect(worker, in_flight, code)
+            worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
             return
         if code == Exit.START and not worker.ran:
             log.error("worker %d could not start; stopping the run", worker.number)
@@ -253,6 +290,25 @@ class Supervisor:
             log.info("worker %d ended by itself and is not restarted", worker.number)
             return
         worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
+
+    @staticmethod
+    def _left_by(worker: _Worker) -> list[RecordId]:
+        """The records that its process had in flight; none where it ended in order."""
+        if worker.area is None:
+            return []
+        in_flight = worker.area.in_flight()
+        worker.area.close()
+        worker.area = None
+        return in_flight
+
+    def _suspect(self, worker: _Worker, in_flight: list[RecordId], code: int) -> None:
+        log.error(
+            "worker %d died with %d records in flight: %s", worker.number, len(in_flight),
+            named(in_flight),
+        )  # fmt: skip
+        if self._crashes.died(in_flight, how_it_ended(code)):
+            # One crash less to come: what is next is not to wait for what is over.
+            worker.crashes = 0
 
     def _note_exit(self, worker: _Worker, code: int) -> None:
         log.info("worker %d ended with code %d", worker.number, code)
@@ -272,8 +328,9 @@ class Supervisor:
             worker.crashes = 0
         wait_s = float(min(FIRST_BACKOFF_S * 2.0 ** min(worker.crashes, 10), LAST_BACKOFF_S))
         worker.crashes += 1
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        log.error("worker %d %s; restarting it in %.1f s", worker.number, how, wait_s)
+        log.error(
+            "worker %d %s; restarting it in %.1f s", worker.number, how_it_ended(code), wait_s
+        )
         return wait_s
 
     def _act_on_signals(self, now_s: float) -> None:

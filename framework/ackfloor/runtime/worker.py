@@ -38,6 +38,7 @@ from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, bind
 from ackfloor.runtime.lifespan import Lifespan
 from ackfloor.runtime.loop import Loop
+from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.thread_executor import ThreadExecutor
@@ -96,6 +97,7 @@ class Outside:
     publisher: Publisher
     clock: Clock
     events: EventLoopThread
+    marks: Marks = field(default_factory=Marks)
 
 
 class Worker:
@@ -166,6 +168,7 @@ class Worker:
             notices,
             max_abandoned=self._config.max_abandoned,
             silence_s=self._outside.events.silence_s,
+            marks=self._outside.marks,
         )
         self.loop = Loop(
             self.engine,
@@ -239,9 +242,15 @@ class Worker:
                 concurrency=spec.concurrency,
                 lanes=lanes,
                 cancel_grace_s=self._config.cancel_grace_s,
+                marks=self._outside.marks,
             )
         return ThreadExecutor(
-            invocation, self.inbox, clock, concurrency=spec.concurrency, lanes=lanes
+            invocation,
+            self.inbox,
+            clock,
+            concurrency=spec.concurrency,
+            lanes=lanes,
+            marks=self._outside.marks,
         )
 
     def close(self, forced: Callable[[], bool] = lambda: False) -> int:

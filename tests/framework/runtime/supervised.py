@@ -142,6 +142,6 @@ class Worker:
 if __name__ == "__main__":
     if sys.argv[1] == "run":
         sys.exit(run(json.loads(sys.argv[2])))
-    behave, state, _, number, _, descriptor = sys.argv[2:]
+    behave, state, _, number, _, descriptor, *_ = sys.argv[2:]
     # As the real worker: the interpreter's own end would give signals their defaults back.
     os._exit(Worker(behave, Path(state), int(number), Connection(int(descriptor))).work())
