@@ -121,7 +121,7 @@ def test_a_killed_worker_is_replaced_and_its_records_come_again(make_stage: Make
     run = stage.run("--workers", "2")
     run.until(lambda: stage.records() > 100, "some handled")
     os.kill(worker_pids(run)[0], signal.SIGKILL)
-    run.logged("was killed by signal 9; restarting it")
+    run.logged("was killed by signal 9 (SIGKILL); restarting it")
     run.until(lambda: stage.records() == 2000, "all handled")
     run.until(lambda: len(worker_pids(run)) == 3, "the replacement")
     pids = worker_pids(run)

@@ -164,7 +164,7 @@ def test_a_killed_worker_is_replaced_after_a_growing_wait(start: Callable[..., R
     assert len(children) == 2
     assert all(child.status() != psutil.STATUS_ZOMBIE for child in children)
     assert run.lives(0) == [(pids[0], run.lives(0)[0][1])]
-    assert "was killed by signal 9; restarting it in 0.2 s" in run.log()
+    assert "was killed by signal 9 (SIGKILL); restarting it in 0.2 s" in run.log()
     assert "restarting it in 0.4 s" in run.log()
     run.process.terminate()
     assert run.wait() == Exit.OK
