@@ -13,7 +13,7 @@ from math import inf
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
-from ackfloor.core.messages import Dispatch
+from ackfloor.core.messages import Dispatch, Hold, Seclude, Unhold
 from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
 from ackfloor.runtime.marks import Marks
@@ -65,10 +65,15 @@ class Executors:
             command.items, ahead=command.ahead, alone=command.alone
         )
 
-    def seclude(self, on: bool) -> None:
-        """Start nothing but what is dispatched to run alone, until told that this is over."""
-        for executor in self.by_name.values():
-            executor.seclude(on)
+    def hold(self, command: Hold | Unhold | Seclude) -> None:
+        """Keep one handler's deliveries waiting, or everybody's; or end that."""
+        if isinstance(command, Seclude):
+            for executor in self.by_name.values():
+                executor.seclude(command.on)
+        elif isinstance(command, Hold):
+            self.by_name[command.handler].hold()
+        else:
+            self.by_name[command.handler].unhold()
 
     def running(self) -> Iterator[Delivery]:
         """The deliveries that occupy a slot."""

@@ -205,12 +205,8 @@ class Loop:
             self._source.pause(command.partitions)
         elif isinstance(command, Resume):
             self._source.resume(command.positions)
-        elif isinstance(command, Hold):
-            self.executors.by_name[command.handler].hold()
-        elif isinstance(command, Unhold):
-            self.executors.by_name[command.handler].unhold()
-        elif isinstance(command, Seclude):
-            self.executors.seclude(command.on)
+        elif isinstance(command, Hold | Unhold | Seclude):
+            self.executors.hold(command)
 
     def _tell(self, now: Now) -> None:
         events = self.engine.take_events(now)
