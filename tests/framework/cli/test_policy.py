@@ -24,6 +24,15 @@ app = App(group="a-group-with-a-long-name")
 )
 async def bill(order: bytes) -> None: ...
 """
+IN_PLACE = """
+from ackfloor import App, RetryPolicy
+
+app = App(group="g")
+
+
+@app.handler("orders", ordering="key", retry=RetryPolicy.fixed("5s", 1))
+async def bill(order: bytes) -> None: ...
+"""
 TIERS = [
     f"a-topic-with-a-long-name--a-group-with-a-long-name--retry-{delay}"
     for delay in ("1s", "5s", "25s")
@@ -163,3 +172,17 @@ def test_a_wrong_duration_is_refused_with_the_units(policies: str) -> None:
     """A bare number has none."""
     done = CliRunner().invoke(cli, ["policy", "preview", policies, "--retention", "7"])
     assert "--retention='7'" in str(done.exception)
+
+
+def test_a_handler_that_retries_in_place_waits_in_no_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same schedule, without retry topics."""
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "in_place.py").write_text(IN_PLACE)
+    told = CliRunner().invoke(cli, ["policy", "preview", "in_place:app"]).stdout
+    assert "its place" in told
+    assert "--retry-" not in told
+    done = CliRunner().invoke(cli, ["policy", "preview", "in_place:app", "-o", "json"])
+    (facts,) = json.loads(done.stdout)
+    assert [(d["wait_s"], d["tier"]) for d in facts["deliveries"]] == [(5, None)]

@@ -57,6 +57,17 @@ def test_a_fresh_group_needs_every_tier_and_a_dlq() -> None:
         assert plan.config["min.insync.replicas"] == "2"
 
 
+def test_a_handler_that_retries_in_place_needs_a_dlq_alone() -> None:
+    """Tiers of an earlier life are left over, and drained."""
+    made = plans({"orders": SOURCE, "orders--g--retry-5s": SOURCE}, ordering="key")
+    assert {name: plan.action for name, plan in made.items()} == {
+        "orders--g--dlq": Action.CREATE,
+        "orders--g--retry-5s": Action.LEFTOVER,
+    }
+    routes = routes_of(made.values(), [spec(ordering="key")])
+    assert routes["orders--g--retry-5s"] == Route("bill", "orders", 5.0)
+
+
 def test_retention_outlasts_the_schedule_twice() -> None:
     """A record that waits must not expire before its wait is over."""
     policy = RetryPolicy.fixed("1d", max_redeliveries=20, jitter=0)
