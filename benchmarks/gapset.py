@@ -87,20 +87,20 @@ def main() -> None:
         "# Gap sets in a commit's metadata",
         "",
         (
-            "Characters in each form, the one that is written in bold; what it takes to write and to "
-            f"read it, median of {ROUNDS}. Repeat: `.venv/bin/python benchmarks/gapset.py`."
+            "Characters in each form, the one that is written in bold; what it takes to write and to"
+            f" read it, median of {ROUNDS}. Repeat: `.venv/bin/python benchmarks/gapset.py`."
         ),
         "",
         (
-            "| case | span | open | runs `r` | runs, deflated `R` | bitset `b` | bitset, deflated `B` "
-            f"| write, ms | read, ms | fits in {gapset.LONGEST:,} |"
+            "| case | span | open | runs `r` | runs, deflated `R` | bitset `b` | bitset, deflated `B`"
+            f" | write, ms | read, ms | fits in {gapset.LONGEST:,} |"
         ),
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
         *(row(*case) for case in CASES),
         "",
         (
-            "Open offsets at random places are the worst a number of them can do. A text of at most "
-            f"{gapset.SHORT} characters is written as runs without trying the other forms."
+            "Open offsets at random places are the worst a number of them can do. A text of at most"
+            f" {gapset.SHORT} characters is written as runs without trying the other forms."
         ),
     ]
     target = Path(__file__).parent / "results" / "gapset.md"
