@@ -108,12 +108,17 @@ PARTITION_GAUGES = (
     ),
     _partition(
         "retry_waiting_messages",
-        "Records of a retry tier that were read and are not due yet; absent for a source topic.",
-        lambda p: None if p.tier_s is None else p.waiting,
+        "Failed records that are not due yet: read from a retry tier, or retried in place.",
+        lambda p: p.waiting,
+    ),
+    _partition(
+        "blocked_messages",
+        "Records that wait behind a failed one of their key or partition, itself included.",
+        lambda p: p.blocked,
     ),
     _partition(
         "retry_next_due_timestamp_seconds",
-        "When the first waiting record of a retry tier is due; absent where none waits.",
+        "When the first failed record that waits is due; absent where none waits.",
         lambda p: _seconds(p.next_due_ms),
     ),
     _partition(

@@ -77,7 +77,7 @@ def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
     assert text == GOLDEN.read_text()
     names = {family.name for family in text_string_to_metric_families(text)}
     defined = {spec.name.removesuffix("_total") for spec in METRICS}
-    absent = {"ackfloor_retry_waiting_messages", "ackfloor_retry_next_due_timestamp_seconds"}
+    absent = {"ackfloor_retry_next_due_timestamp_seconds"}
     assert names == defined - absent
 
 
@@ -170,7 +170,7 @@ def test_what_is_not_known_is_absent_not_zero(run: RunMetrics) -> None:
     place = {"worker": "0", "topic": "orders", "partition": "0"}
     for name in (
         *("committed_position", "highest_settled_offset", "high_watermark_position"),
-        *("oldest_unacked_timestamp_seconds", "lag_messages", "retry_waiting_messages"),
+        *("oldest_unacked_timestamp_seconds", "lag_messages"),
     ):
         assert value(text, name, **place) is None
     assert value(text, "ack_span_offsets", **place) == 0

@@ -18,6 +18,8 @@ class PartitionSnapshot:
         committed: the last confirmed commit, None before the first.
         position: the next offset to read.
         highest_settled: the highest settled offset, -1 where none is.
+        waiting: failed records that are not due yet, of a tier or retried in place.
+        blocked: records in lanes whose head failed and is not settled.
         oldest_open_ms: when the oldest open record was read, None where none is open.
     """
 
@@ -40,6 +42,7 @@ class PartitionSnapshot:
     paused: bool
     floor_advanced_ms: int
     oldest_open_ms: int | None
+    blocked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

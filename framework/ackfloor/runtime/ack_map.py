@@ -24,6 +24,8 @@ def _line(p: PartitionSnapshot, now_ms: int) -> str:
     )
     if p.waiting:
         text += f" waiting={p.waiting}"
+    if p.blocked:
+        text += f" blocked={p.blocked}"
     if p.oldest_open_ms is not None:
         text += f" oldest={(now_ms - p.oldest_open_ms) / 1000:.1f}s"
     return text + (" paused" if p.paused else "")

@@ -69,6 +69,7 @@ def _partition(a: Assignment, high_watermark: int | None, now: Now) -> Partition
         waiting=len(a.waiting) + len(a.backoff),
         next_due_ms=_next_due_ms(a, now),
         parking=a.parking,
+        blocked=a.held,
         paused=a.paused,
         floor_advanced_ms=a.floor_advanced_ms,
         oldest_open_ms=(

@@ -11,6 +11,7 @@ import pytest
 
 from ackfloor import App, DeadLetter, Delivery, Pause, Retry, RetryPolicy
 from ackfloor.core.messages import LateAnswers, RecordParked, RedeliveriesStarted
+from ackfloor.runtime.ack_map import ack_map
 from tests.framework.runtime.live import KINDS, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
@@ -130,6 +131,8 @@ def test_a_waiting_lane_takes_no_slot(kind: str) -> None:
         assert worker.watcher.latest is not None
         (partition,) = worker.watcher.latest.partitions
         assert (partition.waiting, partition.floor, partition.open_count) == (1, 0, 3)
+        assert partition.blocked == 3
+        assert "waiting=1 blocked=3" in ack_map(worker.watcher.latest)
         assert partition.next_due_ms is not None
     assert seen == [0, *range(3, 23)]
 
