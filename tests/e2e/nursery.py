@@ -1,0 +1,42 @@
+"""Nursery: starts worker processes in milliseconds, by forking from one that has imported it all.
+
+    python -m tests.e2e.nursery MODULE:APP
+
+A line on its input starts a worker, whose pid it prints. It makes no client itself (a client does
+not survive a fork), and when its input ends it kills the workers that are left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import ackfloor.kafka.publisher
+import ackfloor.kafka.sink
+import ackfloor.kafka.source
+import ackfloor.kafka.topics
+import ackfloor.kafka.transactional_sink  # noqa: F401 -- so that no worker has to
+from ackfloor import worker
+
+
+def main(app: str) -> None:
+    """Start a worker for each line."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    born: list[int] = []
+    for _ in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os._exit(worker.main([app]))
+        born.append(pid)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+    for pid in born:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

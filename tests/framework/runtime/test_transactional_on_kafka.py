@@ -1,0 +1,151 @@
+"""Transactional parking of whole workers on a real broker: commits that cross, and rebalances."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.core.transaction import Outcome, Transaction
+from ackfloor.kafka.transactor import Transactor
+from tests.e2e.commit_log import read_commits
+from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, consumer_of, on_kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+ONCE = RetryPolicy.fixed("200ms", 1, jitter=0)
+
+
+class Slow:
+    """A producer that takes its time between the offsets of a transaction and its end."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def commit_transaction(self, timeout: float) -> None:
+        time.sleep(0.15)
+        self._producer.commit_transaction(timeout)
+
+
+@pytest.fixture
+def slow_transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Transactions take long; returns how many parcels each had."""
+    carry_out, parcels = Transactor.carry_out, []
+
+    def slowly(self: Transactor, transaction: Transaction, member: object) -> Outcome | None:
+        if not isinstance(self._producer, Slow):
+            self._producer = Slow(self._ready())  # type: ignore[assignment]
+        parcels.append(len(transaction.parcels))
+        return carry_out(self, transaction, member)
+
+    monkeypatch.setattr(Transactor, "carry_out", slowly)
+    return parcels
+
+
+def parked(crowd: Crowd, suffix: str) -> Counter[tuple[int, int]]:
+    """How often each record is in a topic of ours."""
+    [topic] = [name for name in crowd.place.own() if name.endswith(suffix)]
+    found = [dict(message.headers() or ()) for message in crowd.place.read(topic)]
+    return Counter(
+        (int(h["ackfloor.origin.partition"]), int(h["ackfloor.origin.offset"])) for h in found
+    )
+
+
+def test_no_plain_commit_crosses_a_transaction(
+    bootstrap_servers: str, slow_transactions: list[int]
+) -> None:
+    """Rule 2: in the broker's own log of commits, no commit takes back what one before it said."""
+    with on_kafka(bootstrap_servers, 2) as crowd:
+        app = App(crowd.place.group)
+
+        @app.handler(crowd.place.topic, concurrency=4, retry=RetryPolicy(max_redeliveries=0))
+        async def work(delivery: Delivery) -> None:
+            await asyncio.sleep(0.002)
+            if delivery.offset % 7 == 3:
+                raise ValueError("hopeless")
+
+        crowd.place.send(800)
+        crowd.start(app, parking="transactional", commit_interval="10ms")
+        ends = {number: crowd.place.end(crowd.place.topic, number) for number in range(2)}
+        crowd.until(
+            lambda: all(crowd.place.committed(None, n) == end for n, end in ends.items()), "the end"
+        )
+        log = read_commits(bootstrap_servers, crowd.place.group)
+        dead = parked(crowd, "--dlq")
+    assert len(slow_transactions) > 3
+    assert max(slow_transactions) > 1
+    crossed = [
+        (earlier, later, offset)
+        for number in range(2)
+        for earlier, later in pairwise(log.commits[crowd.place.topic, number])
+        for offset in {*log.above(earlier), earlier.position - 1} - {-1}
+        if not log.holds(later, offset)
+    ]
+    assert crossed == []
+    assert sum(len(commits) for commits in log.commits.values()) > len(slow_transactions) + 3
+    expected = {(number, offset) for number in range(2) for offset in range(3, ends[number], 7)}
+    assert dead == Counter(expected)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_rebalances_in_the_middle_of_transactions_double_nothing(
+    bootstrap_servers: str, protocol: str, slow_transactions: list[int]
+) -> None:
+    """Revoked partitions finish their transaction first; whatever is refused is parked again."""
+    with on_kafka(bootstrap_servers, 4) as crowd:
+        place = crowd.place
+        place.send(600)
+
+        def start(number: int) -> None:
+            app = App(place.group)
+
+            @app.handler(place.topic, concurrency=4, retry=ONCE)
+            async def fail(_: Delivery) -> None:
+                await asyncio.sleep(0.005)
+                raise ValueError("always")
+
+            crowd.start(
+                app,
+                consumer=consumer_of(protocol),
+                parking="transactional",
+                transactional_id_prefix=f"{place.group}-{number}",
+                drain_timeout="500ms",
+            )
+
+        start(0)
+        crowd.until(lambda: len(slow_transactions) > 1, "the first transactions")
+        for number in range(1, 4):
+            start(number)
+            newest = crowd.workers[-1]
+            crowd.until(lambda w=newest: w.loop.engine.assignments, "its share")  # type: ignore[misc]
+            crowd.turn_for(0.3)
+            if number == 2:
+                crowd.workers[0].close()
+        crowd.until(
+            lambda: len(parked(crowd, "--dlq")) == 600 and not faults(crowd), "the last dead letter"
+        )
+        assert parked(crowd, "--dlq") == Counter(dict.fromkeys(places(crowd), 1))
+        assert parked(crowd, "--retry-200ms") == Counter(dict.fromkeys(places(crowd), 1))
+
+
+def places(crowd: Crowd) -> list[tuple[int, int]]:
+    """Where the source's records are."""
+    return [
+        (number, offset)
+        for number in range(4)
+        for offset in range(crowd.place.end(crowd.place.topic, number))
+    ]
+
+
+def faults(crowd: Crowd) -> str:
+    """What keeps records open, of all workers that run."""
+    return "; ".join(w.faults() for w in crowd.workers if not w.closed and w.faults())
