@@ -49,6 +49,15 @@ def check_settings(settings: Settings) -> None:
                 'leave it out, or set "latest"',
                 source=given.source,
             )
+    if settings.app.static_membership:
+        given = settings.assigned_to("app.static_membership")
+        raise ConfigError(
+            "app.static_membership",
+            settings.app.static_membership,
+            "there is no group in broadcast mode to be a member of",
+            "leave it out, or set false",
+            source="" if given is None else given.source,
+        )
     if settings.app.transactional:
         given = settings.assigned_to("app.parking")
         raise ConfigError(

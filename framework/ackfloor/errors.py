@@ -114,6 +114,18 @@ class SourceFailed(AckfloorError):
     """The consumer can't go on (a fatal error, or a listener raised)."""
 
 
+class InstanceFenced(SourceFailed):
+    """Under static membership another process has taken this worker's name in the group."""
+
+    exit_code = 76
+
+
+class InstanceHeld(SourceFailed):
+    """Under static membership the group does not yet give this worker its name."""
+
+    exit_code = 77
+
+
 class PublishFailed(AckfloorError):
     """A record was not confirmed by the broker: it may or may not have been written."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -176,7 +177,13 @@ class Launch:
         return Outside(
             KafkaBroadcastSource(options, group)
             if self.app.broadcast
-            else KafkaSource(options, group, app.start, drain_s=app.drain_timeout_s),
+            else KafkaSource(
+                options,
+                group,
+                app.start,
+                drain_s=app.drain_timeout_s,
+                instance_id=self.instance_id(client_suffix) if app.static_membership else None,
+            ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional
             else KafkaSink(options),
@@ -191,6 +198,11 @@ class Launch:
         if prefix is None:
             prefix = f"{self.settings.group}-{gethostname()}"
         return f"{prefix}-{worker}"
+
+    def instance_id(self, worker: str) -> str:
+        """A worker's name in the group, which its successor takes over."""
+        host = re.sub("[^A-Za-z0-9._-]", "-", gethostname())
+        return f"{self.settings.app.instance_id_prefix}-{host}-{worker}"
 
     def kafka_options(self, client_suffix: str = "") -> KafkaOptions:
         """The clients' properties; refused ones raise ConfigError where a client is made."""

@@ -22,7 +22,7 @@ MakeStage = Callable[..., Stage]
 KILLS = """
 import ctypes
 
-app = App("shop")
+app = App("TOPIC-shop")
 
 
 def die(how):
@@ -42,7 +42,7 @@ async def bill(value: bytes, delivery: Delivery) -> None:
 IN_THREADS = """
 import ctypes
 
-app = App("shop")
+app = App("TOPIC-shop")
 
 
 @app.handler("TOPIC", concurrency=16)
@@ -57,7 +57,7 @@ def bill(value: bytes, delivery: Delivery) -> None:
 
 def dead_letters(stage: Stage) -> list[Message]:
     """Every record of the dead-letter topic."""
-    topic = f"{stage.topic}--shop--dlq"
+    topic = f"{stage.topic}--{stage.topic}-shop--dlq"
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
     try:
         found: list[Message] = []
@@ -86,7 +86,7 @@ def downtime_s(lines: list[str]) -> list[float]:
 
 
 @pytest.mark.parametrize("how", [b"segfault", b"exit"])
-@pytest.mark.parametrize("static", ["false"])
+@pytest.mark.parametrize("static", ["false", "true"])
 def test_a_record_that_kills_its_worker_is_dead_lettered_after_three_crashes(
     make_stage: MakeStage, how: bytes, static: str
 ) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from ackfloor.live.control import PATH, ConfigControl
 from ackfloor.live.run import RunSettings
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.ports import RunMonitor
+from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.logs import set_up_logging
 from ackfloor.runtime.supervisor import Supervisor
 from ackfloor.settings.layers import Layer
@@ -92,6 +94,7 @@ def run(
     """
     # Until the supervisor catches it: a reload must not end a run that is still starting.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    signal.signal(signal.SIGTERM, _stop_early)
     flags = {
         "app.workers": workers,
         "app.listen": listen,
@@ -121,6 +124,11 @@ def run(
         )
         code = supervisor.run()
     raise typer.Exit(code)
+
+
+def _stop_early(_number: int, _frame: FrameType | None) -> None:
+    """Told to stop before any worker was started: nothing is open."""
+    raise SystemExit(Exit.OK)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
+from ackfloor.errors import InstanceFenced, InstanceHeld, SourceFailed
+
 #: A seek target that the log does not hold.
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
 #: The client's public names for its own errors start with an underscore.
@@ -19,6 +21,9 @@ FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
+#: How the client words that a static member was replaced, and that it can't be yet (KIP-848).
+_FENCED_MEMBER = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+_HELD_MEMBER = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 #: What an abort takes out of the client's queues.
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
@@ -33,6 +38,25 @@ def kafka_error(exc: BaseException) -> KafkaError | None:
 def is_fatal(error: KafkaError | None) -> bool:
     """Whether the client is of no more use."""
     return error is not None and (error.fatal() or error.code() == FATAL)
+
+
+def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
+    """What it means that a consumer is of no more use.
+
+    The client's own code says "fatal" for everything; what it was is in the text alone.
+    """
+    text = error.str()
+    if _FENCED_MEMBER in text:
+        return InstanceFenced(
+            f"another process has joined the group as {instance_id!r}, and Kafka has expelled this "
+            "one; two runs of a group on one host need an app.instance_id_prefix each"
+        )
+    if _HELD_MEMBER in text:
+        return InstanceHeld(
+            f"the group still has a member {instance_id!r}: this worker's predecessor, whose "
+            "session has to time out first, or another run with the same app.instance_id_prefix"
+        )
+    return SourceFailed(told(error))
 
 
 def told(error: KafkaError | BaseException) -> str:

@@ -100,7 +100,7 @@ _FORBIDDEN = {
     "group.id": ("the group is part of every retry topic's name", "set it with App(group=...)"),
     "group.instance.id": (
         "every worker would claim this one identity and expel the others",
-        "leave it out",
+        "set app.static_membership, which names each worker",
     ),
     "default.topic.config": ("what is inside would go unchecked", "set its properties directly"),
     "transactional.id": (
@@ -116,8 +116,10 @@ _NOT_WITH_KIP_848 = (
 )
 
 
-def consumer_config(options: KafkaOptions, group: str) -> dict[str, Any]:
-    """The consumer's configuration.
+def consumer_config(
+    options: KafkaOptions, group: str, instance_id: str | None = None
+) -> dict[str, Any]:
+    """The consumer's configuration; `instance_id` makes it a static member of the group.
 
     Raises:
         ConfigError: a property is dangerous or conflicts; names property, value and fix.
@@ -142,7 +144,8 @@ def consumer_config(options: KafkaOptions, group: str) -> dict[str, Any]:
     }
     if not kip_848:
         defaults["partition.assignment.strategy"] = COOPERATIVE
-    return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group}
+    static = {} if instance_id is None else {"group.instance.id": instance_id}
+    return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group, **static}
 
 
 def _check_strategy(given: Mapping[str, Any]) -> None:

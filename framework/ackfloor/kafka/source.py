@@ -29,7 +29,7 @@ from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.committer import Committer, Result
-from ackfloor.kafka.errors import OUT_OF_RANGE, is_fatal, told
+from ackfloor.kafka.errors import OUT_OF_RANGE, ended_for_good, is_fatal, told
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import (
     KafkaOptions,
@@ -62,6 +62,8 @@ class KafkaSource:
         start: where a group without commits begins.
         batch: how many records one poll takes at most.
         drain_s: how long a listener may take over `on_revoked`, in seconds.
+        instance_id: the member's name in the group, to be taken over by its successor; None for
+            a member that leaves when it ends.
 
     Raises:
         ConfigError: a property is refused.
@@ -75,8 +77,10 @@ class KafkaSource:
         batch: int = BATCH,
         *,
         drain_s: float = 0.0,
+        instance_id: str | None = None,
     ) -> None:
-        self._config = consumer_config(options, group)
+        self._config = consumer_config(options, group, instance_id)
+        self._instance_id = instance_id
         check_drain(self._config, drain_s)
         self._topic_ids = TopicIds(options)
         self._start = start
@@ -149,7 +153,7 @@ class KafkaSource:
     def _erred(self, error: KafkaError, message: Message) -> None:
         # What ends the client is told as a message, whose error does not call itself fatal.
         if is_fatal(error):
-            raise SourceFailed(told(error))
+            raise ended_for_good(error, self._instance_id)
         topic, partition = message.topic(), message.partition()
         if error.code() in OUT_OF_RANGE and topic is not None and partition is not None:
             if (topic, partition) in self._membership:

@@ -17,3 +17,7 @@ class Exit(IntEnum):
     FORCED = 6
     #: A worker that asks to be replaced at once (too many abandoned handlers).
     WORN_OUT = 75
+    #: A worker whose name in the group another process has taken (static membership).
+    FENCED = 76
+    #: A worker whose name in the group is not free yet (static membership).
+    HELD_UP = 77

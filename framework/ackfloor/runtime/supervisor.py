@@ -43,6 +43,8 @@ STEADY_S = 60.0
 #: close the lifespan and the publisher.
 GRACE_S = 15.0
 POLL_S = 0.1
+#: Between two attempts to get a name that the group has not released.
+HELD_UP_S = 3.0
 #: Seconds a worker has to end after the second signal.
 FORCED_S = 2.0
 
@@ -286,6 +288,12 @@ class Supervisor:
             self._exit = Exit.START
             self.request_stop()
             return
+        if code == Exit.FENCED:
+            # Started again it would expel the other one, and so on for ever.
+            log.error("worker %d lost its name to another run; stopping this run", worker.number)
+            self._exit = Exit.FAILURE
+            self.request_stop()
+            return
         if code == Exit.OK:
             log.info("worker %d ended by itself and is not restarted", worker.number)
             return
@@ -324,6 +332,9 @@ class Supervisor:
         if code == Exit.WORN_OUT:
             log.warning("worker %d asked to be replaced; restarting it now", worker.number)
             return 0.0
+        if code == Exit.HELD_UP:
+            log.warning("worker %d asks for its name again in %g s", worker.number, HELD_UP_S)
+            return HELD_UP_S
         if time.monotonic() - worker.started_s >= STEADY_S:
             worker.crashes = 0
         wait_s = float(min(FIRST_BACKOFF_S * 2.0 ** min(worker.crashes, 10), LAST_BACKOFF_S))

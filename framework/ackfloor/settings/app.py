@@ -74,6 +74,17 @@ class AppSettings(BaseModel):
         description="Begins the transactional ids, before the worker's number; unset means group "
         "and host name. Two runs of a group must not share it.",
     )
+    static_membership: bool = Field(
+        default=False,
+        description="A worker that is restarted within the session timeout gets its partitions "
+        "back, and the others keep theirs.",
+    )
+    instance_id_prefix: str = Field(
+        default="ackfloor",
+        pattern="^[A-Za-z0-9._-]{1,100}$",
+        description="Begins the workers' names in the group under static membership, before host "
+        "and worker number. Two runs of a group on one host must not share it.",
+    )
     create_topics: bool = Field(
         default=True, description="Create missing retry and dead-letter topics at start."
     )

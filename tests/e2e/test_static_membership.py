@@ -1,0 +1,168 @@
+"""Static membership on a real broker: a restart moves nothing, and a name has one owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ackfloor.runtime.exit_codes import Exit
+from tests.e2e.stage import Stage, gone, page, ready, worker_pids
+from tests.framework.cli.command import Running
+
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(240)]
+
+MakeStage = Callable[..., Stage]
+
+PLAIN = """
+app = App("GROUP")
+
+
+@app.handler("TOPIC", concurrency=8, retry=RetryPolicy.fixed("1h", 1))
+async def bill(delivery: Delivery) -> None:
+    note(handled, delivery)
+"""
+KIP_848 = '[kafka.consumer]\n"group.protocol" = "consumer"\n'
+
+
+def start(stage: Stage, prefix: str, *arguments: str) -> Running:
+    """A run whose workers are static members."""
+    return stage.run(
+        *arguments,
+        ACKFLOOR_APP__STATIC_MEMBERSHIP="true",
+        ACKFLOOR_APP__INSTANCE_ID_PREFIX=prefix,
+    )
+
+
+Partition = tuple[str, int]
+
+
+def owned(run: Running) -> dict[str, dict[Partition, int]]:
+    """Worker -> partition, of the source or its tier -> epoch of its assignment there."""
+    _, state = page(run, "/state")
+    return {
+        worker: {(p["topic"], p["partition"]): p["epoch"] for p in told["partitions"]}
+        for worker, told in state["workers"].items()
+        if told is not None
+    }
+
+
+def partitions(*runs: Running) -> list[Partition]:
+    """Every partition that somebody has."""
+    return sorted(p for run in runs for mine in owned(run).values() for p in mine)
+
+
+def complete(stage: Stage, workers: int, *runs: Running, each: int = 4) -> Callable[[], bool]:
+    """Whether every partition of source and tier has one owner, and every worker has some."""
+    names = [stage.topic, f"{stage.topic}--{stage.group}--retry-1h"]
+
+    def found() -> bool:
+        shares = [share for run in runs for share in owned(run).values() if share]
+        wanted = [(name, n) for name in names for n in range(each)]
+        return len(shares) == workers and partitions(*runs) == sorted(wanted)
+
+    return found
+
+
+@pytest.fixture
+def make_plain(make_stage: MakeStage) -> MakeStage:
+    """A stage in a group of its own: static members stay in theirs when they have ended."""
+
+    def make(*, partitions: int, settings: str = "") -> Stage:
+        stage = make_stage("", partitions=partitions)
+        stage.group = f"{stage.topic}-group"
+        stage.app(PLAIN.replace("GROUP", stage.group))
+        (stage.folder / "ackfloor.toml").write_text(settings)
+        return stage
+
+    return make
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_restart_of_one_run_moves_nothing_of_the_other(
+    make_plain: MakeStage, protocol: str
+) -> None:
+    """The one that stays keeps its assignments, epochs and all; the other gets its own back."""
+    stage = make_plain(partitions=4, settings=KIP_848 if protocol == "consumer" else "")
+    stays, leaves = start(stage, "one"), start(stage, "two")
+    stays.until(complete(stage, 2, stays, leaves), "all owned")
+    stays.until(ready(stays), "ready")
+    leaves.until(ready(leaves), "ready")
+    stage.produce(200)
+    stays.until(lambda: stage.records() == 200, "all handled")
+    before, had, so_far = owned(stays), partitions(leaves), len(stays.drain())
+    assert had
+    leaves.signal(signal.SIGTERM)
+    assert leaves.wait() == Exit.OK
+    assert stage.committed() == 200, "the floors are committed without leaving the group"
+    back_s = time.monotonic()
+    again = start(stage, "two")
+    again.until(lambda: partitions(again) == had, "its own partitions")
+    stage.produce(200)
+    again.until(lambda: stage.records() == 400, "all handled")
+    sys.stdout.write(f"\n{protocol}: all handled {time.monotonic() - back_s:.1f} s after start\n")
+    assert owned(stays) == before
+    assert not any(" revoked " in line for line in stays.drain()[so_far:])
+    assert set(stage.noted().values()) == {1}
+    for run in (stays, again):
+        run.signal(signal.SIGTERM)
+        assert run.wait() == Exit.OK
+
+
+def test_a_killed_worker_gets_its_partitions_back_at_once(make_plain: MakeStage) -> None:
+    """Without waiting for its session to time out, and the other worker notices nothing."""
+    stage = make_plain(partitions=4)
+    run = start(stage, "one", "--workers", "2")
+    run.until(complete(stage, 2, run), "all owned")
+    before = owned(run)
+    victim, kept = ("0", "1") if before["0"] else ("1", "0")
+    pids = worker_pids(run)
+    killed_s = time.monotonic()
+    os.kill(pids[int(victim)], signal.SIGKILL)
+    assert gone(pids[int(victim)])
+    stage.produce(100)
+    run.until(lambda: stage.records() == 100, "all handled")
+    took_s = time.monotonic() - killed_s
+    sys.stdout.write(f"\nall handled {took_s:.1f} s after the kill, session timeout 45 s\n")
+    assert took_s < 40
+    run.until(lambda: set(owned(run).get(victim, ())) == set(before[victim]), "its partitions")
+    assert owned(run)[kept] == before[kept]
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
+
+
+def test_of_two_runs_with_one_name_the_older_ends_with_the_reason(make_plain: MakeStage) -> None:
+    """Once and for good: started again it would expel the newer one."""
+    stage = make_plain(partitions=2)
+    older = start(stage, "same", "--workers", "2")
+    older.until(complete(stage, 2, older, each=2), "all owned")
+    newer = start(stage, "same", "--workers", "2")
+    assert older.wait() == Exit.FAILURE
+    assert any("app.instance_id_prefix each" in line for line in older.lines)
+    assert any("stopping this run" in line for line in older.lines)
+    assert len(worker_pids(older)) == 2, "nothing was started again"
+    stage.produce(50)
+    newer.until(lambda: stage.records() == 50, "all handled")
+    newer.signal(signal.SIGTERM)
+    assert newer.wait() == Exit.OK
+    assert len(worker_pids(newer)) == 2
+
+
+def test_under_kip_848_a_taken_name_is_asked_for_until_it_is_free(make_plain: MakeStage) -> None:
+    """There the newer one is refused; it says why, and takes over when the older has ended."""
+    stage = make_plain(partitions=2, settings=KIP_848)
+    older = start(stage, "same")
+    older.until(complete(stage, 1, older, each=2), "all owned")
+    newer = start(stage, "same")
+    newer.logged("the group still has a member")
+    newer.logged("asks for its name again")
+    older.signal(signal.SIGTERM)
+    assert older.wait() == Exit.OK
+    stage.produce(50)
+    newer.until(lambda: stage.records() == 50, "all handled")
+    newer.signal(signal.SIGTERM)
+    assert newer.wait() == Exit.OK
