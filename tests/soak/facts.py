@@ -1,0 +1,52 @@
+"""Facts: everything that is known of a soak when it is over; what the oracle judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.soak.cluster import DeadLetter
+from tests.soak.ledger import Call, Turn
+from tests.soak.producer import Produced
+from tests.soak.sampler import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A process stood still (SIGSTOP to SIGCONT)."""
+
+    pid: int
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated:
+    """A topic was deleted and created again between these times."""
+
+    topic: str
+    from_s: float
+    to_s: float
+
+
+@dataclass(slots=True)
+class Facts:
+    """One soak.
+
+    Attributes:
+        calls, turns: what all handlers and workers wrote down, in the order of time.
+        left: unsettled records at the end, by partition; empty where all was settled in time.
+        not_ready: why a run was not ready at the end.
+        troubles: runs that did not end as they should.
+    """
+
+    produced: Produced
+    calls: Sequence[Call]
+    turns: Sequence[Turn]
+    dead_letters: Sequence[DeadLetter]
+    samples: Samples
+    frozen: Sequence[Frozen] = ()
+    recreated: Sequence[Recreated] = ()
+    left: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    not_ready: Sequence[str] = ()
+    troubles: Sequence[str] = ()

@@ -1,0 +1,85 @@
+"""Plan: everything a soak is made of, so that a seed and a length repeat it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUP = "soak"
+#: Handled in any order on the event loop; compacted, with filler keys outside the ledger.
+LOOSE = "loose"
+#: Handled in key order on the event loop.
+KEYED = "keyed"
+#: Handled in any order on threads.
+THREADED = "threaded"
+SOURCES = (LOOSE, KEYED, THREADED)
+
+#: As in the app: the shortest consume timeout that any settings file of a run sets.
+SHORTEST_TIMEOUT_S = 1.5
+TIMEOUT_S = 2.0
+#: Deliveries of the app's retry policy, the first included.
+ATTEMPTS = 4
+#: A call that took so long was given up at its deadline: its end is no proof of anything.
+LATE_S = 4.0
+SESSION_TIMEOUT_S = 8.0
+#: Faults end so long before the producer does, so that the end of a run is calm.
+CALM_S = 5.0
+
+PROTOCOLS = ("cooperative-sticky", "range", "consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One soak.
+
+    Attributes:
+        minutes: how long records are produced; start-up and the drain come on top.
+        rate: records per second, over all sources.
+        pause_s: between two faults, from and to.
+        settle_s: how long the end may take until everything is settled.
+        protocol: how partitions are assigned: a classic strategy, or "consumer" for KIP-848.
+        only: the kinds of faults to draw from; all where empty.
+    """
+
+    seed: int
+    minutes: float
+    folder: Path
+    nodes: int = 3
+    partitions: int = 3
+    rate: float = 200.0
+    pause_s: tuple[float, float] = (2.0, 6.0)
+    settle_s: float = 180.0
+    protocol: str = ""
+    only: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return self.minutes * 60
+
+    @property
+    def assignment(self) -> str:
+        """The protocol: given, or the seed's turn."""
+        return self.protocol or PROTOCOLS[self.seed % len(PROTOCOLS)]
+
+    def chance(self, of: str) -> random.Random:
+        """Randomness of its own for each part, so that none changes another's draws."""
+        return random.Random(f"{self.seed}/{of}")
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    @property
+    def control(self) -> Path:
+        return self.folder / "control"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def command(self) -> str:
+        """What repeats this run."""
+        extra = f" PROTOCOL={self.protocol}" if self.protocol else ""
+        return f"make soak MINUTES={self.minutes:g} SEED={self.seed}{extra}"

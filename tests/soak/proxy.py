@@ -1,0 +1,182 @@
+"""A loopback proxy in front of each broker: delays, cuts, half-closes and holds connections.
+
+All of it runs on one event loop on a thread of its own; the methods may be called from any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ackfloor.testing.node import HOST, free_ports
+
+_CHUNK = 1 << 16
+
+
+@dataclass(eq=False, slots=True)
+class _Link:
+    """One client's connection and ours to the broker."""
+
+    client: asyncio.StreamWriter
+    broker: asyncio.StreamWriter
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    #: Says nothing any more towards the broker, or towards the client.
+    mute: set[str] = field(default_factory=set)
+
+    def abort(self) -> None:
+        """Both ends are reset."""
+        for end in (self.client, self.broker):
+            end.transport.abort()
+
+
+@dataclass(eq=False, slots=True)
+class _Door:
+    """The proxy of one broker."""
+
+    port: int
+    broker_port: int = 0
+    delay_s: float = 0.0
+    flowing: asyncio.Event = field(default_factory=asyncio.Event)
+    links: set[_Link] = field(default_factory=set)
+    carried: int = 0
+
+
+class Proxy:
+    """A door for each node; `ports` is what the brokers are to advertise."""
+
+    def __init__(self, nodes: int) -> None:
+        self._doors = {node: _Door(port) for node, port in enumerate(free_ports(nodes), 1)}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """The ports of the doors, by node."""
+        return {node: door.port for node, door in self._doors.items()}
+
+    @property
+    def servers(self) -> str:
+        """What clients connect to."""
+        return ",".join(f"{HOST}:{door.port}" for door in self._doors.values())
+
+    def start(self) -> None:
+        """Listen; until `aim` has said where the brokers are, connections are turned away."""
+        self._thread.start()
+        for door in self._doors.values():
+            door.flowing.set()
+            serve = asyncio.start_server(lambda r, w, d=door: self._serve(d, r, w), HOST, door.port)
+            asyncio.run_coroutine_threadsafe(serve, self._loop).result(10)
+
+    def aim(self, ports: Mapping[int, int]) -> None:
+        """Say where the brokers are."""
+        for node, port in ports.items():
+            self._doors[node].broker_port = port
+
+    def delay(self, node: int, seconds: float) -> None:
+        """Everything through this door takes longer, in both directions; 0 for not."""
+        self._doors[node].delay_s = seconds
+
+    def hold(self, node: int) -> None:
+        """Nothing goes through any more, and nobody is told."""
+        self._do(self._doors[node].flowing.clear)
+
+    def release(self, node: int) -> None:
+        """What was held goes on."""
+        self._do(self._doors[node].flowing.set)
+
+    def cut(self, node: int) -> int:
+        """Reset every connection; returns how many."""
+        return self._each(node, _Link.abort)
+
+    def half_close(self, node: int, *, towards: str) -> int:
+        """End one direction of every connection and leave the other open; returns how many.
+
+        Args:
+            towards: "client": it reads the end and may still write; "broker": the broker reads
+                the end, and what the client still writes goes nowhere.
+        """
+
+        def half(link: _Link) -> None:
+            end = link.client if towards == "client" else link.broker
+            link.mute.add(towards)
+            with suppress(OSError, RuntimeError):
+                end.write_eof()
+
+        return self._each(node, half)
+
+    def clear(self) -> None:
+        """Undo whatever goes on; connections that were left half open are reset."""
+        for node, door in self._doors.items():
+            door.delay_s = 0
+            self.release(node)
+            self._each(node, lambda link: link.abort() if link.mute else None)
+
+    def stop(self) -> None:
+        """Close every door."""
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(10)
+        self._do(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    def _each(self, node: int, do: Callable[[_Link], object]) -> int:
+        links = list(self._doors[node].links)
+        for link in links:
+            self._do(lambda link=link: do(link))  # type: ignore[misc]
+        return len(links)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(action)
+
+    async def _serve(
+        self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            broker_reader, broker = await asyncio.open_connection(HOST, door.broker_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        link = _Link(writer, broker)
+        door.links.add(link)
+        try:
+            await asyncio.gather(
+                _carry(door, link, reader, broker, "broker"),
+                _carry(door, link, broker_reader, writer, "client"),
+            )
+        except OSError:
+            pass
+        finally:
+            link.abort()
+            door.links.discard(link)
+
+
+async def _cancel_all() -> None:
+    """End everything that runs on this loop, and wait for it."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _carry(
+    door: _Door,
+    link: _Link,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    towards: str,
+) -> None:
+    """One direction, until its source ends."""
+    while data := await reader.read(_CHUNK):
+        if door.delay_s:
+            await asyncio.sleep(door.delay_s)
+        await door.flowing.wait()
+        if towards in link.mute:
+            continue
+        door.carried += len(data)
+        writer.write(data)
+        await writer.drain()
+    if not link.mute:
+        # The other end is told at once: Kafka's peers never half-close on their own.
+        link.abort()

@@ -1,0 +1,210 @@
+"""The oracle of the soak: a clean run is clean, and each thing that may go wrong is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ackfloor.core.gapset import GapSet, encode
+from tests.soak.cluster import Commit, DeadLetter
+from tests.soak.facts import Facts, Frozen, Recreated
+from tests.soak.ledger import Call, Identity, Pen, Turn, read_calls
+from tests.soak.oracle import Verdict, judge
+from tests.soak.plan import KEYED, LOOSE
+from tests.soak.producer import Produced
+from tests.soak.sampler import CommitSample, Samples, StateSample
+
+WORKER, OTHER = 11, 22
+
+
+def identity(seq: int, topic: str = KEYED) -> Identity:
+    """A record of the only key."""
+    return topic, "k", seq
+
+
+def call(
+    seq: int, at_s: float, outcome: str = "ok", *, pid: int = WORKER, attempt: int = 1
+) -> Call:
+    """A call of the keyed record with that number, of a tenth of a second."""
+    ended_s = None if outcome == "" else at_s + 0.1
+    return Call(identity(seq), (KEYED, 0, seq), attempt, pid, at_s, 0, ended_s, outcome)
+
+
+def sample(at_s: float, position: int, *settled: int) -> CommitSample:
+    """The group's commit: a floor, and offsets that are settled above it."""
+    gaps = GapSet(position, [(offset, offset + 1) for offset in settled])
+    text = encode(gaps, KEYED, 0)[0] if settled else ""
+    return CommitSample(at_s, at_s + 0.01, {(KEYED, 0): Commit(position, text)})
+
+
+def clean() -> Facts:
+    """Three records of one key: handled, handled the second time, dead-lettered."""
+    acked = {identity(seq): (KEYED, 0, seq) for seq in (1, 2, 3)}
+    kinds = {identity(1): "ok", identity(2): "flaky", identity(3): "poison"}
+    failing = [call(3, 30 + n, "error", attempt=n) for n in (1, 2, 3, 4)]
+    return Facts(
+        Produced(acked=acked, kinds=kinds),
+        calls=[call(1, 10), call(2, 20, "error"), call(2, 21, attempt=2), *failing],
+        turns=[Turn("assigned", 5, WORKER, KEYED, 0)],
+        dead_letters=[DeadLetter((f"{KEYED}--soak--dlq", 0, 0), (KEYED, 0, 3), "exhausted")],
+        samples=Samples(commits=[sample(6, 1), sample(12, 2), sample(22, 3), sample(36, 4)]),
+    )
+
+
+def found(change: Callable[[Facts], None]) -> Verdict:
+    """The verdict on a run that was changed."""
+    facts = clean()
+    change(facts)
+    facts.calls = sorted(facts.calls, key=lambda call: call.started_s)
+    return judge(facts)
+
+
+def test_a_clean_run_is_clean() -> None:
+    """And what it did is counted."""
+    verdict = judge(clean())
+    assert verdict.clean, verdict.findings
+    assert (verdict.counts["handled"], verdict.counts["dead letters"]) == (2, 1)
+    assert verdict.counts["repeats"] == 0
+
+
+def lose(facts: Facts) -> None:
+    """The second record is only ever tried."""
+    facts.calls = [c for c in facts.calls if c.identity != identity(2) or c.attempt == 1]
+
+
+def lose_a_dead_letter(facts: Facts) -> None:
+    """The last one is not in the DLQ."""
+    facts.dead_letters = []
+
+
+def end_late(facts: Facts) -> None:
+    """The first one ends long after its deadline: that proves nothing."""
+    late = facts.calls[0]._replace(ended_s=16.0, outcome="late")
+    facts.calls = [late, *facts.calls[1:]]
+
+
+def handle_what_was_aborted(facts: Facts) -> None:
+    """A record of an aborted transaction reaches a handler."""
+    facts.produced.aborted.add(identity(9))
+    facts.calls = [*facts.calls, call(9, 50)]
+
+
+def bury_the_healthy(facts: Facts) -> None:
+    """A record that fails once is dead-lettered."""
+    facts.dead_letters = [*facts.dead_letters, DeadLetter(("d", 0, 1), (KEYED, 0, 2), "error")]
+
+
+def overtake(facts: Facts) -> None:
+    """The third starts between the second's failure and its retry."""
+    facts.calls = [*facts.calls, call(3, 20.5, "error")]
+
+
+def overtake_the_dying(facts: Facts) -> None:
+    """A fourth starts before the third is exhausted."""
+    facts.produced.acked[identity(4)] = (KEYED, 0, 4)
+    facts.produced.kinds[identity(4)] = "ok"
+    facts.calls = [*facts.calls, call(4, 32.5)]
+
+
+def go_back(facts: Facts) -> None:
+    """The committed floor is lower than it was."""
+    facts.samples.commits.append(sample(40, 3))
+
+
+def repeat_below_the_floor(facts: Facts) -> None:
+    """Another worker comes after the commit, and handles what it says is settled."""
+    facts.turns = [*facts.turns, Turn("assigned", 25, OTHER, KEYED, 0)]
+    facts.calls = [*facts.calls, call(2, 26, pid=OTHER)]
+
+
+def repeat_in_a_gap(facts: Facts) -> None:
+    """The same, with an offset that is settled above the floor."""
+    facts.samples.commits[2:] = [sample(22, 1, 2)]
+    facts.samples.commits.append(sample(36, 4))
+    repeat_below_the_floor(facts)
+
+
+def repeat_within_an_assignment(facts: Facts) -> None:
+    """One worker does it twice in one assignment."""
+    facts.calls = [*facts.calls, call(1, 14)]
+
+
+def write_nonsense(facts: Facts) -> None:
+    """Metadata that can't be read."""
+    facts.samples.commits[2].commits[KEYED, 0] = Commit(1, "af1rnonsense")
+    repeat_below_the_floor(facts)
+
+
+def grow(facts: Facts) -> None:
+    """A worker takes a tenth of a MiB more each second."""
+    facts.samples.states = [
+        StateSample(float(s), 0, 0, 0, {WORKER: (100 << 20) + s * (1 << 20) // 5})
+        for s in range(600)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("lost", lose),
+        ("lost", lose_a_dead_letter),
+        ("lost", end_late),
+        ("phantom", handle_what_was_aborted),
+        ("unfounded", bury_the_healthy),
+        ("order", overtake),
+        ("order", overtake_the_dying),
+        ("floor", go_back),
+        ("settled", repeat_below_the_floor),
+        ("settled", repeat_in_a_gap),
+        ("settled", repeat_within_an_assignment),
+        ("metadata", write_nonsense),
+        ("memory", grow),
+    ],
+)
+def test_what_goes_wrong_is_found(rule: str, change: Callable[[Facts], None]) -> None:
+    """Under the name of its rule."""
+    assert found(change).findings[rule]
+
+
+def test_what_the_contract_permits_is_no_finding() -> None:
+    """A repeat of what no commit had, a zombie's, a frozen call, and a topic made anew."""
+
+    def crash(facts: Facts) -> None:
+        facts.turns = [*facts.turns, Turn("assigned", 21.5, OTHER, KEYED, 0)]
+        facts.calls = [*facts.calls, call(2, 21.8, pid=OTHER, attempt=1)]
+
+    def zombie(facts: Facts) -> None:
+        facts.turns = [*facts.turns, Turn("assigned", 5, OTHER, KEYED, 0)]
+        facts.calls = [*facts.calls, call(1, 15, pid=OTHER)]
+
+    def freeze(facts: Facts) -> None:
+        end_late(facts)
+        facts.frozen = [Frozen(WORKER, 10.05, 15.95)]
+
+    def renew(facts: Facts) -> None:
+        go_back(facts)
+        facts.recreated = [Recreated(KEYED, 38, 39)]
+
+    for change in (crash, zombie, freeze, renew):
+        verdict = found(change)
+        assert verdict.clean, (change.__name__, verdict.findings)
+    assert found(zombie).counts["repeats by zombies"] == 1
+
+
+def test_the_ledger_gives_back_what_was_written(tmp_path: Path) -> None:
+    """Calls with and without an end, and turns."""
+    pen = Pen(tmp_path)
+    first = pen.start(identity(1, LOOSE), (LOOSE, 2, 7), 1)
+    pen.start(identity(2, LOOSE), (LOOSE, 2, 8), 3)
+    pen.end(first, "error")
+    pen.turn("lost", LOOSE, 2)
+    calls, turns = read_calls(tmp_path)
+    assert [(c.identity[2], c.place, c.attempt, c.outcome) for c in calls] == [
+        (1, (LOOSE, 2, 7), 1, "error"),
+        (2, (LOOSE, 2, 8), 3, ""),
+    ]
+    assert calls[1].ended_s is None
+    assert [replace(turn, at_s=0, pid=0) for turn in turns] == [Turn("lost", 0, 0, LOOSE, 2)]
