@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint check docs bench pins clean
+.PHONY: help setup demo test test-unit lint check docs bench soak pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the 
 	@$(BIN)/python -m ackfloor.cli.headers_reference > docs/reference/headers.md
 	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
 	@$(BIN)/python docs/file_map.py
+
+soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(OUT),--out $(OUT))
 
 bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py
