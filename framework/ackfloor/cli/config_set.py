@@ -18,6 +18,7 @@ from ackfloor.settings import Settings
 
 #: Seconds for the run to answer: it waits for its workers.
 TIMEOUT_S = 20.0
+LAST_PORT = 65_535
 #: How many running deliveries the table names.
 MOST_SHOWN = 20
 
@@ -112,6 +113,8 @@ def post(listen: str, token: str, tree: object) -> Any:
     """
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
+        raise ControlFailed(f"--listen={listen!r}: not an address; write host:port")
     # An address that means all of them is this machine for who asks.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)

@@ -29,7 +29,7 @@ from ackfloor.ports import SettingsState
 from ackfloor.runtime.channel import Kind
 from ackfloor.runtime.logs import set_log_level
 from ackfloor.runtime.supervisor import Tell
-from ackfloor.settings.layers import Layer, set_layer
+from ackfloor.settings.layers import Layer, set_layer, shown
 from ackfloor.settings.live import (
     Changed,
     changes,
@@ -260,7 +260,7 @@ def _refuse_fixed(layer: Layer) -> None:
     for path, (value, _) in layer.items():
         if not is_live(path):
             why, fix = "can't change while the run runs", "set it where it is set and restart"
-            raise ConfigError(".".join(path), value, why, fix)
+            raise ConfigError(".".join(path), shown(path, value), why, fix)
 
 
 def _shown(layer: Layer) -> dict[str, str]:

@@ -116,7 +116,7 @@ def environment_layer(environment: Mapping[str, str]) -> Layer:
         if earlier and earlier.value != value:
             name = ".".join(path)
             why = f"{earlier.source} sets {name} to something else"
-            raise ConfigError(original, _shown(path, value), why, "keep one of the two")
+            raise ConfigError(original, shown(path, value), why, "keep one of the two")
         layer[path] = Assigned(value, source)
     return _checked(layer)
 
@@ -219,7 +219,7 @@ def _checked(layer: Layer) -> Layer:
         setting = names.find(base) if path[-1].endswith(FILE_SUFFIX) else None
         if setting is None or not setting.secret:
             why, name = "no such setting", ".".join(path)
-            raise ConfigError(name, _shown(path, value), why, names.near(path), source=source)
+            raise ConfigError(name, shown(path, value), why, names.near(path), source=source)
         if base in layer:
             why = f"{'.'.join(base)} is set as well"
             raise ConfigError(".".join(path), value, why, "keep one of the two", source=source)
@@ -236,7 +236,7 @@ def _read(path: Path, value: object, source: str) -> str:
         raise ConfigError(".".join(path), value, reason, fix, source=source) from None
 
 
-def _shown(path: Path, value: object) -> object:
+def shown(path: Path, value: object) -> object:
     """A value as a message may show it: what is misspelled may be a password."""
     setting = names.find(path)
     hidden = setting.secret if setting else path[0] == "kafka"
