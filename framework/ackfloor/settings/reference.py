@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 
 from ackfloor.settings import names
+from ackfloor.settings.live import is_live
 from ackfloor.settings.names import Setting
 
 _PAGE = """\
@@ -30,13 +31,17 @@ Code states defaults, operators override them. The strongest first:
 
 `ackfloor config show MODULE:APP` prints every setting with its value and the place it came from.
 An unknown name is refused, with the nearest one that exists. Durations are written with units
-(`"250ms"`, `"30s"`, `"1h30m"`); a bare number is refused. Settings are read at start.
+(`"250ms"`, `"30s"`, `"1h30m"`); a bare number is refused.
+
+Settings marked in the column "live" may change while a run runs: by a change of the file, by
+SIGHUP, or by `ackfloor config set`, which counts more than all of the above until the run ends. The
+others need a restart. See [running](../guide/running.md#changing-settings-while-it-runs).
 
 What a handler means (topics, ordering, acknowledgement, decoder, middleware) is code alone and
 has no setting."""
 _HEAD = """\
-| name | variable | accepts | default | meaning |
-|---|---|---|---|---|"""
+| name | variable | accepts | default | live | meaning |
+|---|---|---|---|---|---|"""
 
 _TABLES = (
     "The tables `properties` (every client), `consumer`, `producer` and `admin` take any "
@@ -73,7 +78,8 @@ def _table(settings: Iterable[Setting]) -> str:
 
 def _line(setting: Setting) -> str:
     default = f"`{setting.default}`" if setting.default else ""
-    cells = (f"`{setting.name}`", f"`{setting.variable}`", setting.accepts, default)
+    live = "yes" if is_live(setting.path) else ""
+    cells = (f"`{setting.name}`", f"`{setting.variable}`", setting.accepts, default, live)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, setting.meaning)) + " |"
 
 

@@ -204,7 +204,7 @@ def test_the_reference_names_every_setting_with_its_variable() -> None:
         assert setting.meaning in text
     assert "PydanticUndefined" not in text
     rows_of_tables = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows_of_tables} == {6}
+    assert {line.replace("\\|", "").count("|") for line in rows_of_tables} == {7}
 
 
 def test_the_reference_shows_the_defaults_of_a_bare_handler() -> None:
