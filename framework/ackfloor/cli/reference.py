@@ -41,11 +41,16 @@ _EXIT_CODES: Final = {
     Exit.START: "The app can't be imported, or a setting, a handler or a topic is refused. "
     "Nothing was started.",
     Exit.KAFKA_UNREACHABLE: "No broker answered within `--connect-timeout`.",
-    Exit.PARTIAL: "Part of the work was done. No command of this version ends so.",
+    Exit.PARTIAL: "Part of the work was done. `config set`: a worker refused the change, or has not "
+    "answered yet.",
     Exit.FORCED: "`run` was forced to stop: handlers were cut short or a worker was killed, and "
     "their records come again.",
     Exit.WORN_OUT: "Between a worker process and `run` only: too many abandoned handlers, replace "
     "me at once.",
+    Exit.FENCED: "Between a worker process and `run` only: another process has taken this worker's "
+    "name in the group.",
+    Exit.HELD_UP: "Between a worker process and `run` only: this worker's name in the group is not "
+    "free yet.",
 }
 
 
