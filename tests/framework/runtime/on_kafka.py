@@ -16,6 +16,8 @@ from typing import Any
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -31,6 +33,7 @@ from confluent_kafka.admin import (
 )
 
 from ackfloor import App
+from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.loop import Loop
@@ -45,6 +48,14 @@ PROTOCOLS: dict[str, dict[str, str]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "broker": {"group.protocol": "consumer"},
 }
+LATER = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
 #: After it a member that is silent is taken for dead.
 SESSION_S = 4.0
 
@@ -86,11 +97,11 @@ class Place:
             time.sleep(0.02)
 
     def send(
-        self, n: int = 1, value: bytes = b"x", *, partition: int = -1, key: bytes | None = None
+        self, n: int = 1, value: bytes = b"x", *, partition: int = -1, topic: str | None = None
     ) -> None:
         """Write records; the broker has them when this returns."""
         for _ in range(n):
-            self._producer.produce(self.topic, value, key=key, partition=partition)
+            self._producer.produce(topic or self.topic, value, partition=partition)
             self._producer.poll(0)
         assert self._producer.flush(30) == 0
 
@@ -106,8 +117,14 @@ class Place:
 
     def _found(self, topic: str | None, partition: int) -> TopicPartition | None:
         request = ConsumerGroupTopicPartitions(self.group)
-        answer = self.admin.list_consumer_group_offsets([request])[self.group].result(20)
         wanted = (topic or self.topic, partition)
+        try:
+            answer = self.admin.list_consumer_group_offsets([request])[self.group].result(20)
+        except KafkaException as exc:
+            # A coordinator that is being found tells nothing yet.
+            if exc.args[0].code() not in LATER:
+                raise
+            return None
         return next((p for p in answer.topic_partitions if (p.topic, p.partition) == wanted), None)
 
     def end(self, topic: str, partition: int = 0) -> int:
@@ -157,7 +174,7 @@ class Place:
     def clear(self) -> None:
         """Leave no topic behind."""
         names = self.admin.list_topics(timeout=20).topics
-        mine = [n for n in names if n == self.topic or n.startswith(f"{self.topic}--")]
+        mine = [name for name in names if name.startswith(self.topic)]
         for future in self.admin.delete_topics(mine).values():
             future.result(20)
         # The broker may go before this object does, and its clients would complain.
@@ -173,7 +190,7 @@ class OnKafka:
         self.watcher = Watcher()
         settings = Settings.from_code(sections)
         self.launch = Launch(app, settings, settings.applied(app.handlers))
-        self.launch.prepare_topics("30s")
+        self._prepare()
         events = EventLoopThread()
         self.worker = Worker(
             app,
@@ -189,6 +206,17 @@ class OnKafka:
         except BaseException:
             self.worker.close(lambda: True)
             raise
+
+    def _prepare(self) -> None:
+        """A node that has just started may not know of a new topic yet."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.launch.prepare_topics("30s")
+            except ConfigError:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.2)
 
     def owns(self, topic: str) -> list[int]:
         """The partitions of a topic that this worker has."""

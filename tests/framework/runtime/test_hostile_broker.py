@@ -35,15 +35,21 @@ RECORDS = 4000
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
+def cluster() -> Iterator[KafkaCluster]:
     """A broker with permissions, where everybody may do what nothing is said about."""
     config = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
         "offset.metadata.max.bytes": str(METADATA),
     }
-    with KafkaCluster(config=config) as cluster:
-        yield cluster.bootstrap_servers
+    with KafkaCluster(config=config) as made:
+        yield made
+
+
+@pytest.fixture
+def servers(cluster: KafkaCluster) -> str:
+    """Where it is reached."""
+    return cluster.bootstrap_servers
 
 
 @contextmanager
@@ -207,3 +213,24 @@ def test_metadata_over_the_brokers_limit_is_shortened_and_the_floor_still_commit
         crowd.until(lambda: len(second) >= RECORDS - len(kept), "what is not known as settled")
         crowd.turn_for(0.3)
         assert sorted(second) == sorted(set(range(RECORDS)) - kept)
+
+
+def test_a_broker_that_goes_down_and_comes_back_needs_no_restart(
+    cluster: KafkaCluster,
+) -> None:
+    """What was settled meanwhile is committed afterwards."""
+    with on_kafka(cluster.bootstrap_servers) as crowd:
+        place = crowd.place
+        handled: list[int] = []
+        worker = crowd.start(app_of(place, handled), commit_interval="2s")
+        crowd.until(lambda: worker.owns(place.topic) == [0])
+        place.send(50)
+        crowd.until(lambda: len(handled) == 50)
+        cluster.kill(1)
+        crowd.turn_for(1.0)
+        assert worker.floor(place.topic) == 50
+        cluster.start_node(1)
+        place.send(50)
+        crowd.until(lambda: place.committed() == 100, "the commit")
+        crowd.until(lambda: worker.faults() == "", "the end of every fault")
+        assert set(handled) == set(range(100))
