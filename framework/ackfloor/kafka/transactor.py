@@ -14,8 +14,10 @@ Its calls wait for the network, so it lives on a thread of its own. Rules, each 
   there. The producer is discarded, its successor's start ends the transaction one way or the
   other, and then the group is asked what it has committed. What the transaction would commit was
   never committed before, so it tells which of the two it was.
-* The group is asked for stable offsets through the admin client, because the consumer belongs to
-  another thread. As long as the transaction is open, the answer is an error, and is asked again.
+* The group is asked for stable offsets through a consumer that never joins, because the one that
+  did belongs to another thread. As long as the transaction is open, there is no answer, and it is
+  asked again. Never through the admin client: where the coordinator is just moving, the answer to
+  its `list_consumer_group_offsets` crashes the process (librdkafka 2.16.1, a null pointer).
 """
 
 from __future__ import annotations
@@ -26,21 +28,20 @@ import time
 from functools import partial
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from ackfloor.core.model import CommitPosition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.errors import FENCED, PURGED, TOO_LARGE, kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, admin_config, make_client, transactional_config
+from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client, transactional_config
 from ackfloor.kafka.sink import PARTITION_UA
 
 log = logging.getLogger("ackfloor.kafka")
@@ -72,11 +73,10 @@ class Transactor:
 
     def __init__(self, options: KafkaOptions, group: str, transactional_id: str) -> None:
         self._config = transactional_config(options, transactional_id)
-        self._admin_config = admin_config(options)
-        self._group = group
+        self._reader_config = consumer_config(options, group)
         self._id = transactional_id
         self._producer: Producer | None = None
-        self._admin: AdminClient | None = None
+        self._reader: Consumer | None = None
         #: Set when nobody waits for an answer any more.
         self.dismissed = threading.Event()
 
@@ -216,7 +216,7 @@ class Transactor:
             try:
                 self._ready()
                 return COMMITTED if self._has(transaction) else Outcome(why)
-            except (KafkaException, TimeoutError) as exc:
+            except KafkaException as exc:
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + REQUEST_S
                     log.warning("%s: still not known: %s", self._id, told(exc))
@@ -229,18 +229,15 @@ class Transactor:
         Of one partition is enough: another may have a new owner, and its commits, by now.
 
         Raises:
-            KafkaException, TimeoutError: it does not say, or not yet.
+            KafkaException: it does not say, or not yet.
         """
-        if self._admin is None:
-            self._admin = make_client(AdminClient, "admin", self._admin_config)
+        if self._reader is None:
+            # Nobody polls it, so nobody would take its log lines.
+            config = {"log_level": 2, **self._reader_config}
+            self._reader = make_client(Consumer, "consumer", config)
         asked = [TopicPartition(p.topic, p.partition) for p in transaction.positions]
-        answer = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._group, asked)],
-            require_stable=True,
-            request_timeout=REQUEST_S,
-        )[self._group].result(2 * REQUEST_S)
         found = {}
-        for partition in answer.topic_partitions:
+        for partition in self._reader.committed(asked, timeout=REQUEST_S):
             if partition.error is not None:
                 raise KafkaException(partition.error)
             found[partition.topic, partition.partition] = partition
@@ -249,7 +246,7 @@ class Transactor:
     def close(self) -> None:
         """Let go of the clients."""
         self._discard()
-        self._admin = None
+        self._reader = None
 
 
 def _left_s(until_s: float) -> float:

@@ -15,8 +15,6 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -48,14 +46,6 @@ PROTOCOLS: dict[str, dict[str, str]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "broker": {"group.protocol": "consumer"},
 }
-LATER = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-)
 #: After it a member that is silent is taken for dead.
 SESSION_S = 4.0
 
@@ -78,6 +68,7 @@ class Place:
         self.group = f"shop-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": servers})
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
+        self._reader = Consumer({"bootstrap.servers": servers, "group.id": self.group})
         self.create(self.topic, partitions, **config)
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
@@ -116,16 +107,14 @@ class Place:
         return "" if found is None else str(found.metadata or "")
 
     def _found(self, topic: str | None, partition: int) -> TopicPartition | None:
-        request = ConsumerGroupTopicPartitions(self.group)
-        wanted = (topic or self.topic, partition)
+        wanted = TopicPartition(topic or self.topic, partition)
         try:
-            answer = self.admin.list_consumer_group_offsets([request])[self.group].result(20)
-        except KafkaException as exc:
+            # Not the admin client: it crashes where the coordinator is just moving.
+            [found] = self._reader.committed([wanted], timeout=5.0)
+        except KafkaException:
             # A coordinator that is being found tells nothing yet.
-            if exc.args[0].code() not in LATER:
-                raise
             return None
-        return next((p for p in answer.topic_partitions if (p.topic, p.partition) == wanted), None)
+        return None if found.offset < 0 or found.error is not None else found
 
     def end(self, topic: str, partition: int = 0) -> int:
         """Where the log of a partition ends."""
@@ -178,6 +167,7 @@ class Place:
         for future in self.admin.delete_topics(mine).values():
             future.result(20)
         # The broker may go before this object does, and its clients would complain.
+        self._reader.close()
         del self.admin, self._producer
 
 

@@ -6,10 +6,12 @@ What is refused is named, keeps its records open, and goes on by itself when the
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,7 +24,11 @@ from confluent_kafka.admin import (
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.gapset import decode
 from ackfloor.core.messages import CommitFailed, PublishFailed
+from ackfloor.core.model import CommitPosition
+from ackfloor.core.transaction import Transaction
 from ackfloor.errors import SourceFailed
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.transactor import Transactor
 from ackfloor.testing import KafkaCluster
 from tests.framework.runtime.on_kafka import Crowd, Place, consumer_of, on_kafka
 
@@ -234,3 +240,30 @@ def test_a_broker_that_goes_down_and_comes_back_needs_no_restart(
         crowd.until(lambda: place.committed() == 100, "the commit")
         crowd.until(lambda: worker.faults() == "", "the end of every fault")
         assert set(handled) == set(range(100))
+
+
+def test_asking_how_a_transaction_ended_survives_a_coordinator_that_is_just_coming_back(
+    cluster: KafkaCluster,
+) -> None:
+    """The admin client's way of asking crashes the process there; ours gets an answer in the end."""
+    with on_kafka(cluster.bootstrap_servers) as crowd:
+        place = crowd.place
+        consumer = Consumer({"bootstrap.servers": place.servers, "group.id": place.group})
+        consumer.commit(offsets=[TopicPartition(place.topic, 0, 7)], asynchronous=False)
+        consumer.close()
+        servers = {"bootstrap.servers": place.servers}
+        transactor = Transactor(KafkaOptions(servers, servers, servers), place.group, "asks")
+        wanted = Transaction((), (CommitPosition(place.topic, 0, 7, "", 1),))
+        other = Transaction((), (CommitPosition(place.topic, 0, 8, "", 1),))
+        assert transactor._has(wanted)
+        assert not transactor._has(other)
+        cluster.kill(1)
+        back = threading.Thread(target=cluster.start_node, args=(1,))
+        back.start()
+        answers: list[bool] = []
+        while not answers or back.is_alive():
+            with suppress(KafkaException):
+                answers.append(transactor._has(wanted))
+        back.join()
+        transactor.close()
+        assert set(answers) == {True}
