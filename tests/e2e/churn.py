@@ -33,7 +33,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -304,9 +304,12 @@ class Churn:
             (p.topic, p.partition): future.result(20).offset
             for p, future in admin.list_offsets(wanted).items()
         }
-        request = ConsumerGroupTopicPartitions(self.group)
-        answer = admin.list_consumer_group_offsets([request])[self.group].result(20)
-        have = {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+        reader = Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
+        try:
+            found = reader.committed([TopicPartition(*key) for key in ends], timeout=20)
+        finally:
+            reader.close()
+        have = {(p.topic, p.partition): p.offset for p in found}
         return all(have.get(key, -1) == end for key, end in ends.items())
 
     def close(self) -> None:

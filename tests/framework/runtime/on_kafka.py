@@ -68,7 +68,9 @@ class Place:
         self.group = f"shop-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": servers})
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
-        self._reader = Consumer({"bootstrap.servers": servers, "group.id": self.group})
+        # It does not wait for open transactions.
+        own = {"group.id": self.group, "isolation.level": "read_uncommitted"}
+        self._reader = Consumer({"bootstrap.servers": servers, **own})
         self.create(self.topic, partitions, **config)
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:

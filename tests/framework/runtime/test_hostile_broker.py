@@ -245,7 +245,7 @@ def test_a_broker_that_goes_down_and_comes_back_needs_no_restart(
 def test_asking_how_a_transaction_ended_survives_a_coordinator_that_is_just_coming_back(
     cluster: KafkaCluster,
 ) -> None:
-    """The admin client's way of asking crashes the process there; ours gets an answer in the end."""
+    """The admin client's question crashes the process there; ours is answered in the end."""
     with on_kafka(cluster.bootstrap_servers) as crowd:
         place = crowd.place
         consumer = Consumer({"bootstrap.servers": place.servers, "group.id": place.group})
