@@ -69,7 +69,7 @@ def test_no_plain_commit_crosses_a_transaction(
 
         @app.handler(crowd.place.topic, concurrency=4, retry=RetryPolicy(max_redeliveries=0))
         async def work(delivery: Delivery) -> None:
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
             if delivery.offset % 7 == 3:
                 raise ValueError("hopeless")
 
