@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.soak.faults import KINDS
-from tests.soak.plan import PROTOCOLS, Plan
+from tests.soak.plan import PARKINGS, PROTOCOLS, Plan
 from tests.soak.report import row, show
 from tests.soak.run import soak
 
@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rate=given.rate,
         pause_s=tuple(given.pause),
         protocol=given.protocol,
+        parking=given.parking,
         only=tuple(given.only),
     )
     console = Console(stderr=True)
@@ -67,6 +68,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--protocol", choices=("", *PROTOCOLS), default="", help="default: by the seed"
+    )
+    parser.add_argument(
+        "--parking", choices=("", *PARKINGS), default="", help="default: by the seed"
     )
     names = [kind.name for kind in KINDS]
     parser.add_argument(

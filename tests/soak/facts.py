@@ -38,6 +38,7 @@ class Facts:
         left: unsettled records at the end, by partition; empty where all was settled in time.
         not_ready: why a run was not ready at the end.
         troubles: runs that did not end as they should.
+        transactional: whether parks and their commits were one transaction.
     """
 
     produced: Produced
@@ -50,3 +51,4 @@ class Facts:
     left: Mapping[tuple[str, int], int] = field(default_factory=dict)
     not_ready: Sequence[str] = ()
     troubles: Sequence[str] = ()
+    transactional: bool = False

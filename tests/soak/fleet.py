@@ -18,7 +18,7 @@ import psutil
 
 from ackfloor.testing.node import HOST, free_ports
 from ackfloor_handlers.demo import leash
-from tests.soak.plan import SESSION_TIMEOUT_S, Plan
+from tests.soak.plan import GROUP, SESSION_TIMEOUT_S, Plan
 
 ROOT = Path(__file__).parents[2]
 _STOP_S = 60.0
@@ -29,6 +29,7 @@ SETTINGS = """
 {assignment}
 [app]
 shutdown_timeout = "15s"
+parking = "{parking}"
 [handlers.loose]
 {loose}
 """
@@ -44,7 +45,7 @@ def settings(plan: Plan, loose: str = "") -> str:
             f'"session.timeout.ms" = {SESSION_TIMEOUT_S * 1000:.0f}\n'
             '"heartbeat.interval.ms" = 1000\n'
         )
-    return SETTINGS.format(assignment=assignment, loose=loose)
+    return SETTINGS.format(assignment=assignment, parking=plan.parks, loose=loose)
 
 
 class Run:
@@ -88,6 +89,8 @@ class Run:
         return {
             **inherited,
             "ACKFLOOR_BOOTSTRAP_SERVERS": self._servers,
+            # Stable for each run, and of no two runs the same.
+            "ACKFLOOR_APP__TRANSACTIONAL_ID_PREFIX": f"{GROUP}-{self.name}",
             "PYTHONPATH": path,
             "PYTHONUNBUFFERED": "1",
             "SOAK_FOLDER": str(self._plan.folder),

@@ -12,6 +12,7 @@ Rules, each by its name in the findings:
   worker that was assigned the partition after that commit. Commits are sampled, so a case is
   missed where none was sampled between the two; none is invented. A worker that has the partition
   since before the commit is a zombie: the contract permits it, and it is counted apart.
+* `doubled`: with transactional parking no delivery is in the retry or dead-letter topics twice.
 * `unsettled`, `not ready`, `ended`: the end of the run.
 * `memory`: no worker grows.
 """
@@ -29,7 +30,7 @@ from pathlib import Path
 from statistics import median
 
 from ackfloor.core.gapset import LARGEST_OFFSET, MetadataRefused, Runs, decode
-from tests.soak.cluster import Commit
+from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.facts import Facts
 from tests.soak.ledger import Call, Identity, Place
 from tests.soak.plan import ATTEMPTS, KEYED, LATE_S, SHORTEST_TIMEOUT_S
@@ -77,7 +78,12 @@ def judge(facts: Facts) -> Verdict:
     verdict.add("unsettled", (f"{t}/{p}: {n} records" for (t, p), n in facts.left.items()))
     verdict.add("not ready", facts.not_ready)
     verdict.add("ended", facts.troubles)
-    _count_repeats(facts, counts)
+    doubles = list(doubled(facts, counts))
+    verdict.add("doubled", doubles if facts.transactional else ())
+    counts["calls"] = len(facts.calls)
+    counts["repeats"] = sum(
+        len(calls) - len({call.attempt for call in calls}) for calls in _by_place(facts)
+    )
     return verdict
 
 
@@ -261,6 +267,25 @@ def gap_runs(topic: str, partition: int, commit: Commit) -> Runs:
     return tuple(gaps.runs)
 
 
+def doubled(facts: Facts, counts: Counter[str]) -> Iterator[str]:
+    """Second records of one delivery in the retry topics, and of one record in the DLQ."""
+    copies: dict[tuple[Identity, int], dict[Place, Call]] = defaultdict(dict)
+    for call in facts.calls:
+        if not call.identity[1].startswith("filler"):
+            copies[call.identity, call.attempt].setdefault(call.place, call)
+    for (_, attempt), found in copies.items():
+        if len(found) > 1 and attempt > 1:
+            counts["copies in tiers"] += len(found) - 1
+            yield "; ".join(map(_told, found.values()))
+    letters: dict[Place, list[DeadLetter]] = defaultdict(list)
+    for letter in facts.dead_letters:
+        letters[letter.origin].append(letter)
+    for origin, there in letters.items():
+        if len(there) > 1:
+            counts["copies in the DLQ"] += len(there) - 1
+            yield f"{origin} is in the DLQ at {[letter.place for letter in there]}"
+
+
 def growth(facts: Facts) -> Iterator[str]:
     """Workers whose memory grew after they were warm, or was ever too much."""
     sizes: dict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -303,19 +328,6 @@ def _dead(facts: Facts) -> set[Identity]:
     identities = {place: identity for identity, place in facts.produced.acked.items()}
     letters = {letter.origin for letter in facts.dead_letters}
     return {identities[origin] for origin in letters if origin in identities}
-
-
-def _count_repeats(facts: Facts, counts: Counter[str]) -> None:
-    counts["calls"] = len(facts.calls)
-    counts["repeats"] = sum(
-        len(calls) - len({call.attempt for call in calls}) for calls in _by_place(facts)
-    )
-    copies: dict[tuple[Identity, int], set[Place]] = defaultdict(set)
-    for call in facts.calls:
-        copies[call.identity, call.attempt].add(call.place)
-    counts["copies in tiers"] = sum(len(found) - 1 for found in copies.values())
-    origins = Counter(letter.origin for letter in facts.dead_letters)
-    counts["copies in the DLQ"] = sum(count - 1 for count in origins.values())
 
 
 def _by_place(facts: Facts) -> list[list[Call]]:

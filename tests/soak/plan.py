@@ -27,6 +27,7 @@ SESSION_TIMEOUT_S = 8.0
 CALM_S = 5.0
 
 PROTOCOLS = ("cooperative-sticky", "range", "consumer")
+PARKINGS = ("at_least_once", "transactional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Plan:
         pause_s: between two faults, from and to.
         settle_s: how long the end may take until everything is settled.
         protocol: how partitions are assigned: a classic strategy, or "consumer" for KIP-848.
+        parking: how records are parked: one of `PARKINGS`.
         only: the kinds of faults to draw from; all where empty.
     """
 
@@ -51,6 +53,7 @@ class Plan:
     pause_s: tuple[float, float] = (2.0, 6.0)
     settle_s: float = 180.0
     protocol: str = ""
+    parking: str = ""
     only: tuple[str, ...] = ()
 
     @property
@@ -61,6 +64,11 @@ class Plan:
     def assignment(self) -> str:
         """The protocol: given, or the seed's turn."""
         return self.protocol or PROTOCOLS[self.seed % len(PROTOCOLS)]
+
+    @property
+    def parks(self) -> str:
+        """The parking: given, or the seed's turn, so that six seeds in a row meet every pair."""
+        return self.parking or PARKINGS[self.seed // len(PROTOCOLS) % len(PARKINGS)]
 
     def chance(self, of: str) -> random.Random:
         """Randomness of its own for each part, so that none changes another's draws."""
@@ -82,4 +90,5 @@ class Plan:
     def command(self) -> str:
         """What repeats this run."""
         extra = f" PROTOCOL={self.protocol}" if self.protocol else ""
+        extra += f" PARKING={self.parking}" if self.parking else ""
         return f"make soak MINUTES={self.minutes:g} SEED={self.seed}{extra}"

@@ -27,6 +27,7 @@ RULES = {
     "floor": "committed floors that went back",
     "metadata": "commits whose metadata can't be read",
     "settled": "handled again although settled in the commit",
+    "doubled": "parked twice, with transactional parking",
     "memory": "workers whose memory grew",
     "unsettled": "partitions that did not settle in the end",
     "not ready": "runs that were not ready in the end",
@@ -87,7 +88,7 @@ class Result:
         return cls(
             seed=plan.seed,
             minutes=plan.minutes,
-            protocol=plan.assignment,
+            protocol=f"{plan.assignment}, {plan.parks.replace('_', ' ')}",
             command=plan.command,
             clean=verdict.clean,
             records=len(facts.produced.acked),

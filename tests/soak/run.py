@@ -153,6 +153,7 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
         left,
         not_ready,
         stage.fleet.troubles,
+        plan.parks == "transactional",
     )
     (plan.folder / FACTS).write_bytes(pickle.dumps(facts))
     verdict = judge(facts)

@@ -138,6 +138,19 @@ def write_nonsense(facts: Facts) -> None:
     repeat_below_the_floor(facts)
 
 
+def park_twice(facts: Facts) -> None:
+    """Transactional, and one attempt is in the retry topics twice."""
+    facts.transactional = True
+    tier = [call(2, at_s, attempt=2)._replace(place=("t", 0, n)) for n, at_s in ((0, 41), (1, 42))]
+    facts.calls = [*facts.calls, *tier]
+
+
+def bury_twice(facts: Facts) -> None:
+    """Transactional, and one record is in the DLQ twice."""
+    facts.transactional = True
+    facts.dead_letters = [*facts.dead_letters, *facts.dead_letters]
+
+
 def grow(facts: Facts) -> None:
     """A worker takes a tenth of a MiB more each second."""
     facts.samples.states = [
@@ -161,6 +174,8 @@ def grow(facts: Facts) -> None:
         ("settled", repeat_in_a_gap),
         ("settled", repeat_within_an_assignment),
         ("metadata", write_nonsense),
+        ("doubled", park_twice),
+        ("doubled", bury_twice),
         ("memory", grow),
     ],
 )
