@@ -24,9 +24,9 @@ from confluent_kafka.admin import (
 )
 
 from ackfloor.core.topics import Kind, parse_topic
-from tests.soak.ledger import Place
+from tests.soak.ledger import Identity, Place
 from tests.soak.plan import GROUP, LOOSE, SOURCES, Plan
-from tests.soak.producer import quiet
+from tests.soak.producer import identity_in, quiet
 
 _ANSWER_S = 10.0
 #: Of the compacted source: segments are closed and cleaned within seconds.
@@ -52,7 +52,7 @@ class DeadLetter:
     """One record of a dead-letter topic, by its headers."""
 
     place: Place
-    origin: Place
+    identity: Identity
     reason: str
 
 
@@ -224,11 +224,7 @@ def _read_all(reader: Consumer, ends: Mapping[tuple[str, int], int]) -> list[Dea
             found.append(
                 DeadLetter(
                     (topic, partition, message.offset() or 0),
-                    (
-                        headers["ackfloor.origin.topic"],
-                        int(headers["ackfloor.origin.partition"]),
-                        int(headers["ackfloor.origin.offset"]),
-                    ),
+                    identity_in(headers),
                     headers["ackfloor.reason"],
                 )
             )

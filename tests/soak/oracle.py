@@ -106,11 +106,12 @@ def phantoms(facts: Facts) -> Iterator[str]:
     """Handled or dead-lettered, and never there."""
     ours = facts.produced
     there = ours.acked.keys() | ours.unknown
-    for call in facts.calls:
-        if call.identity in there or call.identity[1].startswith("filler"):
-            continue
-        why = "aborted" if call.identity in ours.aborted else "never written"
-        yield f"{call.identity} was {why}: {_told(call)}"
+    seen = [(call.identity, _told(call)) for call in facts.calls]
+    seen += [(letter.identity, f"dead letter {letter.place}") for letter in facts.dead_letters]
+    for identity, told in seen:
+        if identity not in there and not identity[1].startswith("filler"):
+            why = "aborted" if identity in ours.aborted else "never written"
+            yield f"{identity} was {why}: {told}"
 
 
 def unfounded(facts: Facts, counts: Counter[str]) -> Iterator[str]:
@@ -119,13 +120,12 @@ def unfounded(facts: Facts, counts: Counter[str]) -> Iterator[str]:
     A healthy record may time out again and again while handlers are slow or stuck, or its worker
     stands still: dead letters whose calls all ended late, or never, are counted and no finding.
     """
-    identities = {place: identity for identity, place in facts.produced.acked.items()}
     calls = defaultdict(list)
     for call in facts.calls:
         calls[call.identity].append(call)
     for letter in facts.dead_letters:
-        identity = identities.get(letter.origin)
-        if identity is None or facts.produced.kinds[identity] in MUST_FAIL:
+        identity = letter.identity
+        if facts.produced.kinds.get(identity, MUST_FAIL[0]) in MUST_FAIL:
             continue
         failed = [c for c in calls[identity] if c.outcome != "ok"]
         if len({call.attempt for call in failed}) >= 2:
@@ -277,13 +277,13 @@ def doubled(facts: Facts, counts: Counter[str]) -> Iterator[str]:
         if len(found) > 1 and attempt > 1:
             counts["copies in tiers"] += len(found) - 1
             yield "; ".join(map(_told, found.values()))
-    letters: dict[Place, list[DeadLetter]] = defaultdict(list)
+    letters: dict[Identity, list[DeadLetter]] = defaultdict(list)
     for letter in facts.dead_letters:
-        letters[letter.origin].append(letter)
-    for origin, there in letters.items():
-        if len(there) > 1:
+        letters[letter.identity].append(letter)
+    for identity, there in letters.items():
+        if len(there) > 1 and not identity[1].startswith("filler"):
             counts["copies in the DLQ"] += len(there) - 1
-            yield f"{origin} is in the DLQ at {[letter.place for letter in there]}"
+            yield f"{identity} is in the DLQ at {[letter.place for letter in there]}"
 
 
 def growth(facts: Facts) -> Iterator[str]:
@@ -325,9 +325,7 @@ def _stood_still(facts: Facts, call: Call) -> bool:
 
 
 def _dead(facts: Facts) -> set[Identity]:
-    identities = {place: identity for identity, place in facts.produced.acked.items()}
-    letters = {letter.origin for letter in facts.dead_letters}
-    return {identities[origin] for origin in letters if origin in identities}
+    return {letter.identity for letter in facts.dead_letters}
 
 
 def _by_place(facts: Facts) -> list[list[Call]]:

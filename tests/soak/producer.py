@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -29,6 +30,7 @@ SHARES = {
     "deaf": 0.002,
     "garbage": 0.002,
 }
+IDENTITY = "soak.id"
 _TICK_S = 0.02
 
 
@@ -37,14 +39,15 @@ class Produced:
     """What was written, by what is known of it.
 
     Attributes:
-        acked: confirmed by the brokers, and where.
+        acked: confirmed by the brokers, and where; None where only a retry of the same write was
+            answered, which does not say where.
         unknown: no answer, or a transaction whose end is not known: may be there or not.
         aborted: written in a transaction that was aborted: must never be handled.
         kinds: of everything that was written.
         garbage: acknowledged, and to be dead-lettered without being handled.
     """
 
-    acked: dict[Identity, Place] = field(default_factory=dict)
+    acked: dict[Identity, Place | None] = field(default_factory=dict)
     unknown: set[Identity] = field(default_factory=set)
     aborted: set[Identity] = field(default_factory=set)
     kinds: dict[Identity, str] = field(default_factory=dict)
@@ -121,6 +124,8 @@ class Feed:
     def stop(self, within_s: float = 60.0) -> None:
         """End, and wait for the answers to what was written."""
         self._stop.set()
+        if not self._thread.is_alive():
+            self.failure = self.failure or "the producer's thread has ended"
         self._thread.join()
         self._producer.flush(within_s)
         self._produced.unknown |= self._pending
@@ -160,7 +165,9 @@ class Feed:
             self._produced.acked_at_s.append(time.monotonic())
 
         value = value_of(identity, kind, number)
-        self._producer.produce(topic, value, key=key_of(identity), on_delivery=reported)
+        self._producer.produce(
+            topic, value, key=key_of(identity), headers=headers_of(identity), on_delivery=reported
+        )
 
 
 class Transactions:
@@ -176,7 +183,7 @@ class Transactions:
 
     def burst(self, records: int, *, abort: bool) -> None:
         """One transaction."""
-        places: dict[Identity, Place] = {}
+        places: dict[Identity, Place | None] = {}
         identities: list[Identity] = []
         try:
             producer = self._ready()
@@ -218,13 +225,21 @@ class Transactions:
         return identity
 
     @staticmethod
-    def _write(producer: Producer, identity: Identity, places: dict[Identity, Place]) -> None:
+    def _write(
+        producer: Producer, identity: Identity, places: dict[Identity, Place | None]
+    ) -> None:
         def reported(error: object, message: Message) -> None:
             if error is None:
                 places[identity] = place_of(message)
 
         value = value_of(identity, "ok", 1)
-        producer.produce(identity[0], value, key=key_of(identity), on_delivery=reported)
+        producer.produce(
+            identity[0],
+            value,
+            key=key_of(identity),
+            headers=headers_of(identity),
+            on_delivery=reported,
+        )
 
     def _ready(self) -> Producer:
         if self._producer is None:
@@ -241,12 +256,22 @@ class Transactions:
         return self._producer
 
 
-def place_of(message: Message) -> Place:
-    """Where a record was written."""
+def headers_of(identity: Identity) -> list[tuple[str, str | bytes | None]]:
+    """By which a record is known wherever it is parked, whatever its value is."""
+    return [(IDENTITY, json.dumps(identity))]
+
+
+def identity_in(headers: Mapping[str, str]) -> Identity:
+    """The record that these headers are of; fillers are of no ledger."""
+    topic, key, seq = json.loads(headers.get(IDENTITY, '["", "filler", 0]'))
+    return topic, key, seq
+
+
+def place_of(message: Message) -> Place | None:
+    """Where a record was written, if the answer says so."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None
-    assert partition is not None
-    assert offset is not None
+    if topic is None or partition is None or offset is None or offset < 0:
+        return None
     return topic, partition, offset
 
 

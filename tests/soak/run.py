@@ -152,7 +152,7 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
         stage.recreated_then,
         left,
         not_ready,
-        stage.fleet.troubles,
+        [*stage.fleet.troubles, *filter(None, [stage.feed.failure])],
         plan.parks == "transactional",
     )
     (plan.folder / FACTS).write_bytes(pickle.dumps(facts))

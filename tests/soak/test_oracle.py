@@ -49,7 +49,7 @@ def clean() -> Facts:
         Produced(acked=acked, kinds=kinds),
         calls=[call(1, 10), call(2, 20, "error"), call(2, 21, attempt=2), *failing],
         turns=[Turn("assigned", 5, WORKER, KEYED, 0)],
-        dead_letters=[DeadLetter((f"{KEYED}--soak--dlq", 0, 0), (KEYED, 0, 3), "exhausted")],
+        dead_letters=[DeadLetter((f"{KEYED}--soak--dlq", 0, 0), identity(3), "exhausted")],
         samples=Samples(commits=[sample(6, 1), sample(12, 2), sample(22, 3), sample(36, 4)]),
     )
 
@@ -92,9 +92,15 @@ def handle_what_was_aborted(facts: Facts) -> None:
     facts.calls = [*facts.calls, call(9, 50)]
 
 
+def bury_what_was_aborted(facts: Facts) -> None:
+    """A record of an aborted transaction is in the DLQ."""
+    facts.produced.aborted.add(identity(9))
+    facts.dead_letters = [*facts.dead_letters, DeadLetter(("d", 0, 1), identity(9), "error")]
+
+
 def bury_the_healthy(facts: Facts) -> None:
     """A record that fails once is dead-lettered."""
-    facts.dead_letters = [*facts.dead_letters, DeadLetter(("d", 0, 1), (KEYED, 0, 2), "error")]
+    facts.dead_letters = [*facts.dead_letters, DeadLetter(("d", 0, 1), identity(2), "error")]
 
 
 def overtake(facts: Facts) -> None:
@@ -166,6 +172,7 @@ def grow(facts: Facts) -> None:
         ("lost", lose_a_dead_letter),
         ("lost", end_late),
         ("phantom", handle_what_was_aborted),
+        ("phantom", bury_what_was_aborted),
         ("unfounded", bury_the_healthy),
         ("order", overtake),
         ("order", overtake_the_dying),
