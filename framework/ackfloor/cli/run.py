@@ -92,9 +92,6 @@ def run(
     SIGTERM or SIGINT drains: no new deliveries, running handlers may finish, floors are
     committed. A second one stops now.
     """
-    # Until the supervisor catches it: a reload must not end a run that is still starting.
-    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
-    signal.signal(signal.SIGTERM, _stop_early)
     flags = {
         "app.workers": workers,
         "app.listen": listen,
@@ -102,10 +99,44 @@ def run(
         "app.log_format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
+    with _starting():
+        code = _supervised(app, given, factory, only or [], connect_timeout, config)
+    raise typer.Exit(code)
+
+
+class _StopEarlyError(BaseException):
+    """Told to stop before any worker was started; no import may take it for its own failure."""
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Signals until the supervisor catches them: a reload must not end a run that is still
+    starting, and a stop ends it in order, because nothing is open."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise _StopEarlyError
+
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except _StopEarlyError:
+        raise typer.Exit(Exit.OK) from None
+
+
+def _supervised(
+    app: str,
+    given: dict[str, str | int],
+    factory: bool,
+    only: list[str],
+    connect_timeout: str | None,
+    config: Path | None,
+) -> int:
+    """Check what can be checked, then run workers until told to stop; returns the exit code."""
     loaded = load_app(app, factory=factory)
 
     def relaunch(file: Layer, above: Layer) -> Launch:
-        return Launch.of(loaded, flags=given, only=only or (), file=file, above=above)
+        return Launch.of(loaded, flags=given, only=only, file=file, above=above)
 
     live = RunSettings(relaunch, config)
     launch = live.launch
@@ -116,19 +147,13 @@ def run(
     with _monitor(launch, live) as monitor:
         launch.prepare_topics(connect_timeout)
         supervisor = Supervisor(
-            _worker_command(app, given, factory, only or []),
+            _worker_command(app, given, factory, only),
             settings.workers,
             monitor,
             shutdown_s=settings.shutdown_timeout_s,
             settings=live,
         )
-        code = supervisor.run()
-    raise typer.Exit(code)
-
-
-def _stop_early(_number: int, _frame: FrameType | None) -> None:
-    """Told to stop before any worker was started: nothing is open."""
-    raise SystemExit(Exit.OK)
+        return supervisor.run()
 
 
 @contextmanager

@@ -18,7 +18,9 @@ Invariants:
 S1  at most one suspect runs at a time, those that have run for `LONGEST_S` not counted;
 S2  nothing else starts while one runs alone, for `LONGEST_S` at most;
 S3  what comes after a suspect in its lane waits until the suspect has ended;
-S4  a suspect that could run does so as soon as no other runs; those with most deaths first.
+S4  a suspect that could run does so as soon as no other runs; those with most deaths first;
+S5  none starts while a dead letter of a crash is not committed, for `COMMIT_S` at most: another
+    death would bring the condemned record back.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ CONDEMNED = 3
 #: Seconds after which nothing waits for a suspect any longer, nor a suspect for what runs. Only
 #: handlers that have no consume timeout, or a longer one, take so long.
 LONGEST_S = 600.0
+#: Seconds that the others wait for a condemned record to be written and committed.
+COMMIT_S = 10.0
 
 
 class Suspicion(NamedTuple):
@@ -53,6 +57,34 @@ class Suspicion(NamedTuple):
 
     crashes: int
     how: str
+
+
+class _Buried:
+    """A condemned record until a commit holds it as settled."""
+
+    __slots__ = ("assignment", "hurried", "offset", "settled_count", "since_s")
+
+    def __init__(self, assignment: Assignment, offset: int, since_s: float) -> None:
+        self.assignment = assignment
+        self.offset = offset
+        self.since_s = since_s
+        #: How many records of the partition were settled when this one was.
+        self.settled_count: int | None = None
+        self.hurried = False
+
+    def is_over(self, state: WorkerState) -> bool:
+        """Whether a commit holds it as settled, or its partition has left."""
+        assignment = self.assignment
+        if assignment.closed:
+            return True
+        if self.offset in assignment.tracker.open:
+            return False
+        if self.settled_count is None:
+            self.settled_count = assignment.tracker.settled_count()
+        if not self.hurried and not assignment.commit_outstanding:
+            self.hurried = True
+            state.commits.hurry()
+        return assignment.committed_count >= self.settled_count
 
 
 class _Queue(deque[tuple[Delivery, Suspicion | None]]):
@@ -106,8 +138,8 @@ class Suspects:
         self._secluded = False
         #: When the patience with `_current`, or with what must end before it, is over.
         self._until_s = 0.0
-        #: Condemned; they stay suspects until a commit has passed them.
-        self._buried: list[tuple[Assignment, int]] = []
+        #: Condemned; they stay suspects until they are committed.
+        self._buried: list[_Buried] = []
         self.over: list[tuple[str, int, int]] = []
 
     def learn(self, told: Iterable[tuple[str, int, int, int, str]]) -> None:
@@ -179,7 +211,7 @@ class Suspects:
         )
         failure = Failure("WorkerCrash", what, "", fingerprint("WorkerCrash", ()))
         self._parcels.park(delivery, Bury(Reason.CRASH, failure), now)
-        self._buried.append((assignment, delivery.record_offset))
+        self._buried.append(_Buried(assignment, delivery.record_offset, now.mono_s))
 
     def _condemn_in_lane(self, queue: _Queue, suspicion: Suspicion, now: Now) -> None:
         """Retried in place, a lane waits for its head also on its way to the dead letters."""
@@ -198,6 +230,8 @@ class Suspects:
         """
         self._forget_buried()
         if self._current is not None and self._still_runs(*self._current, now):
+            return
+        if any(now.mono_s < buried.since_s + COMMIT_S for buried in self._buried):
             return
         queue = self._next(now)
         if queue is None:
@@ -286,15 +320,11 @@ class Suspects:
         self.over.append((topic, partition, offset))
 
     def _forget_buried(self) -> None:
-        """A condemned record that comes again before a commit has passed it must not be run."""
-        for assignment, offset in self._buried:
-            if not assignment.closed and (assignment.committed or 0) > offset:
-                self._forget(assignment.topic, assignment.partition, offset)
-        self._buried = [
-            (a, offset)
-            for a, offset in self._buried
-            if not a.closed and (a.committed or 0) <= offset
-        ]
+        over = [buried for buried in self._buried if buried.is_over(self._state)]
+        for buried in over:
+            self._buried.remove(buried)
+            if not buried.assignment.closed:
+                self._forget(buried.assignment.topic, buried.assignment.partition, buried.offset)
 
     def _seclude(self, on: bool, now: Now) -> None:
         if on != self._secluded:

@@ -52,6 +52,20 @@ def start(shop: Path) -> Iterator[Callable[..., Running]]:
         run.close()
 
 
+@E2E
+def test_sigterm_while_the_app_is_imported_ends_the_run_in_order(
+    shop: Path, start: Callable[..., Running]
+) -> None:
+    """Nothing is open yet; an end by the signal itself would look like a crash."""
+    (shop / "shop.py").write_text(
+        "import time\nfrom pathlib import Path\nPath('importing').touch()\ntime.sleep(60)\n"
+    )
+    run = start("shop:app")
+    run.until((shop / "importing").exists, "the import")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
+
+
 Refused = Callable[..., str]
 
 

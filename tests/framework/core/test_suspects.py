@@ -17,7 +17,7 @@ from ackfloor.core.messages import (
 )
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import RELEASED, Bury, Failed
-from ackfloor.core.suspects import LONGEST_S
+from ackfloor.core.suspects import COMMIT_S, LONGEST_S
 from tests.framework.core.worlds import DLQ, TIER, MemoryRecord, World
 
 HOW = "was killed by signal 11 (SIGSEGV)"
@@ -148,19 +148,21 @@ def test_a_record_that_died_alone_a_third_time_is_dead_lettered_without_being_ru
     assert made.floor() == 2
 
 
-def test_a_condemned_record_is_a_suspect_until_a_commit_has_passed_it() -> None:
+def test_a_condemned_record_is_a_suspect_until_a_commit_holds_it() -> None:
     """Else a crash before that commit would let it kill three more processes."""
     made = world({1: 3})
     made.read(range(3))
+    step(made)
     made.confirm()
     step(made)
     assert made.engine.suspects.over == []
-    made.finish(at(made, 0))
-    made.tick(1.0)
+    made.tick()
+    assert len(made.commits) == 1, "at once, not in a second"
     step(made)
     assert made.engine.suspects.over == []
     made.answer_commit()
     step(made)
+    assert made.floor() == 0
     assert made.engine.suspects.over == [("orders", 0, 1)]
     assert not made.engine.suspects.active
     assert not made.engine.suspects.watching
@@ -195,6 +197,38 @@ def test_retried_in_place_a_suspect_is_cleared_and_its_lane_waits_for_it() -> No
     assert started(made) == []
     made.tick(2.0)
     assert started(made) == [0, 1]
+
+
+def test_no_suspect_starts_before_a_condemned_record_is_committed() -> None:
+    """It might kill the process, and the dead letter would be written once more."""
+    made = world({0: 1, 1: 3})
+    made.tick(5.0)
+    made.commits.clear()
+    made.read(range(3))
+    step(made)
+    made.finish(at(made, 2))
+    made.tick(1.0)
+    made.confirm()
+    step(made)
+    made.tick()
+    assert len(made.commits) == 1, "one at a time: the next when this one is answered"
+    made.answer_commit()
+    step(made)
+    made.tick()
+    assert started(made) == []
+    made.answer_commit()
+    step(made)
+    assert started(made) == [0]
+
+
+def test_suspects_do_not_wait_for_ever_for_a_dead_letter_that_can_not_be_written() -> None:
+    """The topic may be missing for hours."""
+    made = world({0: 1, 1: 3})
+    made.read(range(2))
+    step(made, COMMIT_S - 1)
+    assert started(made) == []
+    step(made, 2.0)
+    assert started(made) == [0]
 
 
 def test_a_condemned_record_whose_partition_left_is_condemned_when_it_comes_again() -> None:
@@ -379,16 +413,21 @@ def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:
     step(made)
     assert started(made) == []
     made.tick(5.0)
-    step(made)
-    assert sorted(started(made)) == [0, 2]
     handler = made.engine.state.handlers["bill"]
     assert handler.open_retries == 2
     assert [p.delivery.offset for p in made.parcels] == [1]
+    made.confirm()
+    step(made)
+    made.commits.clear()
+    made.tick()
+    made.answer_commit()
+    step(made)
+    assert sorted(started(made)) == [0, 2]
     made.finish(at(made, 0))
     made.finish(at(made, 2))
     step(made)
     assert handler.open_retries == 0
-    assert made.engine.suspects.over == [(TIER, 0, 0)]
+    assert made.engine.suspects.over == [(TIER, 0, 1), (TIER, 0, 0)]
 
 
 def test_what_is_learnt_replaces_what_was_known() -> None:

@@ -62,7 +62,7 @@ class Monitor:
 def run(plan: dict[str, object]) -> int:
     """Be the supervisor."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for name in ("GRACE_S", "FORCED_S", "FIRST_BACKOFF_S"):
+    for name in ("GRACE_S", "FORCED_S", "FIRST_BACKOFF_S", "HELD_UP_S"):
         if name in plan:
             setattr(supervisor, name, plan[name])
     command = [sys.executable, __file__, "work", str(plan["behave"]), str(plan["state"])]

@@ -179,6 +179,39 @@ def test_a_worn_out_worker_is_replaced_at_once(start: Callable[..., Run]) -> Non
     assert run.wait() == Exit.OK
 
 
+def test_a_worker_that_lost_its_name_stops_the_run(start: Callable[..., Run]) -> None:
+    """Started again, it would expel whoever has the name now, and be expelled in turn."""
+    run = start(f"once:{int(Exit.FENCED)}", workers=2)
+    assert run.wait() == Exit.FAILURE
+    assert "lost its name to another run; stopping this run" in run.log()
+    # The other one may not have come so far.
+    assert {len(run.lives(number)) for number in range(2)} <= {0, 1}
+
+
+def test_a_worker_whose_name_is_not_free_asks_again_at_a_steady_pace(
+    start: Callable[..., Run],
+) -> None:
+    """It has not crashed: no growing wait, and no wait as after a crash."""
+    run = start(f"once:{int(Exit.HELD_UP)}", FIRST_BACKOFF_S=60.0, HELD_UP_S=0.1)
+    run.until(lambda f: f.get("life") == 2 and f["status"] == "running")
+    assert "asks for its name again in 0.1 s" in run.log()
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
+def test_a_worker_is_reaped_before_its_successor_starts(start: Callable[..., Run]) -> None:
+    """Two processes with one name in the group would expel each other."""
+    run = start("serve", FIRST_BACKOFF_S=0.0)
+    for life in (2, 3):
+        run.until(lambda f, life=life: f.get("life") == life - 1 and f["status"] == "running")
+        victim = run.lives()[-1][0]
+        os.kill(victim, signal.SIGKILL)
+        run.until(lambda f, life=life: f.get("life") == life and f["status"] == "running")
+        assert not psutil.pid_exists(victim)
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
 def test_a_worker_that_ends_by_itself_is_not_restarted(start: Callable[..., Run]) -> None:
     """When all have, so has the run."""
     run = start("once:0", workers=2)
