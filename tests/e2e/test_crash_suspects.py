@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from ackfloor.runtime.exit_codes import Exit
 from tests.e2e.stage import Stage, worker_pids
+from tests.framework.cli.command import Running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -85,6 +86,16 @@ def headers(message: Message) -> dict[str, str]:
     return {name: (value or b"").decode() for name, value in message.headers() or ()}
 
 
+def until(run: Running, condition: Callable[[], bool], what: str) -> None:
+    """Wait as long as several crashes take, each with a session that times out."""
+    end_s = time.monotonic() + 150
+    while not condition():
+        lines = "\n".join(run.drain()[-40:])
+        assert time.monotonic() < end_s, f"{what} did not come about; logged was:\n{lines}"
+        assert run.process.poll() is None, lines
+        time.sleep(0.3)
+
+
 def away_s(lines: list[str]) -> list[float]:
     """Seconds from each crash to the next assignment, by the log's own times."""
     found: list[float] = []
@@ -123,8 +134,8 @@ def test_a_record_that_kills_its_worker_is_dead_lettered_after_three_crashes(
         stage.produce(1, key=KEY if n % 50 == 0 else b"%d" % (n % 20))
     started_s = time.monotonic()
     run = stage.run("--workers", workers, **given)
-    run.until(lambda: stage.records() == 1000, "the others")
-    run.until(lambda: len(dead_letters(stage)) == len(killers), "the dead letters")
+    until(run, lambda: stage.records() == 1000, "the others")
+    until(run, lambda: len(dead_letters(stage)) == len(killers), "the dead letters")
     took_s = time.monotonic() - started_s
     dead = dead_letters(stage)
     assert sorted(message.value() or b"" for message in dead) == sorted(killers)
