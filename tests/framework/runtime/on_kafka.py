@@ -67,7 +67,8 @@ class Place:
         self.topic = f"orders-{uuid.uuid4().hex[:8]}"
         self.group = f"shop-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": servers})
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
+        large = {"message.max.bytes": 10_000_000}
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 2, **large})
         # It does not wait for open transactions.
         own = {"group.id": self.group, "isolation.level": "read_uncommitted"}
         self._reader = Consumer({"bootstrap.servers": servers, **own})

@@ -1,0 +1,140 @@
+"""Memory stays bounded on a real broker, whatever is large, stuck, waiting or never ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from ackfloor import App, Delivery, RetryPolicy
+from tests.framework.runtime.on_kafka import Crowd, OnKafka, consumer_of, on_kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+MIB = 1024 * 1024
+NONE = RetryPolicy(max_redeliveries=0)
+#: What the client may hold beside us: its prefetch, and one that was thrown away meanwhile.
+PREFETCH = 8 * MIB
+SMALL_PREFETCH = {
+    **consumer_of("cooperative"),
+    "queued.max.messages.kbytes": str(PREFETCH // 1024),
+    "fetch.max.bytes": str(2 * MIB),
+    "message.max.bytes": str(2 * MIB),
+    "max.partition.fetch.bytes": str(2 * MIB),
+}
+
+
+def rss() -> int:
+    """Bytes of memory of this process."""
+    gc.collect()
+    return psutil.Process().memory_info().rss
+
+
+def highest(crowd: Crowd, worker: OnKafka, done: Callable[[], bool]) -> tuple[int, int, int]:
+    """The most open records, open bytes and memory until something is done."""
+    most = [0, 0, 0]
+    flow, looked_s = worker.loop.engine.flow, 0.0
+
+    def look() -> bool:
+        nonlocal looked_s
+        most[0], most[1] = max(most[0], flow.open_count), max(most[1], flow.open_bytes)
+        if time.monotonic() - looked_s > 0.1:
+            looked_s = time.monotonic()
+            most[2] = max(most[2], psutil.Process().memory_info().rss)
+        return done()
+
+    crowd.until(look)
+    return most[0], most[1], most[2]
+
+
+def test_records_of_a_mebibyte_are_held_by_their_bytes(bootstrap_servers: str) -> None:
+    """A backlog of 160 MiB goes through a worker that may hold 16."""
+    with on_kafka(bootstrap_servers, 2, **{"max.message.bytes": str(2 * MIB)}) as crowd:
+        place, limit, count = crowd.place, 16 * MIB, 160
+        app, handled = App(place.group), []
+
+        @app.handler(place.topic, concurrency=4, retry=NONE)
+        async def handle(value: bytes, delivery: Delivery) -> None:
+            await asyncio.sleep(0.005)
+            handled.append(len(value))
+
+        for _ in range(count // 8):
+            place.send(8, bytes(MIB - 1000))
+        before = rss()
+        worker = crowd.start(app, consumer=SMALL_PREFETCH, max_open_bytes=limit)
+        _, most, memory = highest(crowd, worker, lambda: len(handled) == count)
+        assert most <= limit + 2 * PREFETCH
+        assert memory - before < limit + 8 * PREFETCH < count * MIB
+        crowd.until(lambda: worker.loop.engine.flow.open_bytes == 0)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+def test_a_handler_that_never_returns_holds_its_span_and_no_more(
+    bootstrap_servers: str, kind: str
+) -> None:
+    """One stuck head: its partition stops at its span, the other one does not stop."""
+    with on_kafka(bootstrap_servers, 2) as crowd:
+        place, span, count = crowd.place, 2000, 6000
+        app, handled = App(place.group), [0, 0]
+        stuck = asyncio.Event()
+
+        def note(value: bytes, delivery: Delivery) -> bool:
+            handled[delivery.partition] += value != b"stuck"
+            return value == b"stuck"
+
+        async def handle_async(value: bytes, delivery: Delivery) -> None:
+            if note(value, delivery):
+                await asyncio.Event().wait()
+
+        def handle_sync(value: bytes, delivery: Delivery) -> None:
+            if note(value, delivery):
+                while not stuck.is_set():
+                    time.sleep(0.05)
+
+        handler = handle_async if kind == "async" else handle_sync
+        app.handler(place.topic, consume_timeout=None, concurrency=4, retry=NONE)(handler)
+        place.send(1, b"stuck", partition=0)
+        place.send(count, partition=0)
+        place.send(count, partition=1)
+        worker = crowd.start(app, partition_span=span, drain_timeout="0s", shutdown_timeout="0s")
+        most, _, _ = highest(crowd, worker, lambda: handled[1] == count)
+        # A batch may overshoot: what one poll takes.
+        assert most <= 2 * (span + 2500)
+        crowd.until(
+            lambda: worker.paused(place.topic) == [True, False], "the pause of its partition"
+        )
+        assert span <= handled[0] <= span + 2500
+        assert worker.floor(place.topic) == 0
+        stuck.set()
+
+
+def test_a_tier_of_many_waiting_records_is_held_in_part(bootstrap_servers: str) -> None:
+    """6,000 wait in the tier, its buffer of them in memory; what is new does not wait."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place, buffer, count = crowd.place, 300, 6_000
+        app, handled = App(place.group), []
+
+        @app.handler(place.topic, retry=RetryPolicy.fixed("1h", 1), concurrency=64)
+        async def handle(value: bytes, delivery: Delivery) -> None:
+            if value == b"fail":
+                raise ValueError("always")
+            handled.append(delivery.offset)
+
+        place.send(count, b"fail")
+        first = crowd.start(app, tier_buffer=buffer)
+        [tier] = [name for name in place.own() if "retry" in name]
+        crowd.until(lambda: place.committed() == count, "the parks")
+        first.close()
+        second = crowd.start(app, tier_buffer=buffer)
+        crowd.until(lambda: second.paused(tier) == [True], "the pause of the tier")
+        waiting = second.loop.engine.assignments[tier, 0]
+        place.send(500)
+        most, _, _ = highest(crowd, second, lambda: len(handled) == 500)
+        # What one poll takes may come on top.
+        assert len(waiting.waiting) <= buffer + 2000
+        assert most <= buffer + 2000 + 500
+        assert place.end(tier) >= count
