@@ -87,12 +87,12 @@ def main() -> None:
         "# Gap sets in a commit's metadata",
         "",
         (
-            "Characters in each form, the one that is written in bold; what it takes to write and to"
-            f" read it, median of {ROUNDS}. Repeat: `.venv/bin/python benchmarks/gapset.py`."
+            "Characters in each form, the one written in bold; what writing and reading take"
+            f", median of {ROUNDS}. Repeat: `.venv/bin/python benchmarks/gapset.py`."
         ),
         "",
         (
-            "| case | span | open | runs `r` | runs, deflated `R` | bitset `b` | bitset, deflated `B`"
+            "| case | span | open | runs `r` | deflated `R` | bitset `b` | deflated `B`"
             f" | write, ms | read, ms | fits in {gapset.LONGEST:,} |"
         ),
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",

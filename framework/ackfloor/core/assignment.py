@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.flow import Gate
+from ackfloor.core.flow import FlowLimits, Gate
 from ackfloor.core.gapset import LARGEST_OFFSET, LONGEST, SHORT, GapSet
 from ackfloor.core.lanes import Lanes
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
@@ -111,6 +111,9 @@ class Assignment:
         "mark",
         "metadata_gate",
         "metadata_length",
+        "open_bytes",
+        "open_bytes_gate",
+        "open_gate",
         "parking",
         "partition",
         "paused",
@@ -143,9 +146,11 @@ class Assignment:
         inbox: deque[Delivery],
         clock: Callable[[], float],
         now_ms: int,
+        limits: FlowLimits | None = None,
         restored: GapSet | None = None,
         topic_hash: int = 0,
     ) -> None:
+        limits = limits or FlowLimits()
         self.topic = topic
         self.partition = partition
         self.epoch = epoch
@@ -174,6 +179,10 @@ class Assignment:
         self.held = 0
         self.held_bytes = 0
         self.span_gate = span_gate
+        #: Bytes of the open records' values.
+        self.open_bytes = 0
+        self.open_gate = Gate(limits.partition_open)
+        self.open_bytes_gate = Gate(limits.partition_open_bytes)
         #: Of what is held, where the topic is a source.
         self.held_gate = Gate(1)
         #: Of the waiting bytes; of those that are held, where the topic is a source.

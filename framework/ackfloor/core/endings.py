@@ -63,6 +63,7 @@ class Endings:
             assignment.tracker.settle(delivery.record_offset)
             count += 1
             size += delivery.size
+            assignment.open_bytes -= delivery.size
             assignment.stats.acked.append(delivery)
         if count:
             self._state.flow.sub(count, size)

@@ -2,10 +2,11 @@
 
 Theory. Each limit has two watermarks, because a pause throws the prefetch away: fetching stops
 at the limit and goes on at half of it, so that one cycle always delivers at least a prefetch.
-Three levels are watched: open records and open bytes of the whole worker, and per partition
-the offset span between its floor and its position (a retry tier: its open records and the
-bytes that wait, so that waiting records stay bounded in memory). A partition's gap set is a
-fourth: fetching stops before what is settled above the floor no longer fits into a commit.
+Levels of the whole worker: its open records and their bytes. Of each partition: the same, by
+default half of the worker's, so that one with a hot key leaves room for the others; the offset
+span between its floor and its position (a retry tier: its open records and the bytes that wait,
+so that waiting records stay bounded in memory); and its gap set, so that fetching stops before
+what is settled above the floor no longer fits into a commit.
 
 Records that wait in tiers leave when their time comes, ten minutes from now perhaps, and nothing
 that is new may have to wait for that. So the tiers share a quarter of the worker's limits evenly,
@@ -42,6 +43,8 @@ class FlowLimits:
     Attributes:
         max_open: open records of the worker.
         max_open_bytes: bytes of their values.
+        partition_open: open records of one partition.
+        partition_open_bytes: bytes of their values.
         partition_span: offsets between a partition's floor and its position.
         tier_buffer: open records of one retry-tier partition, waiting ones included; less
             where many tier partitions share what waiting records may take of the worker.
@@ -51,6 +54,8 @@ class FlowLimits:
     max_open_bytes: int = 256 * MIB
     partition_span: int = 100_000
     tier_buffer: int = 500
+    partition_open: int = 25_000
+    partition_open_bytes: int = 128 * MIB
 
 
 class Gate:
@@ -103,6 +108,8 @@ class FlowControl:
         self._count_gate.limit = limits.max_open
         self._bytes_gate.limit = limits.max_open_bytes
         for a in assignments:
+            a.open_gate.limit = limits.partition_open
+            a.open_bytes_gate.limit = limits.partition_open_bytes
             if a.tier_s is None:
                 # Those of the tiers are divided anew at each look.
                 a.span_gate.limit = limits.partition_span
@@ -141,6 +148,8 @@ class FlowControl:
             else:
                 shut = a.span_gate.update(len(tracker.open))
                 shut |= a.bytes_gate.update(a.waiting_bytes)
+            shut |= a.open_gate.update(len(tracker.open))
+            shut |= a.open_bytes_gate.update(a.open_bytes)
             shut |= a.metadata_gate.update(a.metadata_length)
             shut |= full
             self.any_paused |= shut

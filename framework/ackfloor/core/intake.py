@@ -67,6 +67,7 @@ class Intake:
                 inbox=state.inbox,
                 clock=state.clock,
                 now_ms=now.wall_ms,
+                limits=state.flow.limits,
                 restored=restored,
                 topic_hash=topic_hash(start.topic_id),
             )
@@ -159,6 +160,7 @@ class Intake:
             return
         size = sum([d.size for d in batch])
         self._state.flow.add(len(batch), size)
+        assignment.open_bytes += size
         self._state.events.append(
             RecordsReceived(
                 assignment.source_topic,

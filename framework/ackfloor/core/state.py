@@ -109,6 +109,7 @@ class WorkerState:
         """Settle one record that did not come the ordinary way."""
         if delivery.assignment.tracker.settle(delivery.record_offset) is not None:
             self.flow.sub(1, delivery.size)
+            delivery.assignment.open_bytes -= delivery.size
             self.commits.settled(1)
 
     def block(self, delivery: Delivery, *, again: bool) -> None:

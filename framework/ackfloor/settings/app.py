@@ -33,6 +33,12 @@ class AppSettings(BaseModel):
         ge=1,
         description="Bytes of open records a worker holds before it stops fetching.",
     )
+    partition_open: int = Field(
+        default=25_000, ge=1, description="Of these, open records of one partition."
+    )
+    partition_open_bytes: Size = Field(
+        default=128 * MIB, ge=1, description="Bytes of the open records of one partition."
+    )
     partition_span: int = Field(
         default=100_000, ge=1, description="Offsets between a partition's floor and its position."
     )
@@ -148,4 +154,11 @@ class AppSettings(BaseModel):
     @property
     def limits(self) -> FlowLimits:
         """How much a worker holds at once."""
-        return FlowLimits(self.max_open, self.max_open_bytes, self.partition_span, self.tier_buffer)
+        return FlowLimits(
+            self.max_open,
+            self.max_open_bytes,
+            self.partition_span,
+            self.tier_buffer,
+            self.partition_open,
+            self.partition_open_bytes,
+        )

@@ -21,6 +21,8 @@ LIVE_APP = frozenset(
     (
         "max_open",
         "max_open_bytes",
+        "partition_open",
+        "partition_open_bytes",
         "partition_span",
         "tier_buffer",
         "commit_interval",

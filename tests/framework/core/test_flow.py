@@ -27,6 +27,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     limits = FlowLimits()
     assert (limits.max_open, limits.max_open_bytes) == (50_000, 256 * MIB)
     assert (limits.partition_span, limits.tier_buffer) == (100_000, 500)
+    assert (limits.partition_open, limits.partition_open_bytes) == (25_000, 128 * MIB)
 
 
 def test_a_gate_shuts_at_its_limit_and_opens_at_half_of_it() -> None:
@@ -63,6 +64,28 @@ def test_too_many_open_records_pause_every_partition() -> None:
     assert len(flow_of(world)) == 1
     world.finish(world.start())
     assert flow_of(world)[1:] == [Resume(((ORDERS, 3), (other, 11)))]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [FlowLimits(partition_open=4), FlowLimits(partition_open_bytes=8)],
+    ids=["count", "bytes"],
+)
+def test_a_partition_that_holds_too_much_leaves_room_for_the_others(limits: FlowLimits) -> None:
+    """A hot key fills its own partition's share; the worker goes on with the rest."""
+    world = World(limits=limits)
+    world.assign(0)
+    world.assign(1)
+    world.read([0, 1, 2, 3])
+    assert flow_of(world) == [Pause((ORDERS,))]
+    world.read([0, 1], partition=1)
+    assert len(flow_of(world)) == 1
+    for _ in range(2):
+        world.finish(world.start())
+    assert flow_of(world)[1:] == [Resume(((ORDERS, 4),))]
+    for partition in (0, 1):
+        world.revoke(partition)
+    assert world.engine.flow.open_bytes == 0
 
 
 def test_too_many_open_bytes_pause_too() -> None:
