@@ -420,6 +420,14 @@ class ExecutorContract:
         assert sorted(bench.started) == list(range(2000))
         assert executor.queued() == 0
 
+    def test_a_single_record_after_a_shrink_is_handled(self, bench: Bench) -> None:
+        """Its wake-up reaches one that stays, or one that leaves and somebody else takes it."""
+        executor = bench.executor(concurrency=4)
+        for n, delivery in enumerate(bench.deliveries(100)):
+            executor.resize(4 if n % 2 else 1)
+            executor.dispatch([delivery])
+            eventually(lambda count=n + 1: len(bench.answered) == count)
+
     def test_lanes_keep_their_order_through_a_resize(self, bench: Bench) -> None:
         """A run that its slot leaves goes to another whole."""
         executor = bench.executor(concurrency=4, lanes=True)

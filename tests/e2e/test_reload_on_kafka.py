@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from ackfloor.cli.config_set import post
 from ackfloor.core.envelope import read_envelope
@@ -81,6 +82,14 @@ def parked(stage: Stage, tier: str) -> list[tuple[str, int]]:
     return found
 
 
+def ends(stage: Stage, tier: str) -> int:
+    """How many records were written to a retry topic of four partitions."""
+    topic = f"{stage.topic}--{stage.group}--retry-{tier}"
+    latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(4)}
+    found = stage._admin.list_offsets(latest)
+    return sum(future.result(20).offset for future in found.values())
+
+
 def setting(stage: Stage, text: str) -> None:
     """Write tables to the settings file, as an editor does: a new file takes its place."""
     kafka = '[kafka.consumer]\n"session.timeout.ms" = 6000\n"heartbeat.interval.ms" = 500\n'
@@ -109,12 +118,13 @@ def test_a_shortened_timeout_parks_all_500_in_flight_at_once_and_each_once(
     asked_ms = time.time() * 1000
     done = post(listen(run), read_token(token), {"set": dict([change])})
     assert (done["ends"], done["workers"]["applied"]) == (500, [0, 1])
-    run.until(lambda: len(parked(stage, "1h")) >= 500, "all parked")
+    run.until(lambda: ends(stage, "1h") == 500, "all parked")
+    durable_s = time.time() - asked_ms / 1000
     found = parked(stage, "1h")
     after_s = sorted((failed_ms - asked_ms) / 1000 for _, failed_ms in found)
     sys.stderr.write(
         f"\n500 in flight, timeout 60 s -> 1 s: parked {after_s[0]:.3f} s to {after_s[-1]:.3f} s "
-        "after the change was asked for\n"
+        f"after the change was asked for, all in the retry topic after {durable_s:.3f} s\n"
     )
     assert Counter(origin for origin, _ in found).most_common(1)[0][1] == 1
     assert len(found) == 500

@@ -162,7 +162,8 @@ class AsyncExecutor:
         for _ in range(concurrency - len(self._slots)):
             self._add_slot()
         if self._excess:
-            # Idle ones leave at once.
+            # Idle ones leave at once. All are woken, so that whoever stays looks at the queue after
+            # them: a wake-up that reached one that leaves is not lost.
             for _ in range(len(self._idle)):
                 self._wake_one()
 
@@ -170,9 +171,6 @@ class AsyncExecutor:
         """A slot ends because there are too many."""
         self._excess -= 1
         self._slots.remove(slot)
-        if self._queue.waits():
-            # It may have been woken for a record that it leaves to another.
-            self._wake_one()
 
     def _add_slot(self) -> None:
         slot = Slot(self._marks.take_place())

@@ -110,7 +110,7 @@ class ThreadExecutor:
         #: How many slots are too many and have not left yet.
         self._excess = 0
         #: Around `_slots` (a new list at each change, so that it is read without) and `_excess`.
-        self._places = threading.Lock()
+        self._slots_lock = threading.Lock()
         self._started = 0
         self._stopping = False
 
@@ -129,13 +129,13 @@ class ThreadExecutor:
     def _add_slot(self) -> None:
         self._started += 1
         slot = _Slot(self, self._started, self._marks.take_place())
-        with self._places:
+        with self._slots_lock:
             self._slots = [*self._slots, slot]
         slot.start()
 
     def _without(self, slot: _Slot) -> bool:
         """Strike an abandoned slot from the list; returns whether one is missing now."""
-        with self._places:
+        with self._slots_lock:
             self._slots = [other for other in self._slots if other is not slot]
             too_many = self._excess > 0
             self._excess -= too_many
@@ -190,13 +190,14 @@ class ThreadExecutor:
         """Run at most so many deliveries at once from now on."""
         if self._stopping:
             return
-        with self._places:
+        with self._slots_lock:
             missing = concurrency - len(self._slots)
             self._excess = max(0, -missing)
         for _ in range(missing):
             self._add_slot()
         if self._excess:
-            # Idle ones leave at once.
+            # Idle ones leave at once. All are woken, so that whoever stays looks at the queue after
+            # them: a wake-up that reached one that leaves is not lost.
             for _ in range(len(self._idle)):
                 self._wake_one()
 
@@ -252,14 +253,11 @@ class ThreadExecutor:
 
     def _retire(self, slot: _Slot) -> bool:
         """Whether a slot ends because there are too many; another may have been quicker."""
-        with self._places:
+        with self._slots_lock:
             if not self._excess:
                 return False
             self._excess -= 1
             self._slots = [other for other in self._slots if other is not slot]
-        if self._queue.waits():
-            # It may have been woken for a record that it leaves to another.
-            self._wake_one()
         return True
 
     def _visit(self, slot: _Slot, run: Run, *, alone: bool = False) -> None:
