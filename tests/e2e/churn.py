@@ -4,14 +4,7 @@
 
 Members are real worker processes on a real broker. Handlers append each start and end to a ledger
 outside the process; the broker's own log of commits (`commit_log`) says what was settled when.
-Found afterwards, each by its own count:
-
-* lost: produced, and never handled to its end;
-* repeated though settled: started again although the last commit that the broker had from before
-  that start held the record as settled, its gap set included;
-* back: commits below the one before;
-* silence: the longest time in which nothing of a partition was handled, by the kind of change that
-  lies in it. It is told, and judged by nobody here but with generous bounds.
+What is found afterwards is told by `churn_account`.
 """
 
 from __future__ import annotations
@@ -25,11 +18,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
@@ -45,7 +36,8 @@ from confluent_kafka.admin import (
 )
 
 from ackfloor.testing import open_broker
-from tests.e2e.commit_log import CommitLog, read_commits
+from tests.e2e.churn_account import Change, Facts, Findings, Line, find
+from tests.e2e.commit_log import read_commits
 from tests.framework.cli.command import environment
 
 PROTOCOLS = {
@@ -86,66 +78,6 @@ async def work(value: bytes, delivery: Delivery) -> None:
         raise ValueError("once")
     note("E", delivery)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the ledger: a handler started (S) or ended (E)."""
-
-    what: str
-    at_ms: float
-    pid: int
-    topic: str
-    partition: int
-    offset: int
-    origin: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change of the membership."""
-
-    kind: str
-    at_ms: float
-    members: int
-
-
-@dataclass(slots=True)
-class Findings:
-    """What was found; see the head of this file."""
-
-    protocol: str
-    changes: Counter[str]
-    produced: int
-    lost: list[tuple[int, int]]
-    settled_again: list[str]
-    back: list[str]
-    again: Counter[str]
-    silence_s: dict[str, list[float]]
-    gaps: int = 0
-    commits: int = 0
-    took_s: float = 0.0
-
-    def table(self) -> str:
-        """The findings for people."""
-        lines = [
-            f"protocol             {self.protocol}",
-            f"changes              {sum(self.changes.values())}: "
-            + ", ".join(f"{n} {kind}" for kind, n in sorted(self.changes.items())),
-            f"took                 {self.took_s:.0f} s",
-            f"records              {self.produced:,}",
-            f"lost                 {len(self.lost)}",
-            f"settled, yet again   {len(self.settled_again)}",
-            f"commits              {self.commits:,}, of which with a gap set {self.gaps:,}",
-            f"commits that go back {len(self.back)}",
-            "handled again        "
-            + (", ".join(f"{n} {kind}" for kind, n in sorted(self.again.items())) or "0"),
-        ]
-        for kind, found in sorted(self.silence_s.items()):
-            ordered = sorted(found)
-            middle = ordered[len(ordered) // 2]
-            lines.append(f"silence, {kind:<11} median {middle:.2f} s, longest {ordered[-1]:.2f} s")
-        return "\n".join(lines)
 
 
 @dataclass(slots=True)
@@ -250,6 +182,12 @@ class Churn:
             at_ms = int(ns) / 1e6
             lines.append(Line(what, at_ms, int(pid), topic, partition, offset, origin))
         return lines
+
+    def facts(self) -> Facts:
+        """What there is to be judged."""
+        return Facts(
+            self.protocol, self.topic, self.session_s, self.changes, self.produced, self.ledger()
+        )
 
     def moved_since(self, at_ms: float) -> bool:
         """Whether something of each partition has started and ended since a moment."""
@@ -375,87 +313,11 @@ def churn(
         group.until(group.settled, "the last commit")
         group.end(signal.SIGTERM, chosen)
         log = read_commits(servers, group.group)
-        findings = find(group, log)
+        findings = find(group.facts(), log)
         findings.took_s = time.monotonic() - began_s
     finally:
         group.close()
     return findings
-
-
-def find(group: Churn, log: CommitLog) -> Findings:
-    """Hold the ledger against what was produced and against every commit."""
-    lines = group.ledger()
-    ended = {line.origin for line in lines if line.what == "E"}
-    wanted = {(p, offset) for p, count in enumerate(group.produced) for offset in range(count)}
-    settled_again: list[str] = []
-    again: Counter[str] = Counter()
-    starts: Counter[tuple[str, int, int]] = Counter()
-    for line in lines:
-        if line.what != "S":
-            continue
-        where = (line.topic, line.partition, line.offset)
-        starts[where] += 1
-        commit = log.before(line.topic, line.partition, line.at_ms)
-        if commit is not None and log.holds(commit, line.offset):
-            late_ms = line.at_ms - commit.at_ms
-            settled_again.append(
-                f"{'/'.join(map(str, where))} by {line.pid}, {late_ms:.0f} ms after the commit "
-                f"at {commit.position}"
-            )
-        if starts[where] > 1:
-            again[_latest(group.changes, line.at_ms)] += 1
-    every = [commit for commits in log.commits.values() for commit in commits]
-    return Findings(
-        group.protocol,
-        Counter(change.kind for change in group.changes),
-        len(wanted),
-        sorted(wanted - ended),
-        settled_again,
-        [f"{a.topic}/{a.partition}: {a.position} to {b.position}" for a, b in log.went_back()],
-        again,
-        silences(lines, group),
-        gaps=sum(bool(log.above(commit)) for commit in every),
-        commits=len(every),
-    )
-
-
-def _latest(changes: list[Change], at_ms: float) -> str:
-    kinds = [change.kind for change in changes if change.at_ms <= at_ms]
-    return f"after a {kinds[-1]}" if kinds else "at the start"
-
-
-def silences(lines: list[Line], group: Churn) -> dict[str, list[float]]:
-    """For each change, the longest time around it in which nothing of some partition ended.
-
-    A change that another one follows before it was digested counts as the worse of the two.
-    """
-    changes, lasts_ms = group.changes, group.session_s * 1000
-    ends: dict[int, list[float]] = defaultdict(list)
-    for line in lines:
-        if line.what == "E" and line.topic == group.topic:
-            ends[line.partition].append(line.at_ms)
-    found: dict[str, list[float]] = defaultdict(list)
-    for number, change in enumerate(changes):
-        following = changes[number + 1].at_ms if number + 1 < len(changes) else float("inf")
-        before = [c.kind for c in changes[:number] if change.at_ms - c.at_ms < lasts_ms]
-        hasty = following - change.at_ms < 2500
-        kind = "kill" if "kill" in [change.kind, *before] else change.kind
-        if hasty and kind != "kill":
-            kind = "hasty"
-        longest = 0.0
-        for times in ends.values():
-            ordered = sorted(times)
-            longest = max(
-                longest,
-                *(
-                    min(later, following) - max(earlier, change.at_ms)
-                    for earlier, later in pairwise(ordered)
-                    if later > change.at_ms and earlier < following
-                ),
-                0.0,
-            )
-        found[kind].append(longest / 1000)
-    return found
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.churn import PROMISED_S, PROTOCOLS, Change, Churn, Line, churn, find
+from tests.e2e.churn import PROMISED_S, PROTOCOLS, churn
+from tests.e2e.churn_account import Change, Facts, Line, find
 from tests.e2e.commit_log import Commit, CommitLog
 
 CHANGES = int(os.environ.get("CHURN_CHANGES", "3"))
@@ -40,17 +41,9 @@ def test_nothing_is_lost_or_settled_twice_however_members_come_and_go(
     assert longest < SESSION_S + PROMISED_S + GENEROUS_S
 
 
-def history(tmp_path: Path, *lines: Line) -> Churn:
+def history(*lines: Line) -> Facts:
     """A group of one partition whose two records were handled as the lines say."""
-    group = Churn(tmp_path, "nowhere", "eager", 1, topic="orders", group="shop")
-    group.produced = [2]
-    group.changes = [Change("kill", 500.0, 2)]
-    (tmp_path / "ledger").write_text(
-        "".join(
-            f"{x.what} {round(x.at_ms * 1e6)} 1 orders 0 {x.offset} 0 {x.offset}\n" for x in lines
-        )
-    )
-    return group
+    return Facts("eager", "orders", 6.0, [Change("kill", 500.0, 2)], [2], list(lines))
 
 
 def line(what: str, at_ms: float, offset: int) -> Line:
@@ -58,19 +51,17 @@ def line(what: str, at_ms: float, offset: int) -> Line:
     return Line(what, at_ms, 1, "orders", 0, offset, (0, offset))
 
 
-def test_the_proof_finds_a_lost_record(tmp_path: Path) -> None:
+def test_the_proof_finds_a_lost_record() -> None:
     """One that was started and never ended is lost."""
-    group = history(tmp_path, line("S", 1, 0), line("E", 2, 0), line("S", 1, 1))
+    group = history(line("S", 1, 0), line("E", 2, 0), line("S", 1, 1))
     assert find(group, CommitLog()).lost == [(0, 1)]
 
 
 @pytest.mark.parametrize("settled", ["floor", "gap set"])
-def test_the_proof_finds_a_record_that_was_settled_and_came_again(
-    tmp_path: Path, settled: str
-) -> None:
+def test_the_proof_finds_a_record_that_was_settled_and_came_again(settled: str) -> None:
     """By the last commit from before its second start, and by that one only."""
     times = [line("S", 1, 0), line("S", 1, 1), line("E", 2, 0), line("E", 2, 1)]
-    group = history(tmp_path, *times, line("S", 900, 1), line("E", 901, 1))
+    group = history(*times, line("S", 900, 1), line("E", 901, 1))
     log = CommitLog()
     below = Commit("orders", 0, 0, "", 100)
     commit = Commit("orders", 0, 2 if settled == "floor" else 0, "", 800)
@@ -85,8 +76,8 @@ def test_the_proof_finds_a_record_that_was_settled_and_came_again(
     assert find(group, log).settled_again == []
 
 
-def test_the_proof_finds_a_commit_that_goes_back(tmp_path: Path) -> None:
+def test_the_proof_finds_a_commit_that_goes_back() -> None:
     """A position below the one before."""
     log = CommitLog()
     log.commits["orders", 0] = [Commit("orders", 0, 2, "", 1), Commit("orders", 0, 1, "", 2)]
-    assert find(history(tmp_path), log).back == ["orders/0: 2 to 1"]
+    assert find(history(), log).back == ["orders/0: 2 to 1"]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.churn import Churn, find
+from tests.e2e.churn import Churn
+from tests.e2e.churn_account import find
 from tests.e2e.commit_log import read_commits
 
 SESSION_S = 3.0
@@ -49,7 +50,7 @@ def test_a_worker_that_was_stopped_beyond_its_session_is_fenced_and_works_again(
                 "its work",
             )
         group.until(group.settled, "the last commit")
-        found = find(group, read_commits(bootstrap_servers, group.group))
+        found = find(group.facts(), read_commits(bootstrap_servers, group.group))
     finally:
         group.close()
     assert zombie.returncode == -signal.SIGKILL, "it ended before the test did"
