@@ -151,7 +151,9 @@ class Churn:
         member = self.members.pop(chosen.randrange(len(self.members)))
         member.send_signal(number)
         code = member.wait(40)
-        assert code == (0 if number == signal.SIGTERM else -number), f"a member exited with {code}"
+        # One that is still importing has no handler for the signal yet.
+        expected = (0, -number) if number == signal.SIGTERM else (-number,)
+        assert code in expected, f"a member exited with {code}"
 
     def change(self, chosen: random.Random, number: int) -> Change:
         """Change the membership in one way; the change is noted before it is made."""
