@@ -70,7 +70,7 @@ def note(what, d):
     )
 
 
-@app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("1s", 6))
+@app.handler("TOPIC", concurrency=32, retry=RetryPolicy.fixed("1s", 6))
 async def work(value: bytes, delivery: Delivery) -> None:
     note("S", delivery)
     await asyncio.sleep(float(value[1:]))
@@ -274,9 +274,9 @@ def _set_group(admin: AdminClient, group: str, name: str, value: str) -> None:
 def _value(chosen: random.Random) -> bytes:
     """What a record does: most are quick, a few hold the floor for a while, some fail once."""
     what = chosen.random()
-    if what < 0.02:
-        return b"w%.2f" % chosen.uniform(0.5, 2.0)
-    if what < 0.05:
+    if what < 0.04:
+        return b"w%.2f" % chosen.uniform(0.5, 3.0)
+    if what < 0.07:
         return b"f0.005"
     return b"w%.3f" % chosen.uniform(0.002, 0.02)
 
