@@ -231,6 +231,10 @@ class Publisher(Protocol):
         ...
 
 
+#: What an executor is given: deliveries (unordered) or runs (lanes).
+Items = Sequence[Delivery] | Sequence[Run]
+
+
 class Executor(Protocol):
     """Runs the deliveries of one handler, at most `concurrency` at once.
 
@@ -243,13 +247,7 @@ class Executor(Protocol):
         """Start the workers."""
         ...
 
-    def dispatch(
-        self,
-        items: Sequence[Delivery] | Sequence[Run],
-        *,
-        ahead: bool = False,
-        alone: bool = False,
-    ) -> None:
+    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
         """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others.
 
         `alone` starts them although the executor is secluded, of a run its first record.

@@ -33,12 +33,13 @@ from functools import partial
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.ports import Items
 from ackfloor.runtime.async_slot import Slot, breathe, finish, uncancel
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
-from ackfloor.runtime.ready import Item, Items, ReadyQueue
+from ackfloor.runtime.ready import Item, ReadyQueue
 
 #: Records handled without a suspension before a slot lets the event loop breathe.
 STREAK = 64

@@ -15,13 +15,12 @@ to the side it names, until it finds `shut` unchanged. The last to look moves wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
+from ackfloor.ports import Items
 
 Item = Delivery | Run
-Items = Sequence[Delivery] | Sequence[Run]
 
 
 class ReadyQueue:

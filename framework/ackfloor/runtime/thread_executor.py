@@ -31,11 +31,12 @@ from collections.abc import Callable, Iterable
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, Held, Outcome
+from ackfloor.ports import Items
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
-from ackfloor.runtime.ready import Item, Items, ReadyQueue
+from ackfloor.runtime.ready import Item, ReadyQueue
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
