@@ -96,7 +96,11 @@ class CommitPlan:
             commit_position(assignment)
             for assignment in assignments
             if not assignment.transacting
-            and (_uncommitted(assignment) or assignment.commit_outstanding)
+            and (
+                _uncommitted(assignment)
+                or assignment.commit_outstanding
+                or assignment.commit_in_doubt
+            )
         )
 
     def answered(

@@ -156,12 +156,14 @@ class Engine:
     def unanswered_commits(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[CommitPosition, ...]:
-        """What to commit now of those whose last commit has no answer, so that it has one.
+        """What to commit now of those whose last commit has no clear answer yet.
 
         Their parcels can't begin a transaction before.
         """
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
-        return self._state.commits.final(a for a in found if a is not None and a.commit_outstanding)
+        return self._state.commits.final(
+            a for a in found if a is not None and (a.commit_outstanding or a.commit_in_doubt)
+        )
 
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: whatever still comes for them is stale."""

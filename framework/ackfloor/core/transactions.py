@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ackfloor.core.assignment import Assignment
-from ackfloor.core.commits import foreseen
+from ackfloor.core.commits import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.model import CommitPosition, Now
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.state import WorkerState
@@ -167,6 +167,8 @@ class Transactions:
                 self._suspects.discard(parcel.topic)
                 self._alone.discard(parcel)
             return
+        if outcome.error.startswith(METADATA_TOO_LARGE):
+            self._shorten(transaction)
         company = len(transaction.parcels) > 1
         for parcel in outcome.refusals or transaction.parcels:
             refusal = outcome.refusals.get(parcel)
@@ -174,6 +176,13 @@ class Transactions:
                 self._suspects.add(parcel.topic)
             elif company:
                 self._alone.add(parcel)
+
+    def _shorten(self, transaction: Transaction) -> None:
+        """The broker takes less metadata than the longest of a transaction's commits has."""
+        longest = max(transaction.positions, key=lambda position: len(position.metadata))
+        assignment = self._state.assignments.get((longest.topic, longest.partition))
+        if assignment is not None:
+            assignment.limit_metadata(len(longest.metadata) // 2)
 
     def not_at_fault(self, transaction: Transaction, outcome: Outcome) -> list[Parcel]:
         """Parcels of an aborted transaction that nothing was found wrong with.

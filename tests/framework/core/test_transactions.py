@@ -374,3 +374,37 @@ def test_the_wait_begins_with_the_writing() -> None:
     world.end_transaction()
     parcel: Parcel = world.transactions[0].parcels[0]
     assert parcel.envelope.not_before_ms == world.now.wall_ms + round(parcel.wait_s * 1000)
+
+
+def test_a_broker_that_takes_less_metadata_gets_less() -> None:
+    """As with plain commits; the parcels go as far as the shorter one settles them."""
+    world = world_of(3)
+    world.start()
+    world.finish(world.start(), BOOM)
+    assignment = world.engine.assignments["orders", 0]
+    refused = world.transactions[0].positions[0].metadata
+    world.end_transaction(Outcome("OFFSET_METADATA_TOO_LARGE: no"))
+    assert assignment.longest_metadata < len(refused)
+    world.finish(world.start(), BOOM)
+    world.revoke(0, lost=True)
+    assert world.transactions == []
+
+
+def test_a_dropped_partitions_refused_metadata_shortens_nothing() -> None:
+    """It has left, and its next owner finds out by itself."""
+    world = world_of(1)
+    world.finish(world.start(), BOOM)
+    world.revoke(0, lost=True)
+    world.end_transaction(Outcome("OFFSET_METADATA_TOO_LARGE: no"))
+    assert world.transactions == []
+
+
+def test_a_commit_in_doubt_is_asked_for_before_a_partition_drains() -> None:
+    """Its parcels wait for a clear answer, and nothing else would bring one."""
+    world = world_of(2)
+    world.finish(world.start())
+    world.tick(2.0)
+    world.answer_commit("timed out")
+    leaving = [TopicPartition("orders", 0)]
+    world.engine.stop(leaving)
+    assert [p.position for p in world.engine.unanswered_commits(leaving)] == [1]
