@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.transaction import Outcome, Transaction
+from ackfloor.kafka.options import KafkaOptions, transactional_config
 from ackfloor.kafka.transactor import Transactor
 from tests.e2e.commit_log import read_commits
 from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, consumer_of, on_kafka
@@ -149,3 +150,34 @@ def places(crowd: Crowd) -> list[tuple[int, int]]:
 def faults(crowd: Crowd) -> str:
     """What keeps records open, of all workers that run."""
     return "; ".join(w.faults() for w in crowd.workers if not w.closed and w.faults())
+
+
+def test_a_partition_moves_on_while_a_dead_workers_transaction_is_open(
+    bootstrap_servers: str,
+) -> None:
+    """Without a successor the broker ends it; until then its next owner reads nothing of it."""
+    with on_kafka(bootstrap_servers, 1) as crowd:
+        place = crowd.place
+        place.send(5)
+        member = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": place.group})
+        member.subscribe([place.topic])
+        crowd.until(lambda: (member.poll(0.05), member.assignment())[1], "the first owner")
+        options = KafkaOptions(
+            producer={"bootstrap.servers": bootstrap_servers, "transaction.timeout.ms": 1000}
+        )
+        dead = Producer(transactional_config(options, f"{place.group}-gone"))
+        dead.init_transactions(20)
+        dead.begin_transaction()
+        offsets = [TopicPartition(place.topic, 0, 5)]
+        dead.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 20)
+        member.close()
+        handled: list[int] = []
+        app = App(place.group)
+
+        @app.handler(place.topic)
+        async def work(delivery: Delivery) -> None:
+            handled.append(delivery.offset)
+
+        crowd.start(app, parking="transactional")
+        crowd.until(lambda: len(handled) >= 5, "the end of the dead worker's transaction")
+        assert sorted(handled) == [0, 1, 2, 3, 4]
