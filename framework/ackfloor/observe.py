@@ -23,6 +23,7 @@ through the entry point group `ackfloor.monitoring`.
 
 from __future__ import annotations
 
+from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
 from ackfloor.core.envelope import Reason
 from ackfloor.core.messages import (
     CommitFailed,
@@ -56,16 +57,7 @@ from ackfloor.core.snapshot import (
     RunningDelivery,
     Snapshot,
 )
-from ackfloor.ports import (
-    CONTROL_BYTES,
-    Control,
-    ControlRequest,
-    MonitoringPlugin,
-    Observer,
-    RunMonitor,
-    SettingsState,
-    WorkerMonitor,
-)
+from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
 
 __all__ = [
     "CONTROL_BYTES",

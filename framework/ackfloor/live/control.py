@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ackfloor.control import ControlRequest
 from ackfloor.core.errors import SettingError
 from ackfloor.live.requests import Change
-from ackfloor.ports import ControlRequest
 
 PATH = "/config"
 #: Seconds that running workers have to take a change.
@@ -32,7 +32,7 @@ SCHEME = "Bearer "
 
 
 class ConfigControl:
-    """Answers `POST /config`; implements `ports.Control`.
+    """Answers `POST /config`; implements `ackfloor.control.Control`.
 
     Args:
         token: who knows it may.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ackfloor.control import SettingsState
 from ackfloor.core.durations import format_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.errors import ConfigError
@@ -25,7 +26,6 @@ from ackfloor.launch import Launch
 from ackfloor.live.file import SettingsFile
 from ackfloor.live.frames import Answer, Told
 from ackfloor.live.requests import Change, Request
-from ackfloor.ports import SettingsState
 from ackfloor.runtime.channel import Kind
 from ackfloor.runtime.logs import set_log_level
 from ackfloor.runtime.supervisor import Tell

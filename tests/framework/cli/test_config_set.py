@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.config import config_app
 from ackfloor.cli.config_set import MOST_SHOWN, ControlFailed
+from ackfloor.control import Control
 from ackfloor.live.control import PATH, ConfigControl
 from ackfloor.live.frames import Overdue
 from ackfloor.live.requests import Change
 from ackfloor.live.token import TokenFile, token_path
-from ackfloor.ports import Control
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.settings.live import Changed
 from ackfloor_monitoring.server import PageServer

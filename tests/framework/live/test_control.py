@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ackfloor.control import ControlRequest
 from ackfloor.errors import ConfigError
 from ackfloor.live.control import ConfigControl
 from ackfloor.live.frames import Overdue
 from ackfloor.live.requests import Change
-from ackfloor.ports import ControlRequest
 from ackfloor.settings.live import Changed
 
 TOKEN = "t" * 43

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from ackfloor import App, ConfigError, RetryPolicy
+from ackfloor.control import SettingsState
 from ackfloor.launch import Launch
 from ackfloor.live.frames import Answer, Overdue, Told
 from ackfloor.live.requests import Change
 from ackfloor.live.run import RunSettings
-from ackfloor.ports import SettingsState
 from ackfloor.runtime.channel import Kind
 from ackfloor.settings.layers import Layer
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-from ackfloor.ports import Control, SettingsState
+from ackfloor.control import Control, SettingsState
 from ackfloor.runtime import channel, supervisor
 
 
