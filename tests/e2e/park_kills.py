@@ -250,8 +250,10 @@ class Kills:
     def close(self) -> None:
         """Leave no process and no topic behind."""
         assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
         self._nursery.stdin.close()
         self._nursery.wait(20)
+        self._nursery.stdout.close()
         names = [n for n in self._admin.list_topics(timeout=20).topics if self.topic in n]
         for future in self._admin.delete_topics(names).values():
             future.result(20)
