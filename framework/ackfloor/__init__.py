@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.model import Origin
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import (
@@ -49,6 +50,7 @@ __all__ = [
     "Delivery",
     "DeliveryFilter",
     "Discard",
+    "FloodGuard",
     "KafkaUnreachable",
     "MissingExtra",
     "Origin",

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
 from ackfloor.core.envelope import Reason
+from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.messages import (
     CommitFailed,
     DeliveryFailed,
@@ -68,6 +69,9 @@ __all__ = [
     "DeliveryTimedOut",
     "Event",
     "Fault",
+    "GuardProbed",
+    "GuardReset",
+    "GuardTripped",
     "HandlerHeld",
     "HandlerSnapshot",
     "LateAnswers",
@@ -84,6 +88,7 @@ __all__ = [
     "RecordDiscarded",
     "RecordHopped",
     "RecordParked",
+    "RecordPutBack",
     "RecordsAcked",
     "RecordsLost",
     "RecordsReceived",

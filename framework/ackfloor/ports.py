@@ -289,6 +289,10 @@ class Executor(Protocol):
         those that run may end, and start nothing else."""
         ...
 
+    def probe(self, count: int) -> int:
+        """Start up to `count` of what a hold keeps waiting; returns how many slots may take now."""
+        ...
+
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs (it comes back as released), stop the workers, and return how many
         handlers are still running after `timeout_s` seconds."""

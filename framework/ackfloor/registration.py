@@ -19,6 +19,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.topics import check_source_topic
 from ackfloor.errors import ConfigError, Outcome
@@ -45,6 +46,7 @@ class HandlerOptions(TypedDict, total=False):
     concurrency: int
     consume_timeout: timedelta | str | None
     retry: RetryPolicy
+    guard: FloodGuard | bool | None
     dead_letter_on: tuple[type[Exception], ...]
     ack: Ack
     max_extend: timedelta | str | None
@@ -78,6 +80,7 @@ class HandlerSpec:
     concurrency: int = DEFAULT_CONCURRENCY
     consume_timeout_s: float | None = DEFAULT_CONSUME_TIMEOUT_S
     retry: RetryPolicy = RetryPolicy()
+    guard: FloodGuard = FloodGuard()
     dead_letter_on: tuple[type[BaseException], ...] = ()
     ack: Ack = "auto"
     max_extend_s: float | None = None
@@ -121,6 +124,7 @@ class HandlerSpec:
             manual=self.manual,
             max_extend_s=self.max_extend_s,
             in_place=self.in_place,
+            guard=self.guard,
         )
 
 
@@ -146,6 +150,8 @@ def make_spec(
     for key in ("consume_timeout", "max_extend"):
         if key in given:
             values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
+    if "guard" in given:
+        values["guard"] = _guard(given["guard"])
     return HandlerSpec(
         name=name,
         topics=_check_topics(name, topics),
@@ -157,6 +163,13 @@ def make_spec(
         given=frozenset(given) - {"name"},
         **values,
     )
+
+
+def _guard(asked: object) -> Any:
+    """A guard as it was given: True for the built-in one, None or False for none."""
+    if asked is None or isinstance(asked, bool):
+        return FloodGuard(enabled=bool(asked))
+    return asked
 
 
 def _refuse(name: str, option: str, value: object, why: str, fix: str) -> ConfigError:
@@ -237,6 +250,9 @@ def _check_choices(spec: HandlerSpec) -> None:
     if not isinstance(spec.retry, RetryPolicy):
         fix = 'write retry=RetryPolicy(initial_delay="1s", max_redeliveries=6)'
         raise _refuse(spec.name, "retry", spec.retry, "not a RetryPolicy", fix)
+    if not isinstance(spec.guard, FloodGuard):
+        fix = "write guard=FloodGuard(limit=0.5), or None for no guard"
+        raise _refuse(spec.name, "guard", spec.guard, "not a FloodGuard", fix)
 
 
 def _check_numbers(spec: HandlerSpec) -> None:

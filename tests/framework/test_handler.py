@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError, Retry
 from ackfloor.handler import HandlerOptions, HandlerSpec, Registry, Router
@@ -38,6 +39,19 @@ def test_a_bare_registration_has_the_documented_defaults() -> None:
     assert spec.retry == RetryPolicy()
     assert (spec.executor, spec.is_async, spec.manual) == ("async", True, False)
     assert spec.given == frozenset()
+
+
+def test_a_guard_is_on_unless_it_is_switched_off() -> None:
+    """By None or False; True is the built-in one."""
+    own = FloodGuard(limit=0.9)
+    given = [own, True, False, None]
+    assert registered().guard == FloodGuard()
+    assert [registered(guard=guard).rules().guard for guard in given] == [
+        own,
+        FloodGuard(),
+        FloodGuard(enabled=False),
+        FloodGuard(enabled=False),
+    ]
 
 
 def test_registration_returns_the_function_itself() -> None:
@@ -121,6 +135,7 @@ def test_an_ordered_handler_keeps_its_order_unless_it_says_otherwise(
         ({"batch": 10}, "handlers.bill.batch=10: batches are not available in this version"),
         ({"batch_wait": "1s"}, "batches are not available in this version"),
         ({"retry": {"max_redeliveries": 3}}, "not a RetryPolicy; write retry=RetryPolicy("),
+        ({"guard": 0.5}, "handlers.bill.guard=0.5: not a FloodGuard; write guard=FloodGuard("),
         ({"dead_letter_on": ValueError}, "not a tuple of exceptions; write dead_letter_on=("),
         ({"dead_letter_on": (NotAnException,)}, "not a class of exceptions"),
         ({"dead_letter_on": (KeyboardInterrupt,)}, "name subclasses of Exception"),

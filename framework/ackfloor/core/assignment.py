@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits, Gate
 from ackfloor.core.gapset import LARGEST_OFFSET, LONGEST, SHORT, GapSet
+from ackfloor.core.guard import FloodGuard, Guard
 from ackfloor.core.lanes import Lanes
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
 from ackfloor.core.retry import RetryPolicy
@@ -34,6 +35,7 @@ class HandlerRules:
         max_extend_s: how far after its start a delivery's deadline may be moved.
         in_place: a failed record is delivered again here, and its lane waits for it
             (`on_failure="block"`); otherwise it is parked in a retry topic.
+        guard: when failures stop its work.
     """
 
     name: str
@@ -44,18 +46,35 @@ class HandlerRules:
     manual: bool = False
     max_extend_s: float | None = None
     in_place: bool = False
+    guard: FloodGuard = FloodGuard()
 
 
 class HandlerState:
     """One handler's rules, its lanes, and what holds it."""
 
-    __slots__ = ("held_reason", "held_until_s", "lanes", "open_retries", "rules")
+    __slots__ = (
+        "guard",
+        "held_reason",
+        "held_until_s",
+        "lanes",
+        "open_retries",
+        "resting",
+        "rules",
+        "timeout_since_s",
+    )
 
     def __init__(self, rules: HandlerRules) -> None:
         self.rules = rules
         self.lanes = Lanes()
+        self.guard = Guard()
+        #: Nothing starts before (monotonic seconds); 0 where nothing holds it. While the guard is
+        #: tripped, the next probe.
         self.held_until_s = 0.0
         self.held_reason = ""
+        #: When the consume timeout in force was set, if it was while running (monotonic seconds).
+        self.timeout_since_s = 0.0
+        #: Nothing more is fetched for it, and no redelivery released.
+        self.resting = False
         #: Redeliveries, from retry tiers or in place, that are dispatched and not answered.
         self.open_retries = 0
 
@@ -63,20 +82,33 @@ class HandlerState:
         """How many more redeliveries may be dispatched.
 
         At most half of the slots: what fails again and again must not take every slot from
-        what has not been tried yet.
+        what has not been tried yet. None while the handler rests.
         """
+        if self.resting:
+            return 0
         return max(1, self.rules.concurrency // 2) - self.open_retries
 
 
 class AckStats:
     """What was handled of one source topic since the last look, kept raw until then."""
 
-    __slots__ = ("acked", "attempts", "handler", "late", "late_answers", "lateness_s", "topic")
+    __slots__ = (
+        "acked",
+        "attempts",
+        "handler",
+        "late",
+        "late_answers",
+        "lateness_s",
+        "noted",
+        "topic",
+    )
 
     def __init__(self, topic: str, handler: str) -> None:
         self.topic = topic
         self.handler = handler
         self.acked: list[Delivery] = []
+        #: How many of these the handler's guard has counted.
+        self.noted = 0
         #: Of redeliveries: attempt number, and seconds from due time to handler start.
         self.attempts: list[int] = []
         self.lateness_s: list[float] = []

@@ -200,16 +200,14 @@ class Delivery:
         return (a.topic, a.partition, self.record_offset if key is None else key)
 
     def keeps_lane(self) -> bool:
-        """Whether its lane waits for it: it has ended unsettled, and is to be retried in place.
+        """Whether its lane waits for it: it has ended unsettled, and may come again in its place.
 
         Whoever visits the lane then goes away without a word: the engine has the lane.
         """
-        return self.assignment.handler.rules.in_place and isinstance(
-            self.outcome, Failed | Rejected | Released
-        )
+        return isinstance(self.outcome, Failed | Rejected | Released)
 
-    def again(self, envelope: Envelope) -> Delivery:
-        """The next attempt to handle the same record, in the same place."""
+    def again(self, envelope: Envelope | None) -> Delivery:
+        """Another delivery of the same record, in the same place."""
         delivery = Delivery(
             self.assignment, self.record, self.record_offset, self.size, self.received_s
         )

@@ -12,6 +12,7 @@ from ackfloor.core.assignment import AckStats
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.holds import Holds
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
@@ -19,13 +20,10 @@ from ackfloor.core.messages import (
     DeliveryFailed,
     DeliveryTimedOut,
     Dispatch,
-    HandlerHeld,
-    Hold,
     LateAnswers,
     RecordDiscarded,
     RecordsAcked,
     RedeliveriesStarted,
-    Unhold,
 )
 from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import ACKED, Acked, Discarded, Failed, Rejected, judge
@@ -36,12 +34,15 @@ from ackfloor.core.state import WorkerState
 class Endings:
     """From a handler's answer, or its deadline, to a settled or parked record."""
 
-    __slots__ = ("_in_place", "_parcels", "_state", "deadlines")
+    __slots__ = ("_holds", "_in_place", "_parcels", "_state", "deadlines")
 
-    def __init__(self, state: WorkerState, parcels: Parcels, in_place: InPlace) -> None:
+    def __init__(
+        self, state: WorkerState, parcels: Parcels, in_place: InPlace, holds: Holds
+    ) -> None:
         self._state = state
         self._parcels = parcels
         self._in_place = in_place
+        self._holds = holds
         self.deadlines = Deadlines()
 
     def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
@@ -68,6 +69,7 @@ class Endings:
         if count:
             self._state.flow.sub(count, size)
             self._state.commits.settled(count)
+            self._holds.handled(now)
         self._state.balance()
 
     def _redelivery_ended(self, delivery: Delivery, now: Now) -> None:
@@ -88,6 +90,7 @@ class Endings:
         assignment = delivery.assignment
         if isinstance(outcome, Discarded):
             self._state.settle(delivery)
+            self._holds.discarded(delivery, now)
             self._state.events.append(
                 RecordDiscarded(
                     assignment.source_topic,
@@ -118,11 +121,17 @@ class Endings:
                 assignment.topic,
             )
         )
+        if self._holds.spares(delivery, outcome, now):
+            return
         verdict = judge(outcome, rules.policy, delivery.attempt)
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
-        else:
-            self._parcels.park(delivery, verdict, now)
+            return
+        if rules.ordering != "unordered":
+            lanes, run = assignment.handler.lanes, delivery.run
+            stuck = outcome.reason is Reason.TIMEOUT
+            self._hand_out(rules.name, lanes.seize(run) if stuck else lanes.left(run))
+        self._parcels.park(delivery, verdict, now)
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed, soonest due first."""
@@ -164,8 +173,6 @@ class Endings:
             )
         )
         self._state.commands.append(Abandon(delivery))
-        if handler.rules.ordering != "unordered" and not handler.rules.in_place:
-            self._hand_out(handler.rules.name, handler.lanes.seize(delivery.run))
         limit_s = due_s - delivery.started_s
         failure = Failure("ConsumeTimeout", f"no answer within {limit_s:g} s of its start")
         self._fail(delivery, Failed(failure, Reason.TIMEOUT), now)
@@ -177,21 +184,6 @@ class Endings:
     def _hand_out(self, handler: str, run: Run | None) -> None:
         if run is not None:
             self._state.commands.append(Dispatch(handler, [run]))
-
-    def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
-        """A handler asked for a pause; its executor has put the record back already."""
-        state = self._state.handlers[handler]
-        state.held_until_s = max(state.held_until_s, now.mono_s + duration_s)
-        state.held_reason = reason
-        self._state.commands.append(Hold(handler))
-        self._state.events.append(HandlerHeld(handler, duration_s, reason))
-
-    def tick(self, now: Now) -> None:
-        """Lift the holds that have ended."""
-        for name, handler in self._state.handlers.items():
-            if handler.held_until_s and handler.held_until_s <= now.mono_s:
-                handler.held_until_s = 0.0
-                self._state.commands.append(Unhold(name))
 
     def report(self, now: Now) -> None:
         """Turn what was measured since the last call into events."""
@@ -215,6 +207,7 @@ class Endings:
 
 def _acked(stats: AckStats, now: Now) -> RecordsAcked:
     acked, stats.acked = stats.acked, []
+    stats.noted = 0
     wall_s = now.wall_ms / 1000 - now.mono_s
     return RecordsAcked(
         stats.topic,

@@ -37,6 +37,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import Endings
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
+from ackfloor.core.holds import Holds
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.intake import Intake
 from ackfloor.core.lanes import Run
@@ -93,7 +94,8 @@ class Engine:
         self.suspects = Suspects(self._state, self._parcels)
         self._intake = Intake(self._state, self._parcels, self.suspects)
         self._in_place = InPlace(self._state, self._parcels)
-        self._endings = Endings(self._state, self._parcels, self._in_place)
+        self._holds = Holds(self._state)
+        self._endings = Endings(self._state, self._parcels, self._in_place, self._holds)
 
     # What comes out.
 
@@ -196,7 +198,11 @@ class Engine:
 
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
         """A handler asked for a pause; its executor has put the record back already."""
-        self._endings.hold(handler, duration_s, reason, now)
+        self._holds.pause(handler, duration_s, reason, now)
+
+    def probed(self, handler: str, count: int, now: Now) -> None:
+        """So many deliveries of a held handler were started on the engine's command."""
+        self._holds.probed(handler, count, now)
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
@@ -261,7 +267,10 @@ class Engine:
         state = self._state
         check(state.handlers, reloaded)
         for rules in reloaded.handlers:
-            state.handlers[rules.name].rules = rules
+            handler = state.handlers[rules.name]
+            if handler.rules.consume_timeout_s != rules.consume_timeout_s:
+                handler.timeout_since_s = now.mono_s
+            handler.rules = rules
         state.flow.replace(reloaded.limits, state.assignments.values())
         state.commits.replan(reloaded.commit_interval_s, reloaded.commit_count, now)
         self._endings.deadlines.replan()
@@ -278,7 +287,7 @@ class Engine:
         self._intake.tick(now)
         self._in_place.tick(now)
         self._parcels.tick(now)
-        self._endings.tick(now)
+        self._holds.tick(now)
         state = self._state
         if state.commits.due(now):
             for assignment, waited_s in state.commits.unanswered(state.assignments.values(), now):

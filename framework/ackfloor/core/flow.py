@@ -151,7 +151,7 @@ class FlowControl:
             shut |= a.open_gate.update(len(tracker.open))
             shut |= a.open_bytes_gate.update(a.open_bytes)
             shut |= a.metadata_gate.update(a.metadata_length)
-            shut |= full
+            shut |= full or a.handler.resting
             self.any_paused |= shut
             if shut == a.paused:
                 continue

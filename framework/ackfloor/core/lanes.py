@@ -142,6 +142,19 @@ class Lanes:
             self.free(lane, holder)
         return self.left(self._live[lane])
 
+    def put_back(self, lane: Hashable, delivery: Delivery) -> Run:
+        """Make a delivery the first of its lane again; return the run to dispatch.
+
+        The rest is taken away from whoever still visits the lane.
+        """
+        run = self._live.get(lane)
+        rest = Run() if run is None else _emptied(run)
+        rest.lane = lane
+        rest.appendleft(delivery)
+        delivery.run = rest
+        self._live[lane] = rest
+        return rest
+
     def is_blocked(self, lane: Hashable) -> bool:
         """Whether a lane waits for its head to be delivered again or dead-lettered."""
         return lane in self._blocked

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
 from ackfloor.core.model import CommitPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
@@ -63,6 +64,14 @@ class Seclude:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Start so many waiting deliveries of a held handler; report how many there were."""
+
+    handler: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Write a parcel to its retry or dead-letter topic; its report settles the record."""
 
@@ -91,7 +100,17 @@ class Resume:
 
 
 Command = (
-    Dispatch | Abandon | Hold | Unhold | Seclude | Publish | Transact | Commit | Pause | Resume
+    Dispatch
+    | Abandon
+    | Hold
+    | Unhold
+    | Seclude
+    | Probe
+    | Publish
+    | Transact
+    | Commit
+    | Pause
+    | Resume
 )
 
 # --- events -------------------------------------------------------------------------------
@@ -357,4 +376,8 @@ Event = (
     | PartitionsRevoked
     | RecordsLost
     | HandlerHeld
+    | GuardTripped
+    | GuardProbed
+    | GuardReset
+    | RecordPutBack
 )

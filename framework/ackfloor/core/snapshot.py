@@ -58,7 +58,13 @@ class RunningDelivery:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSnapshot:
-    """One handler: its slots and limits."""
+    """One handler: its slots and limits.
+
+    Attributes:
+        held_for_s: how long it still takes no records; where its guard has tripped, until the
+            next probe.
+        tripped: its guard has tripped: nothing starts but probes.
+    """
 
     name: str
     ordering: str
@@ -70,6 +76,7 @@ class HandlerSnapshot:
     held_for_s: float
     held_reason: str
     oldest: tuple[RunningDelivery, ...]
+    tripped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
+from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
 
 #: Records handled without a suspension before a slot lets the event loop breathe.
@@ -138,6 +139,12 @@ class AsyncExecutor:
         """Start nothing but what is dispatched to run alone, until told that this is over."""
         self._queue.seclude(on)
         self._loop.call_soon_threadsafe(self._wake)
+
+    def probe(self, count: int) -> int:
+        """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
+        through = let_through(self._queue, count, self._leave)
+        self._loop.call_soon_threadsafe(self._wake)
+        return through
 
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs and return how many handlers did not end in time."""
@@ -336,9 +343,7 @@ class AsyncExecutor:
     async def _do_alone(self, slot: Slot, item: Item) -> None:
         if isinstance(item, Run):
             await self._visit(slot, item, alone=True)
-            return
-        result = await self._handle(slot, item)
-        if isinstance(result, Held):
+        elif isinstance(result := await self._handle(slot, item), Held):
             self._put_back(item, item, result)
 
     def _wake(self) -> None:

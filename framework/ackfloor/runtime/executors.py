@@ -13,7 +13,7 @@ from math import inf
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
-from ackfloor.core.messages import Dispatch, Hold, Seclude, Unhold
+from ackfloor.core.messages import Dispatch, Hold, Probe, Seclude, Unhold
 from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
 from ackfloor.runtime.marks import Marks
@@ -74,6 +74,10 @@ class Executors:
             self.by_name[command.handler].hold()
         else:
             self.by_name[command.handler].unhold()
+
+    def probe(self, command: Probe) -> int:
+        """Start some of what a hold keeps waiting; returns how many."""
+        return self.by_name[command.handler].probe(command.count)
 
     def running(self) -> Iterator[Delivery]:
         """The deliveries that occupy a slot."""

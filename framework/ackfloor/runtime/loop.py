@@ -25,6 +25,7 @@ from ackfloor.core.messages import (
     Dispatch,
     Hold,
     Pause,
+    Probe,
     Publish,
     Resume,
     Seclude,
@@ -207,6 +208,8 @@ class Loop:
             self._source.resume(command.positions)
         elif isinstance(command, Hold | Unhold | Seclude):
             self.executors.hold(command)
+        elif isinstance(command, Probe):
+            self.engine.probed(command.handler, self.executors.probe(command), self._clock.now())
 
     def _tell(self, now: Now) -> None:
         events = self.engine.take_events(now)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.guard_events import GuardReset, GuardTripped
 from ackfloor.core.messages import DeliveryFailed, Event, MetadataIgnored, RecordDeadLettered
 
 log = logging.getLogger("ackfloor.worker")
@@ -93,6 +94,8 @@ class Notices:
                     event.position,
                     event.why,
                 )
+            elif isinstance(event, GuardTripped | GuardReset):
+                _guard(event)
             elif isinstance(event, RecordDeadLettered) and self._dead.admits(now_s):
                 log.error(
                     "%s attempt %d: dead-lettered (%s, %s)",
@@ -148,6 +151,22 @@ class Notices:
         """Tell what was suppressed, where the window is over."""
         for kind in self._kinds:
             kind.flush(now_s)
+
+
+def _guard(event: GuardTripped | GuardReset) -> None:
+    """A guard trips seldom enough for a line each time."""
+    if isinstance(event, GuardReset):
+        log.warning("handler %s works again after %.1f s and goes on", event.handler, event.after_s)
+        return
+    log.error(
+        "handler %s: %d of the last %d records failed, the last with %s: %s; it is stopped, its "
+        "partitions are paused, and single records are tried until they succeed",
+        event.handler,
+        event.failing,
+        event.sample,
+        event.error_type,
+        _first_line(event.error_message),
+    )
 
 
 def _name(delivery: Delivery) -> str:

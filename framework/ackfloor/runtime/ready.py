@@ -4,8 +4,9 @@ Slots take from `ready` with `popleft`, which is atomic; the owner thread and th
 the queue is shut, everything waits in the backlog instead.
 
 It is shut for either of two reasons, each with a flag of its own, because each is lifted without
-a look at the other: a handler asked for a pause (`hold`), or a record is to run with nothing
-beside it (`seclude`). That record is in `alone`; a slot that finds nothing in `ready` looks there.
+a look at the other: a handler takes no records (`hold`), or a record is to run with nothing
+beside it (`seclude`). That record is in `alone`, and so are those that are tried although a hold
+is on; a slot that finds nothing in `ready` looks there.
 
 Why nothing is stranded on the wrong side, although a flag may flip at any moment in another
 thread: whoever adds an item or flips a flag looks at `shut` *afterwards* and moves everything
@@ -29,13 +30,15 @@ class ReadyQueue:
     Attributes:
         ready: what slots take from.
         alone: what is started although the queue is shut.
+        tried: how often one that was kept waiting was looked for.
     """
 
-    __slots__ = ("_backlog", "_held", "_secluded", "alone", "ready")
+    __slots__ = ("_backlog", "_held", "_secluded", "alone", "ready", "tried")
 
     def __init__(self) -> None:
         self.ready: deque[Item] = deque()
         self.alone: deque[Item] = deque()
+        self.tried = 0
         self._held = False
         self._secluded = False
         self._backlog: deque[Item] = deque()
@@ -47,6 +50,26 @@ class ReadyQueue:
     def shut(self) -> bool:
         """Whether nothing may be started."""
         return self._held or self._secluded
+
+    @property
+    def secluded(self) -> bool:
+        """Whether a record is to run with nothing beside it."""
+        return self._secluded
+
+    def take_held(self, share: float) -> Item | None:
+        """Take one of those that are kept waiting, behind that share of them; None without any.
+
+        Whoever adds to either end meanwhile changes which one it is, and nothing else.
+        """
+        backlog = self._backlog
+        steps = int(len(backlog) * share)
+        backlog.rotate(-steps)
+        try:
+            return backlog.popleft()
+        except IndexError:
+            return None
+        finally:
+            backlog.rotate(steps)
 
     def waits(self) -> int:
         """How many items slots may take now."""
@@ -64,11 +87,15 @@ class ReadyQueue:
         if alone:
             self.alone.extend(items)
             return
-        if ahead:
-            self.ready.extendleft(reversed(items))
-        else:
+        shut = self.shut
+        if not ahead:
             self.ready.extend(items)
-        if self.shut:
+        elif shut:
+            # Sorting adds at the end.
+            self._backlog.extendleft(reversed(items))
+        else:
+            self.ready.extendleft(reversed(items))
+        if shut or self.shut:
             self._sort()
 
     def put_first(self, item: Item) -> None:

@@ -102,4 +102,5 @@ def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnap
             RunningDelivery(d.topic, d.partition, d.offset, d.attempt, now.mono_s - d.started_s)
             for d in running[:OLDEST]
         ),
+        tripped=handler.guard.tripped,
     )

@@ -36,6 +36,7 @@ from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
+from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
@@ -201,6 +202,13 @@ class ThreadExecutor:
             # them: a wake-up that reached one that leaves is not lost.
             for _ in range(len(self._idle)):
                 self._wake_one()
+
+    def probe(self, count: int) -> int:
+        """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
+        through = let_through(self._queue, count, self._leave)
+        for _ in range(through):
+            self._wake_one()
+        return through
 
     def stop(self, timeout_s: float) -> int:
         """Let what runs end and return how many handlers did not end in time.

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.registration import HandlerSpec
 from ackfloor.settings.values import Duration, OptionalCount, OptionalDuration
@@ -36,6 +37,34 @@ class RetryOverrides(BaseModel):
     )
 
 
+class GuardOverrides(BaseModel):
+    """Parts of a handler's flood guard."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    enabled: bool = Field(
+        default=True, description="Whether failures may stop the handler until it works again."
+    )
+    limit: float = Field(
+        default=0.5, description="Share of failing records that stops it, above 0 up to 1."
+    )
+    window: int = Field(default=100, description="How many of the last records count.")
+    min_sample: int = Field(
+        default=20, description="How many must be known before anything is concluded."
+    )
+    forget_after_s: Duration = Field(
+        default=60.0, alias="forget_after", description="What is older does not count."
+    )
+    probe_delay_s: Duration = Field(
+        default=1.0,
+        alias="probe_delay",
+        description="Wait before the first probe; it doubles with each further one.",
+    )
+    max_probe_delay_s: Duration = Field(
+        default=5.0, alias="max_probe_delay", description="The longest wait between two probes."
+    )
+
+
 class HandlerOverrides(BaseModel):
     """What operators set about one handler; only what is set counts."""
 
@@ -53,6 +82,7 @@ class HandlerOverrides(BaseModel):
         description='How far after its start a deadline may be moved; "none" for no limit.',
     )
     retry: RetryOverrides = Field(default_factory=RetryOverrides, description="The retry policy.")
+    guard: GuardOverrides = Field(default_factory=GuardOverrides, description="The flood guard.")
 
     def applied(self, spec: HandlerSpec) -> HandlerSpec:
         """The handler with these settings; it is held to the same rules as in code."""
@@ -63,7 +93,25 @@ class HandlerOverrides(BaseModel):
         }
         if "retry" in self.model_fields_set and self.retry.model_fields_set:
             changes["retry"] = self._policy(spec.retry)
+        if "guard" in self.model_fields_set and self.guard.model_fields_set:
+            changes["guard"] = self._guard(spec.guard)
         return replace(spec, **changes) if changes else spec
+
+    def _guard(self, guard: FloodGuard) -> FloodGuard:
+        """The code's guard with what is set here in place of its parts."""
+        given = {name: getattr(self.guard, name) for name in self.guard.model_fields_set}
+        # Who sets a part of a guard wants one, unless they say otherwise.
+        enabled = given.get("enabled", True)
+        return FloodGuard(
+            given.get("limit", guard.limit),
+            given.get("window", guard.window),
+            given.get("min_sample", guard.min_sample),
+            *(
+                timedelta(seconds=given.get(name, getattr(guard, name)))
+                for name in ("forget_after_s", "probe_delay_s", "max_probe_delay_s")
+            ),
+            enabled=enabled,
+        )
 
     def _policy(self, policy: RetryPolicy) -> RetryPolicy:
         """The code's policy with what is set here in place of its parts."""

@@ -56,7 +56,7 @@ def _handler(settings: Settings, spec: HandlerSpec) -> Iterator[SettingRow]:
     key = settings_key(spec.name)
     for setting in names.HANDLER:
         keys = setting.path[2:]
-        holder: object = spec.retry if keys[0] == "retry" else spec
+        holder: object = getattr(spec, keys[0]) if len(keys) > 1 else spec
         value = getattr(holder, setting.attribute)
         text = spelled(setting.attribute, value)
         if value is None:

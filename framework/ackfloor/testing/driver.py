@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from itertools import chain
 from math import inf
 
+from ackfloor.core.assignment import HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.errors import AckfloorError
 from ackfloor.ports import Source
@@ -142,10 +143,15 @@ class Driver:
         outside = self._event_loop.outside() > 0
         for delivery in chain(self._in_flight(), self._abandoned):
             handler = delivery.assignment.handler
-            if handler.held_until_s and not delivery.started_s:
+            if handler.held_until_s and not delivery.started_s and not self._probing(handler):
                 continue
             if outside or handler.rules.name in self._on_threads:
                 yield delivery
+
+    def _probing(self, handler: HandlerState) -> bool:
+        """Whether a delivery of a held handler is about to start."""
+        executor = self._loop.executors.by_name[handler.rules.name]
+        return executor.probe(0) > 0 or any(not d.started_s for d in executor.running())
 
     def _in_flight(self) -> Iterator[Delivery]:
         """Deliveries that were dispatched and have not ended."""

@@ -20,13 +20,15 @@ from ackfloor.core.messages import (
     HandlerHeld,
     Hold,
     LateAnswers,
+    Pause,
     Publish,
     RecordDiscarded,
     RecordsAcked,
     RedeliveriesStarted,
+    Resume,
     Unhold,
 )
-from ackfloor.core.model import Failure
+from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, RELEASED, Discarded, Failed, Outcome, Rejected
 from tests.framework.core.worlds import START_MS, START_S, TIER, MemoryRecord, World
 
@@ -192,14 +194,17 @@ def test_a_hold_stops_and_starts_its_handler() -> None:
     world, _ = running()
     world.engine.hold("bill", 30.0, "database away", world.now)
     world.engine.hold("bill", 10.0, "still away", world.now)
-    assert world.take() == [Hold("bill"), Hold("bill")]
+    paused = Pause((TopicPartition("orders", 0),))
+    assert world.take() == [Hold("bill"), paused, Hold("bill")]
     assert world.told(HandlerHeld) == [
         HandlerHeld("bill", 30.0, "database away"),
         HandlerHeld("bill", 10.0, "still away"),
     ]
     assert world.engine.next_due_s(world.now) == START_S + 30
     assert Unhold("bill") not in world.tick(29.9)
-    assert Unhold("bill") in world.tick(0.1)
+    ended = world.tick(0.1)
+    assert Unhold("bill") in ended
+    assert [type(command) for command in ended if command != Unhold("bill")] == [Resume]
     assert world.engine.next_due_s(world.now) == inf
     assert Unhold("bill") not in world.tick(60)
     assert world.engine.assignments["orders", 0].tracker.open

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Abandon, Pause, Resume
 from ackfloor.core.model import CommitPosition, Failure, TopicPartition
@@ -25,7 +26,7 @@ from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded
 from ackfloor.core.retry import RetryPolicy
-from tests.framework.core.worlds import MemoryRecord, World
+from tests.framework.core.worlds import HeldWorld, MemoryRecord
 
 PARTITIONS = 2
 OUTCOMES: tuple[Outcome, ...] = (
@@ -45,11 +46,12 @@ class EngineMachine(RuleBasedStateMachine):
     manual = False
     in_place = False
     transactional = False
+    guard = FloodGuard(enabled=False)
 
     @initialize()
     def begin(self) -> None:
         """Assign both partitions."""
-        self.world = World(
+        self.world = HeldWorld(
             rules=HandlerRules(
                 "bill",
                 self.ordering,
@@ -58,6 +60,7 @@ class EngineMachine(RuleBasedStateMachine):
                 policy=RetryPolicy("1s", 1, "1s", 2, 0),
                 manual=self.manual,
                 in_place=self.in_place,
+                guard=self.guard,
             ),
             limits=LIMITED,
             transactional=self.transactional,
@@ -175,7 +178,10 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
     def end(self, data: st.DataObject, outcome: Outcome) -> None:
         """A handler ends, in any order."""
-        pair = data.draw(st.sampled_from(self.running))
+        self.finish(data.draw(st.sampled_from(self.running)), outcome)
+
+    def finish(self, pair: tuple[Delivery, Run | None], outcome: Outcome) -> None:
+        """One of those that run ends."""
         self.running.remove(pair)
         delivery, run = pair
         was_closed = delivery.closed
@@ -299,11 +305,15 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.take()
         self.follow()
 
+    def may_start(self) -> bool:
+        """Whether a worker is free and finds something to do."""
+        return bool(self.world.ready) and len(self.running) < 4
+
     def teardown(self) -> None:
         """In the end everything that is open can be handled: nothing is stranded."""
         world = self.world
         for _ in range(200):
-            while world.ready and len(self.running) < 4:
+            while self.may_start():
                 self.start()
             for delivery, run in self.running:
                 if self.manual:
@@ -357,7 +367,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert 0 <= a.held <= len(a.tracker.open)
             assert a.held_bytes == 5 * a.held
             assert a.paused == (a.partition in self.paused)
-        if not self.world.engine.flow.open_count:
+        if not (self.world.engine.flow.open_count or self.world.held):
             assert not self.paused & self.owned
 
     @invariant()

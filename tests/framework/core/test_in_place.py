@@ -161,12 +161,6 @@ def test_who_visits_a_lane_leaves_it_to_a_failed_record() -> None:
         "Released": True,
         "Discarded": False,
     }
-    parking = World(replace(RULES, in_place=False))
-    parking.assign()
-    parking.read([0], key=b"a")
-    delivery, _ = take(parking)
-    delivery.outcome = BOOM
-    assert not delivery.keeps_lane()
 
 
 def test_a_timeout_is_a_failure_in_place() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.gapset import decode
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import PublishFailed, RecordDeadLettered, RecordParked
 from ackfloor.core.model import CommitPosition, Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Failed, Rejected
@@ -238,7 +240,8 @@ def test_a_record_refused_for_its_size_goes_alone_and_then_lighter() -> None:
 
 def test_a_transaction_has_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """By count; the rest goes in the next one."""
-    world = world_of(MOST_PARCELS + 5)
+    unguarded = HandlerRules("bill", guard=FloodGuard(enabled=False))
+    world = world_of(MOST_PARCELS + 5, rules=unguarded)
     batch = [world.start() for _ in range(MOST_PARCELS + 5)]
     for delivery in batch:
         delivery.outcome = BOOM

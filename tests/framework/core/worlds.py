@@ -16,7 +16,7 @@ from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Command, Commit, Dispatch, Event, Publish
+from ackfloor.core.messages import Command, Commit, Dispatch, Event, Hold, Probe, Publish, Unhold
 from ackfloor.core.model import (
     CommitPosition,
     Failure,
@@ -133,7 +133,7 @@ class World:
         commands = self.engine.take_commands()
         for command in commands:
             if isinstance(command, Dispatch):
-                self.ready.extend(command.items)
+                self.queue(command)
             elif isinstance(command, Publish):
                 self.parcels.append(command.parcel)
             elif isinstance(command, Commit):
@@ -143,6 +143,10 @@ class World:
         self.commands.extend(commands)
         self.events.extend(self.engine.take_events(self.now))
         return commands
+
+    def queue(self, command: Dispatch) -> None:
+        """Items are dispatched; the order in which they are is kept."""
+        self.ready.extend(command.items)
 
     def assign(self, partition: int = 0, position: int = 0, topic: str = "orders") -> None:
         """One partition comes, committed at its position."""
@@ -256,3 +260,57 @@ class World:
     def subjects(self) -> list[str]:
         """The subjects of the faults in force."""
         return [f"{fault.kind} {fault.subject}" for fault in self.engine.faults.all()]
+
+
+class HeldWorld(World):
+    """A world whose workers know of holds: while one is on, only probes start.
+
+    Attributes:
+        held: nothing may start.
+        permits: probes that were let through and not taken.
+    """
+
+    held = False
+    permits = 0
+
+    def take(self) -> list[Command]:
+        """As the world; follow holds and let probes through."""
+        taken: list[Command] = []
+        while commands := super().take():
+            taken.extend(commands)
+            for command in commands:
+                if isinstance(command, Hold):
+                    self.held = True
+                elif isinstance(command, Unhold):
+                    self.held, self.permits = False, 0
+                elif isinstance(command, Probe):
+                    waiting = sum(1 for item in self.ready if _may_start(item))
+                    self.permits = max(self.permits, min(command.count, waiting))
+                    self.engine.probed(command.handler, self.permits, self.now)
+        return taken
+
+    def queue(self, command: Dispatch) -> None:
+        """As executors do: ahead of all others, or behind them."""
+        if command.ahead:
+            self.ready.extendleft(reversed(command.items))
+        else:
+            self.ready.extend(command.items)
+
+    def startable(self) -> bool:
+        """Whether a worker may take something."""
+        return any(map(_may_start, self.ready)) and (not self.held or self.permits > 0)
+
+    def start(self) -> Delivery:
+        """A worker takes the first that may start; of a lane it takes one record alone."""
+        assert self.startable()
+        self.permits -= self.held
+        item = next(item for item in self.ready if _may_start(item))
+        self.ready.remove(item)
+        self.ready.appendleft(item)
+        return super().start()
+
+
+def _may_start(item: Delivery | Run) -> bool:
+    if isinstance(item, Run):
+        return bool(item) and _may_start(item[0])
+    return not (item.closed or item.assignment.stopping)

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ackfloor import App, Delivery
 from ackfloor.core.flow import FlowLimits
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.topics import dlq_topic
@@ -179,12 +181,19 @@ def live(
     broker: MemoryBroker | None = None,
     events: EventLoopThread | None = None,
     observers: Sequence[Any] = (),
+    guarded: bool = False,
     **config: Any,
 ) -> Iterator[Live]:
-    """Run an app's worker; `config` are fields of `WorkerConfig`."""
+    """Run an app's worker; `config` are fields of `WorkerConfig`.
+
+    Most tests fail more of their records than a flood guard would let pass, so there is none
+    unless it is asked for.
+    """
     clock = SystemClock()
     broker = broker or MemoryBroker(clock)
-    topology = create_topics(broker, app.group, app.handlers, partitions)
+    off = FloodGuard(enabled=False)
+    handlers = [spec if guarded else replace(spec, guard=off) for spec in app.handlers]
+    topology = create_topics(broker, app.group, handlers, partitions)
     watcher = Watcher()
     outside = Outside(
         MemorySource(broker, app.group),
@@ -198,7 +207,7 @@ def live(
         settings["limits"] = FlowLimits(max_open=settings.pop("max_open"))
     worker = Worker(
         app,
-        app.handlers,
+        handlers,
         WorkerConfig(app.group, **settings),
         topology,
         outside,

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec, Registry
@@ -139,6 +140,21 @@ def test_operators_change_how_a_handler_runs() -> None:
     assert changed.function is original.function
 
 
+def test_operators_change_parts_of_a_guard() -> None:
+    """The rest stays as in code; who sets a part of one that is off wants one."""
+    own = spec(guard=FloodGuard(limit=0.8, window=50))
+    settings = load(HANDLERS__BILL__GUARD__MAX_PROBE_DELAY="30s")
+    (changed,) = settings.applied([own])
+    assert changed.guard == FloodGuard(limit=0.8, window=50, max_probe_delay="30s")
+    (off,) = load(HANDLERS__BILL__GUARD__ENABLED="false").applied([own])
+    assert off.guard == FloodGuard(limit=0.8, window=50, enabled=False)
+    (on,) = load(HANDLERS__BILL__GUARD__LIMIT="0.9").applied([spec(guard=None)])
+    assert on.guard == FloodGuard(limit=0.9)
+    found = shown(settings, own)
+    assert found["handlers.bill.guard.limit"] == ("0.8", "code")
+    assert found["handlers.bill.guard.max_probe_delay"][0] == "30s"
+
+
 def test_a_handler_nobody_set_is_the_same_object() -> None:
     """And so is one whose section is empty."""
     original = spec()
@@ -166,6 +182,9 @@ def test_an_explicit_schedule_stays_until_another_is_asked_for() -> None:
         ("HANDLERS__BIL__CONCURRENCY", "2", "no such handler; did you mean bill? (from env"),
         ("HANDLERS__ZZZ__CONCURRENCY", "2", "no such handler; handlers are bill"),
         ("HANDLERS__BILL__RETRY__JITTER", "3", "handlers.bill.retry.jitter=3.0: not a share; give"),
+        ("HANDLERS__BILL__GUARD__LIMIT", "2", "handlers.bill.guard.limit=2.0: not a share of"),
+        ("HANDLERS__BILL__GUARD__WINDOW", "5", "handlers.bill.guard.min_sample=20: more than"),
+        ("HANDLERS__BILL__GUARD__PROBE_DELAY", "9s", "handlers.bill.guard.max_probe_delay='5s'"),
         ("HANDLERS__BILL__MAX_EXTEND", "1s", "handlers.bill.max_extend='1s': shorter than"),
         ("HANDLERS__BILL__RETRY__INITIAL_DELAY", "1h", "handlers.bill.retry.max_delay='10m'"),
     ],
