@@ -77,6 +77,14 @@ LATE_ANSWERS = counter(
     "Answers that came after their delivery had ended, and changed nothing.",
 )
 
+PUT_BACK = counter(
+    FLOW,
+    "messages_put_back",
+    HANDLER,
+    "Deliveries that failed while the flood guard was tripped: their records stayed where they "
+    "were and spent no redelivery.",
+)
+
 DURATION = histogram(
     LATENCY,
     "handler_duration_seconds",
@@ -181,6 +189,24 @@ SUSPECTS = counter(
     "`started`, `started_alone` (with nothing beside it), or `cleared` (it ended and the process "
     "lived). Those that killed a third process are dead-lettered with the reason `crash`.",
 )
+GUARD_TRIPS = counter(
+    FAULTS,
+    "guard_trips",
+    ("group", "handler"),
+    "Times the flood guard stopped a handler because too many of its records failed.",
+)
+GUARD_RESETS = counter(
+    FAULTS,
+    "guard_resets",
+    ("group", "handler"),
+    "Times a handler that the flood guard had stopped went on, because records succeeded again.",
+)
+GUARD_PROBES = counter(
+    FAULTS,
+    "guard_probes",
+    ("group", "handler", "outcome"),
+    "Records tried while the flood guard was tripped; `outcome` is `handled` or `failed`.",
+)
 
 BUILD_INFO = gauge(
     RUN, "build_info", ("group", "version", "python"), "Always 1; what the worker runs on."
@@ -227,9 +253,9 @@ WORKERS_ENDED = counter(
 
 COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, HOPPED),
-    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED),
+    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, PUT_BACK),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(METADATA_IGNORED, HOLDS, SUSPECTS),
+    *(METADATA_IGNORED, HOLDS, SUSPECTS, GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )
 HISTOGRAMS = (DURATION, QUEUE_WAIT, END_TO_END, RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY)
 #: Of the run as a whole: these alone carry no `worker` label.

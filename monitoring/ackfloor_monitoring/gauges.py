@@ -147,8 +147,14 @@ HANDLER_GAUGES = (
     ),
     _handler(
         "handler_held",
-        "1 while the handler has asked for a pause.",
+        "1 while the handler takes no records: it asked for a pause, or its flood guard tripped.",
         lambda h: float(h.held_for_s > 0),
+    ),
+    _handler(
+        "guard_tripped",
+        "1 while the handler's flood guard is tripped: so many records failed that nothing starts "
+        "but probes.",
+        lambda h: float(h.tripped),
     ),
 )
 

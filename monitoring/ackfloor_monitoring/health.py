@@ -5,7 +5,8 @@ ended and isn't coming back. A record that is stuck, a handler that hangs or a b
 away never fail it: parking cures the first two, and a restart would only deliver again.
 
 Ready fails for everything a person should know of: workers missing, starting, draining or
-without an assignment, faults that keep records open, handlers that asked for a pause.
+without an assignment, faults that keep records open (a flood guard that tripped is one), handlers
+that asked for a pause.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _of_snapshot(
         message = f"{fault.subject}: {fault.message}"
         yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms)
     for handler in snapshot.handlers:
-        if handler.held_for_s > 0:
+        if handler.held_for_s > 0 and not handler.tripped:
             why = handler.held_reason or "no reason given"
             text = f"handler {handler.name} asked for a pause of {handler.held_for_s:.1f} s: {why}"
             yield Finding("held", worker, text)

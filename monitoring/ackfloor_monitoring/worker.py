@@ -19,6 +19,9 @@ from ackfloor.observe import (
     DeliveryFailed,
     DeliveryTimedOut,
     Event,
+    GuardProbed,
+    GuardReset,
+    GuardTripped,
     HandlerHeld,
     LateAnswers,
     MetadataIgnored,
@@ -31,6 +34,7 @@ from ackfloor.observe import (
     RecordDiscarded,
     RecordHopped,
     RecordParked,
+    RecordPutBack,
     RecordsAcked,
     RecordsLost,
     RecordsReceived,
@@ -97,6 +101,10 @@ class WorkerMetrics:
             HandlerHeld: self._held,
             SuspectStarted: self._suspect_started,
             SuspectCleared: self._suspect_cleared,
+            GuardTripped: self._tripped,
+            GuardReset: self._guard_reset,
+            GuardProbed: self._probed,
+            RecordPutBack: self._put_back,
         }
 
     def observe(self, events: Sequence[Event]) -> None:
@@ -148,6 +156,7 @@ class WorkerMetrics:
         self._seeded.add(key)
         self._tallies[d.COMMIT_FAILURES].seed((topic,))
         self._tallies[d.LOST].seed((topic,))
+        self._tallies[d.GUARD_TRIPS].seed((handler,))
         for kind in ("retry", "dlq"):
             self._tallies[d.PUBLISH_FAILURES].seed((source, handler, kind))
         for spec in (d.ACKED, d.TIMED_OUT, d.DISCARDED, d.LATE_ANSWERS):
@@ -245,3 +254,16 @@ class WorkerMetrics:
 
     def _suspect_cleared(self, event: SuspectCleared) -> None:
         self._count(d.SUSPECTS, event.topic, event.handler, "cleared")
+
+    def _tripped(self, event: GuardTripped) -> None:
+        self._count(d.GUARD_TRIPS, event.handler)
+
+    def _guard_reset(self, event: GuardReset) -> None:
+        self._count(d.GUARD_RESETS, event.handler)
+
+    def _probed(self, event: GuardProbed) -> None:
+        outcome = "failed" if event.error_type else "handled"
+        self._count(d.GUARD_PROBES, event.handler, outcome)
+
+    def _put_back(self, event: RecordPutBack) -> None:
+        self._count(d.PUT_BACK, event.topic, event.handler)

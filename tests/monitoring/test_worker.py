@@ -12,6 +12,9 @@ from ackfloor.observe import (
     CommitFailed,
     DeliveryTimedOut,
     Event,
+    GuardProbed,
+    GuardReset,
+    GuardTripped,
     HandlerHeld,
     LateAnswers,
     MetadataIgnored,
@@ -24,6 +27,7 @@ from ackfloor.observe import (
     RecordDiscarded,
     RecordHopped,
     RecordParked,
+    RecordPutBack,
     RecordsAcked,
     RecordsLost,
     RecordsReceived,
@@ -114,6 +118,23 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         {"commit_metadata_ignored_total": {("orders",): 1}},
     ),
     (HandlerHeld("bill", 5.0, "the bank is away"), {"handler_holds_total": {("bill",): 1}}),
+    (
+        GuardTripped("bill", 50, 100, "OSError", "the bank is away"),
+        {"guard_trips_total": {("bill",): 1}},
+    ),
+    (GuardReset("bill", 61.0), {"guard_resets_total": {("bill",): 1}}),
+    (
+        GuardProbed("orders", 0, 7, "bill"),
+        {"guard_probes_total": {("bill", "handled"): 1}},
+    ),
+    (
+        GuardProbed("orders", 0, 7, "bill", "OSError"),
+        {"guard_probes_total": {("bill", "failed"): 1}},
+    ),
+    (
+        RecordPutBack("orders", 0, 7, "bill", 1, "orders"),
+        {"messages_put_back_total": {B: 1}},
+    ),
     (
         SuspectStarted("orders", 0, 5, "bill", 1, False, "orders"),
         {"crash_suspects_total": {("orders", "bill", "started"): 1}},
