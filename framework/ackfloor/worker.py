@@ -209,9 +209,10 @@ class Process:
             channel.send_report(self._connection, self._monitor.report())
 
     def _tell_over(self, over: list[tuple[str, int, int]]) -> None:
-        """Tell the supervisor which records are suspects no longer."""
-        if over and self._connection is not None:
-            channel.send(self._connection, Kind.OVER, json.dumps(over).encode())
+        """Tell the supervisor which records are suspects no longer, as soon as it has room."""
+        if not over or self._connection is None:
+            return
+        if channel.send_if_room(self._connection, Kind.OVER, json.dumps(over).encode()):
             over.clear()
 
     def _status(self, status: str) -> None:

@@ -108,7 +108,7 @@ def away_s(lines: list[str]) -> list[float]:
         if "; restarting it in" in line:
             crashed = when
         elif " assigned " in line and crashed is not None:
-            found.append((when - crashed).total_seconds())
+            found.append(max(0.0, (when - crashed).total_seconds()))
             crashed = None
     return found
 
