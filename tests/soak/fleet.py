@@ -55,6 +55,8 @@ class Run:
         self.name = name
         self.workers = workers
         self.port = free_ports(1)[0]
+        #: It was asked to end: from now on its end is to be in order.
+        self.leaving = False
         self._plan = plan
         self._servers = servers
         self._leash: subprocess.Popen[bytes] | None = None
@@ -180,11 +182,13 @@ class Fleet:
 
     def victims(self) -> list[int]:
         """The workers that may be killed."""
-        return [pid for run in self.runs() if run.name != "alpha" for pid in run.worker_pids()]
+        runs = [run for run in self.runs() if run.name != "alpha" and not run.leaving]
+        return [pid for run in runs for pid in run.worker_pids()]
 
     def worker_pids(self) -> dict[int, str]:
-        """All workers with the name of their run."""
-        return {pid: run.name for run in self.runs() for pid in run.worker_pids()}
+        """All workers that are to stay, with the name of their run."""
+        runs = [run for run in self.runs() if not run.leaving]
+        return {pid: run.name for run in runs for pid in run.worker_pids()}
 
     def add(self) -> str:
         """One more run, of one worker."""
@@ -194,6 +198,7 @@ class Fleet:
     def remove(self, name: str) -> int | None:
         """End a run in order; returns its exit code."""
         run = self._runs[name]
+        run.leaving = True
         run.signal(signal.SIGTERM)
         code = run.ended()
         if code != 0:

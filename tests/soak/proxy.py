@@ -116,7 +116,11 @@ class Proxy:
 
     def stop(self) -> None:
         """Close every door."""
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(10)
+        # Their serving tasks end with the connections; asyncio complains of cancelled ones.
+        for node in self._doors:
+            self.cut(node)
+            self.release(node)
+        asyncio.run_coroutine_threadsafe(_all_ended(), self._loop).result(10)
         self._do(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
@@ -152,12 +156,11 @@ class Proxy:
             door.links.discard(link)
 
 
-async def _cancel_all() -> None:
-    """End everything that runs on this loop, and wait for it."""
+async def _all_ended() -> None:
+    """Wait for everything that runs on this loop."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if tasks:
+        await asyncio.wait(tasks, timeout=5)
 
 
 async def _carry(
