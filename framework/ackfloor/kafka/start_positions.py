@@ -9,6 +9,8 @@ carries the commit's metadata.
   from their start.
 * A commit below the log's start goes on at the start and says how much retention took.
 * A commit that names another topic id belongs to an earlier topic of this name: start again.
+* The log's range only checks a commit: a broker that can't tell it (a leader whose followers are
+  away, until enough of them are back) keeps no partition with a commit waiting, and so no other.
 * Whether a position is beyond the log's end only the fetch can tell, because the end that is
   told here stops at the first open transaction; see `Membership.restart`.
 """
@@ -36,6 +38,9 @@ Start = Literal["earliest", "latest"]
 #: a coordinator that moves is away for seconds; a worker that gives up starts again from here.
 PATIENCE_S = 30.0
 REQUEST_S = 10.0
+#: How long all partitions with a commit together may wait for the ranges of their logs.
+RANGES_S = 5.0
+SHORTEST_REQUEST_S = 0.5
 PAUSE_S = 0.2
 
 T = TypeVar("T")
@@ -59,13 +64,14 @@ def resolve(
     committed = _committed(consumer, partitions, until_s)
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
     begun = _begun(consumer, fresh, until_s) if start == "latest" else set()
+    ranges_until_s = time.monotonic() + RANGES_S
     return [
         _resolve(
             consumer,
             found,
             "earliest" if found.topic in begun else start,
             described[found.topic].topic_id,
-            until_s,
+            until_s if found.offset < 0 else ranges_until_s,
         )
         for found in committed
     ]
@@ -130,7 +136,7 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
                 return answer
             why = "no answer"
         if time.monotonic() >= until_s:
-            raise SourceFailed(f"{what} could not be read within {PATIENCE_S:g} s: {why}")
+            raise SourceFailed(f"{what} could not be read in time: {why}")
         time.sleep(PAUSE_S)
 
 
@@ -139,11 +145,18 @@ def _resolve(
 ) -> StartPosition:
     topic, partition, position = committed.topic, committed.partition, committed.offset
     metadata = committed.metadata or ""
-    low, high = log_range(consumer, topic, partition, until_s)
+    earlier = _of_an_earlier_topic(metadata, topic, partition, topic_id)
+    try:
+        low, high = log_range(consumer, topic, partition, until_s)
+    except SourceFailed as exc:
+        if position < 0 or earlier:
+            raise
+        log.warning("%s; going on at the committed position, %d", exc, position)
+        return StartPosition(topic, partition, position, True, metadata, 0, topic_id)
     if position < 0:
         first = low if start == "earliest" else high
         return StartPosition(topic, partition, first, False, topic_id=topic_id)
-    if _of_an_earlier_topic(metadata, topic, partition, topic_id):
+    if earlier:
         log.error(
             "%s/%d: the group's position %d belongs to an earlier topic of this name; reading "
             "this one from its start, %d",
@@ -178,10 +191,14 @@ def log_range(
     Raises:
         SourceFailed: the broker did not say.
     """
-    return ask(
-        f"the log range of {topic}/{partition}",
-        lambda: consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=REQUEST_S, cached=False
-        ),
-        time.monotonic() + PATIENCE_S if until_s is None else until_s,
-    )
+    until = time.monotonic() + PATIENCE_S if until_s is None else until_s
+
+    def question() -> tuple[int, int] | None:
+        # The client repeats it by itself, for as long as it is allowed to.
+        allowed_s = min(REQUEST_S, max(SHORTEST_REQUEST_S, until - time.monotonic()))
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=allowed_s, cached=False
+        )
+        return found
+
+    return ask(f"the log range of {topic}/{partition}", question, until)

@@ -1,0 +1,70 @@
+"""A leader that can't tell its log's end, because too few of its followers are there.
+
+A broker gets into this state when leaders change while fewer replicas are in sync than
+`min.insync.replicas` asks for, and stays in it until they are back. The consumer here is a stand-in
+that answers as such a broker does: bringing three real ones there takes minutes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from ackfloor.errors import SourceFailed
+from ackfloor.kafka import start_positions
+from ackfloor.kafka.start_positions import resolve
+from ackfloor.kafka.topic_ids import Described
+
+LAGGING = "lagging"
+DESCRIBED = {name: Described("", (0,)) for name in ("well", LAGGING)}
+
+
+class Asked:
+    """Commits as given; the range of every log but the lagging one."""
+
+    def __init__(self, **commits: int) -> None:
+        self.commits = commits
+        self.timeouts_s: list[float] = []
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """What the group has committed."""
+        return [TopicPartition(p.topic, p.partition, self.commits[p.topic]) for p in partitions]
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float, cached: bool
+    ) -> tuple[int, int]:
+        """The range of a log."""
+        self.timeouts_s.append(timeout)
+        if partition.topic == LAGGING:
+            raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+        return 2, 9
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here gets better by waiting."""
+    monkeypatch.setattr(start_positions, "RANGES_S", 0.0)
+    monkeypatch.setattr(start_positions, "PATIENCE_S", 0.0)
+
+
+def resolved(consumer: Any) -> list[tuple[str, int, bool, int | None]]:
+    """Topic, position, whether it is committed, and the log's end."""
+    asked = [TopicPartition(name, 0) for name in consumer.commits]
+    starts = resolve(consumer, asked, "earliest", DESCRIBED)
+    return [(s.topic, s.position, s.committed, s.log_end) for s in starts]
+
+
+def test_it_holds_up_nobody_who_has_a_commit() -> None:
+    """One such partition used to keep the worker from all of its partitions, and to end it."""
+    consumer = Asked(lagging=4, well=5)
+    assert resolved(consumer) == [(LAGGING, 4, True, None), ("well", 5, True, 9)]
+    # However many they are: who asks when the time is over asks briefly.
+    assert consumer.timeouts_s == [start_positions.SHORTEST_REQUEST_S] * 2
+
+
+def test_without_a_commit_there_is_nowhere_to_start() -> None:
+    """So it is waited for, and then said."""
+    with pytest.raises(SourceFailed, match="the log range of lagging/0 could not be read in time"):
+        resolved(Asked(lagging=-1001))
