@@ -115,7 +115,21 @@ class Topics:
         }
 
     def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The position after the last record of each partition."""
+        """The position after the last record of each partition, asked for until it is told.
+
+        Around a leader's change the client and the brokers disagree on who leads for seconds.
+        """
+        wanted = list(partitions)
+        until_s = time.monotonic() + 20
+        while True:
+            try:
+                return self._ends(wanted)
+            except KafkaException:
+                if time.monotonic() > until_s:
+                    raise
+            time.sleep(0.3)
+
+    def _ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         latest: Any = OffsetSpec.latest
         asked = {TopicPartition(*partition): latest() for partition in partitions}
         answers = self._admin.list_offsets(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -189,10 +189,8 @@ def read_only(scene: Scene, chance: Random) -> str:
     """A retry or dead-letter topic takes no writes: more replicas are asked for than there are."""
     topics = scene.topics()
     topic = chance.choice(sorted([*topics.tiers(), *topics.dead_letter_topics()]))
-    before = topics.config_of(topic)["min.insync.replicas"]
-    topics.set_min_insync(topic, 4)
-    scene.pause(chance.uniform(4, 10))
-    topics.set_min_insync(topic, int(before))
+    with _without_writes(topics, topic):
+        scene.pause(chance.uniform(4, 10))
     topics.close()
     return topic
 
@@ -206,20 +204,28 @@ def recreate_tier(scene: Scene, chance: Random) -> str:
     topics = scene.topics()
     topic = chance.choice([name for name in sorted(topics.tiers()) if name.endswith("-300ms")])
     config = topics.config_of(topic)
-    topics.set_min_insync(topic, 4)
-    try:
+    with _without_writes(topics, topic):
         until_s = time.monotonic() + 25
         while topics.unsettled([topic]):
             if time.monotonic() > until_s:
-                topics.set_min_insync(topic, int(config["min.insync.replicas"]))
                 return f"{topic}: not empty in time, left alone"
             scene.pause(0.2)
         from_s = time.monotonic()
         topics.recreate(topic, config)
         scene.recreated(topic, from_s, time.monotonic())
-    finally:
-        topics.close()
+    topics.close()
     return topic
+
+
+@contextmanager
+def _without_writes(topics: Topics, topic: str) -> Iterator[None]:
+    """A topic is read-only for the length of the block, whatever becomes of it."""
+    before = topics.config_of(topic)["min.insync.replicas"]
+    topics.set_min_insync(topic, 4)
+    try:
+        yield
+    finally:
+        topics.set_min_insync(topic, int(before))
 
 
 # Handlers, settings, clocks.
