@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -33,8 +34,14 @@ from ackfloor.signature import read_signature
 
 if TYPE_CHECKING:
     from ackfloor.kafka.options import KafkaOptions
+    from ackfloor.kafka.topic_plan import TopicPlan
+    from ackfloor.kafka.topics import Cluster
 
 log = logging.getLogger("ackfloor")
+
+#: How long a worker asks again for topics that its run has found or created, in seconds.
+TOPICS_S = 10.0
+TOPICS_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +151,39 @@ class Launch:
             KafkaUnreachable: no broker answered before `stopping` said so.
             ConfigError: a topic is missing.
         """
-        from ackfloor.kafka.topics import Cluster, check_complete, routes_of
+        from ackfloor.kafka.topics import Cluster, routes_of
 
         cluster = Cluster(self.kafka_options())
         cluster.wait(None, stopping)
-        app = self.settings.app
-        plans = cluster.plan(
-            self.handlers,
-            self.settings.group,
-            replication_factor=app.replication_factor,
-            dlq_retention_s=app.dlq_retention_s,
-        )
-        check_complete(plans)
+        plans = self._plans(cluster, stopping)
         partitions = {plan.topic: plan.partitions for plan in plans}
         routes = routes_of(plans, self.handlers)
         if self.app.broadcast:
             # Retry topics of an earlier life in group mode belong to nobody here.
             routes = {topic: route for topic, route in routes.items() if route.tier_s is None}
         return Topology(routes, partitions)
+
+    def _plans(self, cluster: Cluster, stopping: Callable[[], bool]) -> tuple[TopicPlan, ...]:
+        from ackfloor.kafka.topics import check_complete
+
+        app = self.settings.app
+        until_s = time.monotonic() + TOPICS_S
+        while True:
+            try:
+                plans = cluster.plan(
+                    self.handlers,
+                    self.settings.group,
+                    replication_factor=app.replication_factor,
+                    dlq_retention_s=app.dlq_retention_s,
+                )
+                check_complete(plans)
+            except ConfigError:
+                # A topic that was just created is not known to every broker at once.
+                if stopping() or time.monotonic() >= until_s:
+                    raise
+                time.sleep(TOPICS_PAUSE_S)
+            else:
+                return plans
 
     def outside(self, events: EventLoopThread, client_suffix: str) -> Outside:
         """The Kafka side of a worker."""

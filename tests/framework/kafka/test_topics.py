@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ackfloor import App
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.state import Route
 from ackfloor.errors import ConfigError, KafkaUnreachable
@@ -15,6 +16,8 @@ from ackfloor.handler import HandlerSpec, Router
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.topic_plan import Action, TopicFacts, TopicPlan, plan_topics
 from ackfloor.kafka.topics import Cluster, check_complete, routes_of
+from ackfloor.launch import Launch
+from ackfloor.settings import Settings, sections_of
 from tests.framework.kafka.wire import fresh, make_topic, options
 
 SOURCE = TopicFacts(6, 3, {"max.message.bytes": "2000000"})
@@ -197,3 +200,31 @@ def test_two_creators_do_not_trip_each_other(bootstrap_servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(made[0].topic, 1, 1)])[made[0].topic].result(10)
     assert cluster.create(made) == [made[1].topic]
+
+
+@pytest.mark.kafka
+def test_a_worker_asks_again_for_topics_that_its_broker_does_not_know_yet(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after their creation a broker may say that they are missing; that ends no run."""
+    topic, real, missing = make_topic(bootstrap_servers), Cluster.plan, [1]
+    app = App("late", kafka={"bootstrap_servers": bootstrap_servers})
+
+    @app.handler(topic)
+    async def handle(_value: bytes) -> None: ...
+
+    settings = Settings.from_code(sections_of(app.group, app.options))
+    launch = Launch(app, settings, app.handlers)
+    launch.prepare_topics()
+
+    def plan(self: Cluster, *given: Any, **named: Any) -> Any:
+        if missing:
+            missing.pop()
+            raise ConfigError("handlers.handle.topics", topic, "the topic does not exist", "")
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Cluster, "plan", plan)
+    assert topic in launch.topology().routes
+    missing.append(1)
+    with pytest.raises(ConfigError, match="does not exist"):
+        launch.topology(lambda: True)

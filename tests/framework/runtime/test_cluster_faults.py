@@ -13,7 +13,8 @@ from ackfloor.testing import KafkaCluster
 from tests.framework.runtime import on_kafka as patience
 from tests.framework.runtime.on_kafka import Place, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
+# Three nodes want the machine for themselves, like the whole processes.
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(300)]
 
 NONE = RetryPolicy(max_redeliveries=0)
 REPLICAS = "min.insync.replicas"
