@@ -36,6 +36,8 @@ __all__ = [
     "DecodeError",
     "DecoderUnavailable",
     "Discard",
+    "InstanceFenced",
+    "InstanceHeld",
     "KafkaUnreachable",
     "MissingExtra",
     "Outcome",
