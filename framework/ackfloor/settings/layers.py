@@ -21,11 +21,18 @@ from ackfloor.registration import settings_key
 from ackfloor.settings import names
 from ackfloor.settings.kafka import PROPERTY_TABLES
 from ackfloor.settings.names import PREFIX, Path
+from ackfloor.settings.overrides import HandlerOverrides
 
 CONFIG_VARIABLE = "ACKFLOOR_CONFIG"
 CONFIG_FILE = "ackfloor.toml"
 SECTIONS = ("kafka", "app", "handlers")
 FILE_SUFFIX = "_file"
+#: The settings of a handler that are tables themselves.
+HANDLER_TABLES = frozenset(
+    name
+    for name, field in HandlerOverrides.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+)
 HIDDEN = "***"
 
 
@@ -193,7 +200,7 @@ def _leaves(path: Path, table: Mapping[str, object], source: str) -> Iterator[tu
         elif len(own) == 2 and own[0] == "kafka" and key in PROPERTY_TABLES:
             for name, each in _dotted((), _table(own, value, source)):
                 yield (*own, name), each
-        elif own[0] == "handlers" and key == "retry":
+        elif own[0] == "handlers" and len(own) == 3 and key in HANDLER_TABLES:
             yield from _leaves(own, _table(own, value, source), source)
         else:
             yield own, value

@@ -158,12 +158,14 @@ def test_settings_of_a_handler_come_from_file_and_environment() -> None:
             "ACKFLOOR_HANDLERS__BILL__RETRY__MAX_REDELIVERIES": "unlimited",
             "ACKFLOOR_HANDLERS__A__B__CONCURRENCY": "2",
         },
-        file='[handlers.Bill]\nconcurrency = 3\nretry = { initial_delay = "2s" }',
+        file='[handlers.Bill]\nconcurrency = 3\nretry = { initial_delay = "2s" }\n'
+        "[handlers.Bill.guard]\nlimit = 0.8",
     )
 
     bill = settings.handlers["bill"]
     assert (bill.consume_timeout_s, bill.concurrency) == (10.0, 3)
     assert (bill.retry.initial_delay_s, bill.retry.max_redeliveries) == (2.0, None)
+    assert (bill.guard.limit, bill.guard.model_fields_set) == (0.8, {"limit"})
     assert settings.handlers["a__b"].concurrency == 2
     assert settings.source_of("handlers.bill.retry.initial_delay") == "file ackfloor.toml"
 
