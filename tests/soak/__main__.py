@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         protocol=given.protocol,
         parking=given.parking,
         only=tuple(given.only),
+        without=tuple(given.without),
     )
     console = Console(stderr=True)
     console.print(f"everything is kept in {folder} until the end", style="dim")
@@ -75,6 +76,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [kind.name for kind in KINDS]
     parser.add_argument(
         "--only", action="append", choices=names, default=[], help="only this fault; repeatable"
+    )
+    parser.add_argument(
+        "--without", action="append", choices=names, default=[], help="not this fault; repeatable"
     )
     parser.add_argument("--out", type=Path, help="a folder for result, list of faults and picture")
     parser.add_argument("--no-plot", dest="plot", action="store_false", help="without the picture")

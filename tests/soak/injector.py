@@ -35,7 +35,8 @@ class Injector:
         self._plan = plan
         self._scene = scene
         self._chance = plan.chance("faults")
-        self._kinds = [kind for kind in KINDS if not plan.only or kind.name in plan.only]
+        drawn = set(plan.only or [kind.name for kind in KINDS]) - set(plan.without)
+        self._kinds = [kind for kind in KINDS if kind.name in drawn]
         self._stop = threading.Event()
         self._rooms = {kind.room: threading.Lock() for kind in KINDS}
         self._thread = threading.Thread(target=self._run, name="injector", daemon=True)

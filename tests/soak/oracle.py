@@ -37,6 +37,8 @@ from tests.soak.plan import ATTEMPTS, KEYED, LATE_S, SHORTEST_TIMEOUT_S
 
 #: Findings of one rule that are told in words; the others are only counted.
 TOLD = 10
+#: How long a worker may go on committing the positions of a topic that was created anew.
+NOTICED_S = 60.0
 #: A worker's memory is judged from this age on, and where it lived this long.
 WARM_S, JUDGED_S = 60.0, 240.0
 GROWTH_MIB = 40
@@ -177,7 +179,7 @@ def floors_going_back(facts: Facts) -> Iterator[str]:
         for place, commit in sample.commits.items():
             before, at_s = highest.get(place, (0, 0.0))
             anew = any(
-                r.topic == place[0] and at_s < r.to_s and r.from_s < sample.answered_s
+                r.topic == place[0] and at_s < r.to_s + NOTICED_S and r.from_s < sample.answered_s
                 for r in facts.recreated
             )
             if commit.position < before and not anew:

@@ -41,7 +41,7 @@ class Plan:
         settle_s: how long the end may take until everything is settled.
         protocol: how partitions are assigned: a classic strategy, or "consumer" for KIP-848.
         parking: how records are parked: one of `PARKINGS`.
-        only: the kinds of faults to draw from; all where empty.
+        only, without: the kinds of faults to draw from, all where empty; and those to leave out.
     """
 
     seed: int
@@ -55,6 +55,7 @@ class Plan:
     protocol: str = ""
     parking: str = ""
     only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:

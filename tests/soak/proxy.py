@@ -49,6 +49,7 @@ class Proxy:
 
     def __init__(self, nodes: int) -> None:
         self._doors = {node: _Door(port) for node, port in enumerate(free_ports(nodes), 1)}
+        self._servers: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -68,7 +69,7 @@ class Proxy:
         for door in self._doors.values():
             door.flowing.set()
             serve = asyncio.start_server(lambda r, w, d=door: self._serve(d, r, w), HOST, door.port)
-            asyncio.run_coroutine_threadsafe(serve, self._loop).result(10)
+            self._servers.append(asyncio.run_coroutine_threadsafe(serve, self._loop).result(10))
 
     def aim(self, ports: Mapping[int, int]) -> None:
         """Say where the brokers are."""
@@ -120,10 +121,20 @@ class Proxy:
         for node in self._doors:
             self.cut(node)
             self.release(node)
-        asyncio.run_coroutine_threadsafe(_all_ended(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._all_ended(), self._loop).result(10)
         self._do(self._loop.stop)
         self._thread.join(5)
-        self._loop.close()
+
+    async def _all_ended(self) -> None:
+        """Take no further connections, and wait for the end of those that are there."""
+        for server in self._servers:
+            server.close()
+        for door in self._doors.values():
+            for link in list(door.links):
+                link.abort()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
 
     def _each(self, node: int, do: Callable[[_Link], object]) -> int:
         links = list(self._doors[node].links)
@@ -154,13 +165,6 @@ class Proxy:
         finally:
             link.abort()
             door.links.discard(link)
-
-
-async def _all_ended() -> None:
-    """Wait for everything that runs on this loop."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    if tasks:
-        await asyncio.wait(tasks, timeout=5)
 
 
 async def _carry(
