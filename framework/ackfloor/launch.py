@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -185,8 +185,10 @@ class Launch:
             else:
                 return plans
 
-    def outside(self, events: EventLoopThread, client_suffix: str) -> Outside:
-        """The Kafka side of a worker."""
+    def outside(
+        self, events: EventLoopThread, client_suffix: str, *, watched: Collection[str] = ()
+    ) -> Outside:
+        """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
         from ackfloor.kafka.broadcast import KafkaBroadcastSource
         from ackfloor.kafka.publisher import KafkaPublisher
         from ackfloor.kafka.sink import KafkaSink
@@ -197,7 +199,7 @@ class Launch:
         options = self.kafka_options(client_suffix)
         group = self.settings.group
         return Outside(
-            KafkaBroadcastSource(options, group)
+            KafkaBroadcastSource(options, group, watched=watched)
             if self.app.broadcast
             else KafkaSource(
                 options,
@@ -205,6 +207,7 @@ class Launch:
                 app.start,
                 drain_s=app.drain_timeout_s,
                 instance_id=self.instance_id(client_suffix) if app.static_membership else None,
+                watched=watched,
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

@@ -158,13 +158,16 @@ class Process:
         observers: list[Observer] = [*launch.app.observers]
         if self._monitor is not None:
             observers += [self._monitor, _Reporter(self._report)]
-        outside = launch.outside(self._events, f"worker-{self._number}")
+        topology = launch.topology(lambda: self._stops > 0)
+        outside = launch.outside(
+            self._events, f"worker-{self._number}", watched=topology.partitions
+        )
         outside.marks = self._marks
         worker = Worker(
             launch.app,
             launch.handlers,
             launch.worker_config(self._number),
-            launch.topology(lambda: self._stops > 0),
+            topology,
             outside,
             observers,
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
@@ -41,13 +41,14 @@ class KafkaBroadcastSource(KafkaSource):
     Args:
         options: the client's properties.
         group: the app's group; the client wants a name and does not join it.
+        watched: as for `KafkaSource`.
 
     Raises:
         ConfigError: a property is refused.
     """
 
-    def __init__(self, options: KafkaOptions, group: str) -> None:
-        super().__init__(options, group)
+    def __init__(self, options: KafkaOptions, group: str, *, watched: Collection[str] = ()) -> None:
+        super().__init__(options, group, watched=watched)
         self._options = options
         self._answers: list[Result] = []
         self._watch: PartitionWatch | None = None

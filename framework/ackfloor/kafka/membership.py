@@ -144,20 +144,24 @@ class Membership:
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def look(self) -> None:
-        """See to what no callback tells of: a topic that has become another one."""
-        topics = {topic for topic, _ in self._began}
-        for changed in self._topic_ids.changed(topics):
-            for topic, partition in list(self._began):
-                if topic == changed:
-                    self.restart(topic, partition, None)
+        """See to what no callback tells of: a topic that has become another one.
+
+        Raises:
+            SourceFailed: one has; see `topic_ids`.
+        """
+        self._topic_ids.look({topic for topic, _ in self._began})
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:
         """The log does not hold what was to be read next: a new epoch, loudly.
 
         What runs may end and is committed first: it won't come again. Fallen behind the log's
-        start: go on there and count what was lost. Beyond its end: the topic was truncated or
-        created anew, so everything that is there is read, late rather than lost.
+        start: go on there and count what was lost. Beyond its end: the topic was truncated, so
+        everything that is there is read, late rather than lost.
+
+        Raises:
+            SourceFailed: it has become another topic.
         """
+        topic_id = self._topic_ids.learn({topic})[topic].topic_id
         key = TopicPartition(topic, partition)
         self._withdraw([key], self._listener.on_revoked)
         low, high = log_range(self._consumer, topic, partition)
@@ -166,7 +170,7 @@ class Membership:
             lost = low - min(wanted, self._floor(key, wanted))
             what = f"retention removed {lost} records before they were handled"
         else:
-            what = "the topic was truncated or created anew"
+            what = "the topic was truncated"
         log.error(
             "%s/%d: position %s is outside the log (%d to %d): %s; going on at %d",
             topic, partition, wanted, low, high, what, low,
@@ -174,7 +178,6 @@ class Membership:
         target = TopicPartition(topic, partition, low)
         self.reassign(target)
         self._consumer.resume([target])
-        topic_id = self._topic_ids.learn({topic})[topic].topic_id
         self._announce([StartPosition(topic, partition, low, False, "", lost, topic_id)])
 
     def _floor(self, key: TopicPartition, wanted: int) -> int:

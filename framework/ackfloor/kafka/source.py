@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -64,6 +64,7 @@ class KafkaSource:
         drain_s: how long a listener may take over `on_revoked`, in seconds.
         instance_id: the member's name in the group, to be taken over by its successor; None for
             a member that leaves when it ends.
+        watched: topics that must not become others meanwhile, whether or not they are read.
 
     Raises:
         ConfigError: a property is refused.
@@ -78,11 +79,12 @@ class KafkaSource:
         *,
         drain_s: float = 0.0,
         instance_id: str | None = None,
+        watched: Collection[str] = (),
     ) -> None:
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
-        self._topic_ids = TopicIds(options)
+        self._topic_ids = TopicIds(options, watched)
         self._start = start
         self._batch = batch
         self._consumer: Consumer

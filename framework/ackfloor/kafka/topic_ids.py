@@ -2,7 +2,13 @@
 
 A topic that is deleted and created anew under its name has another id, and its offsets begin
 again: a position in the old one means nothing in the new one, and once the new one has grown
-past it, no error says so. The ids are asked for at each assignment and every few seconds after.
+past it, no error says so. The ids are asked for at each assignment and every few seconds after,
+those of the topics that are parked to as well.
+
+A client can't follow. librdkafka takes it that a partition's leader epoch only grows, so it ignores
+where the leaders of the new topic are, and neither reads nor writes there again (its issue 4898).
+New clients can, so the worker ends and is started afresh; the id in the commit's metadata then
+tells it to read the new topic from its start.
 
 A broker that does not tell (it is away, or an ACL forbids it) leaves the id unknown, which
 checks nothing and hinders nothing.
@@ -22,6 +28,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from ackfloor.errors import SourceFailed
 from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 
@@ -40,53 +47,69 @@ class Described(NamedTuple):
 
 
 class TopicIds:
-    """The ids of the topics that are read.
+    """The ids of the topics that are read or written.
+
+    Args:
+        options: the client's properties.
+        watched: topics to look at whether or not they are read.
 
     Raises:
         ConfigError: an admin property is refused.
     """
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: KafkaOptions, watched: Collection[str] = ()) -> None:
+        self._watched = frozenset(watched)
         quiet = logging.getLogger("ackfloor.kafka.admin")
         self._admin: AdminClient | None = make_client(
             AdminClient, "admin", admin_config(options), logger=quiet
         )
+        #: Topic -> its id as it was first told.
         self._known: dict[str, str] = {}
         self._asked: Mapping[str, Future[Any]] = {}
         self._look_s = 0.0
 
     def learn(self, topics: Collection[str]) -> Mapping[str, Described]:
-        """Ask about topics, and wait for the answer."""
-        asked = self._ask(topics)
-        answers = {topic: _answer(topic, f, REQUEST_S) for topic, f in asked.items()}
-        self._known.update({topic: answer.topic_id for topic, answer in answers.items()})
-        return {topic: answers.get(topic, Described()) for topic in topics}
+        """Ask about topics, and wait for the answer.
 
-    def changed(self, topics: Collection[str]) -> list[str]:
-        """Which of these have become another topic since they were learnt; never waits."""
+        Raises:
+            SourceFailed: one has become another topic.
+        """
+        asked = self._ask(topics)
+        return {
+            topic: self._noted(topic, asked[topic], REQUEST_S) if topic in asked else Described()
+            for topic in topics
+        }
+
+    def look(self, read: Collection[str]) -> None:
+        """Ask every few seconds about the topics that are read and the watched ones; never waits.
+
+        Raises:
+            SourceFailed: one has become another topic.
+        """
         now_s = time.monotonic()
         if now_s < self._look_s or not all(future.done() for future in self._asked.values()):
-            return []
+            return
         asked, self._asked = self._asked, {}
         self._look_s = now_s + LOOK_EVERY_S
-        changed = []
         for topic, future in asked.items():
-            found = _answer(topic, future, 0.0).topic_id
-            known = self._known.get(topic)
-            if found and found != known and topic in topics:
-                self._known[topic] = found
-                if known:
-                    changed.append(topic)
-        if topics:
-            self._asked = self._ask(topics)
-        return changed
+            self._noted(topic, future, 0.0)
+        self._asked = self._ask(self._watched.union(read))
+
+    def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
+        found = _answer(topic, future, timeout_s)
+        if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
+            raise SourceFailed(
+                f"topic {topic} was deleted and created anew: this worker starts afresh, with "
+                "clients that know the new one, and reads it from its start"
+            )
+        return found
 
     def close(self) -> None:
         """Let go of the client now: one that is collected inside a callback aborts the process."""
         self._admin, self._asked = None, {}
 
     def _ask(self, topics: Collection[str]) -> Mapping[str, Future[Any]]:
-        if self._admin is None:
+        if self._admin is None or not topics:
             return {}
         futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
             TopicCollection(sorted(set(topics))), request_timeout=REQUEST_S

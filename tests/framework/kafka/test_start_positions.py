@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,12 +11,15 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ackfloor.core.gapset import GapSet, encode, gap_set_of, topic_hash
 from ackfloor.core.model import TopicPartition as Partition
+from ackfloor.errors import SourceFailed
 from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import (
+    Listener,
     commit,
     fresh,
     join,
     make_topic,
+    options,
     produce,
     pump,
     recreate,
@@ -138,23 +142,45 @@ def test_a_topic_created_anew_between_two_runs_is_read_from_its_start(
     pump(third, lambda: len(seen.records) == 9)
 
 
-def test_a_topic_created_anew_while_it_is_read_is_read_from_its_start(
+def test_a_topic_created_anew_while_it_is_read_ends_the_source(
     bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the look at its id, what lies below the old position would never be read."""
+    """Without the look at its id, what lies below the old position would never be read; and with
+    several brokers a client that knew the old topic reads nothing of the new one at all."""
     monkeypatch.setattr("ackfloor.kafka.topic_ids.LOOK_EVERY_S", 0.5)
-    topic = make_topic(bootstrap_servers)
+    topic, group = make_topic(bootstrap_servers), fresh("g")
     produce(bootstrap_servers, topic, 5)
-    source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
+    source, listener = join(sources, bootstrap_servers, group, topic)
     pump(source, lambda: len(listener.records) == 5)
-    first = listener.starts[0].topic_id
+    text, _ = encode(GapSet(5, (), topic_hash(listener.starts[0].topic_id)), topic, 0)
+    commit(source, topic, 5, text)
     recreate(bootstrap_servers, topic)
     produce(bootstrap_servers, topic, 12)
-    pump(source, lambda: len(listener.starts) >= 2 and listener.starts[-1].topic_id != first)
-    assert listener.revoked
-    began = len(listener.records)
-    pump(source, lambda: listener.offsets[began:] == list(range(12)))
-    assert (listener.starts[-1].position, listener.starts[-1].committed) == (0, False)
+    with pytest.raises(SourceFailed, match=f"topic {topic} was deleted and created anew"):
+        pump(source, lambda: False)
+    source.close()
+    again, seen = join(sources, bootstrap_servers, group, topic)
+    pump(again, lambda: len(seen.records) == 12)
+    assert seen.offsets == list(range(12))
+    assert (seen.starts[0].position, seen.starts[0].committed) == (0, False)
+
+
+def test_a_topic_that_is_only_written_to_is_watched_too(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that knew a dead-letter topic can't follow it to where its new leaders are."""
+    monkeypatch.setattr("ackfloor.kafka.topic_ids.LOOK_EVERY_S", 0.2)
+    topic, target = make_topic(bootstrap_servers), make_topic(bootstrap_servers)
+    source = KafkaSource(options(bootstrap_servers), fresh("g"), watched=[target])
+    sources.append(source)
+    listener = Listener()
+    source.subscribe([topic], listener)
+    pump(source, lambda: listener.starts)
+    until_s = time.monotonic() + 1.0
+    pump(source, lambda: time.monotonic() > until_s)
+    recreate(bootstrap_servers, target)
+    with pytest.raises(SourceFailed, match=f"topic {target} was deleted"):
+        pump(source, lambda: False)
 
 
 def test_a_partition_that_was_added_is_read_from_its_start_by_a_latest_group(
