@@ -249,9 +249,10 @@ class SourceContract:
         assert listener.values == [b"a", b"b"]
         assert last > 1
         world.leave_hole(topic)
-        pump(lambda: source.positions().get((topic, 0), 0) > last + 1, source)
-        ends = source.high_watermarks()
-        assert source.positions() == {(topic, 0): ends[topic, 0]}
+        # The hole and its marker are two offsets, and the first may be passed before the other.
+        pump(lambda: last + 1 < source.positions().get((topic, 0), 0), source)
+        pump(lambda: source.positions() == source.high_watermarks(), source)
+        assert source.positions()[topic, 0] > last + 1
 
     def test_positions_follow_what_was_read(self, world: SourceWorld) -> None:
         """Position and log end of each assigned partition, and of no other."""
