@@ -30,6 +30,26 @@ log = logging.getLogger("ackfloor.kafka")
 #: librdkafka's "unassigned": the partitioner chooses.
 PARTITION_UA = -1
 
+#: What `produce` raises where the client does not take a parcel.
+REFUSED = (BufferError, KafkaException, ValueError, TypeError)
+
+
+def produce(
+    producer: Producer,
+    parcel: Parcel,
+    on_delivery: Callable[[KafkaError | None, Message], None],
+) -> None:
+    """Hand a parcel to a producer; raises one of `REFUSED`."""
+    record = parcel.delivery.record
+    producer.produce(
+        parcel.topic,
+        value=record.value(),
+        key=record.key(),
+        headers=list(parcel.headers),
+        on_delivery=on_delivery,
+        partition=PARTITION_UA if parcel.partition is None else parcel.partition,
+    )
+
 
 class KafkaSink:
     """Writes parcels with an idempotent producer.
@@ -75,17 +95,9 @@ class KafkaSink:
         parcel: Parcel,
         delivered: Callable[[Parcel, KafkaError | None, Message], None],
     ) -> None:
-        record = parcel.delivery.record
         try:
-            producer.produce(
-                parcel.topic,
-                value=record.value(),
-                key=record.key(),
-                headers=list(parcel.headers),
-                on_delivery=partial(delivered, parcel),
-                partition=PARTITION_UA if parcel.partition is None else parcel.partition,
-            )
-        except (BufferError, KafkaException, ValueError, TypeError) as exc:
+            produce(producer, parcel, partial(delivered, parcel))
+        except REFUSED as exc:
             self._report(parcel, told(exc), kafka_error(exc))
 
     def _delivered(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:

@@ -42,7 +42,7 @@ from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.errors import FENCED, PURGED, TOO_LARGE, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client, transactional_config
-from ackfloor.kafka.sink import PARTITION_UA
+from ackfloor.kafka.sink import REFUSED, produce
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -169,17 +169,9 @@ class Transactor:
                 refusals[parcel] = Refusal(told(error), error.code() in TOO_LARGE)
 
         for parcel in transaction.parcels:
-            record = parcel.delivery.record
             try:
-                producer.produce(
-                    parcel.topic,
-                    value=record.value(),
-                    key=record.key(),
-                    headers=list(parcel.headers),
-                    on_delivery=partial(delivered, parcel),
-                    partition=PARTITION_UA if parcel.partition is None else parcel.partition,
-                )
-            except (BufferError, KafkaException, ValueError, TypeError) as exc:
+                produce(producer, parcel, partial(delivered, parcel))
+            except REFUSED as exc:
                 error = kafka_error(exc)
                 too_large = error is not None and error.code() in TOO_LARGE
                 refusals[parcel] = Refusal(told(exc), too_large)
