@@ -63,9 +63,7 @@ class CommitPlan:
         return now.mono_s >= self.next_s or self._settled >= self._count
 
     def tick(self, assignments: Iterable[Assignment], now: Now, commands: list[Command]) -> None:
-        """Command a commit of every floor that moved, if one is due."""
-        if not self.due(now):
-            return
+        """Command a commit of what has changed; call it when one is `due`."""
         self.next_s = now.mono_s + self._interval_s
         self._settled = 0
         positions: list[CommitPosition] = []

@@ -104,6 +104,21 @@ def test_the_smallest_form_is_written(span: int, open_count: int, codec: str) ->
     assert whole <= frame + (min(forms) * 5 + 3) // 4 + 1
 
 
+def test_what_can_not_be_deflated_is_written_as_it_is() -> None:
+    """Random distances over a span too wide for a bitset: no other form is smaller."""
+    pick = random.Random(3)
+    runs, end = [], 0
+    for _ in range(30):
+        start = end + pick.randrange(1 << 14, 1 << 20)
+        end = start + pick.randrange(1 << 14, 1 << 20)
+        runs.append((start, end))
+    gaps = GapSet(0, tuple(runs))
+    text, _ = encode(gaps, "t", 0)
+    assert len(text) > gapset.SHORT
+    assert text[3] == "r"
+    assert decode(text, "t", 0) == gaps
+
+
 def test_ten_thousand_acks_behind_one_stuck_record_take_a_few_characters() -> None:
     """The case the whole thing is for."""
     assert len(encode(GapSet(500, ((501, 10_501),), 9, 0), "orders", 3)[0]) < 40

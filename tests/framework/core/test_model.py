@@ -16,5 +16,5 @@ def test_a_headless_record_is_the_record_without_its_headers() -> None:
     record = Headless(Unreadable("orders", 3, 9, b"value", b"key"))
     assert (record.topic(), record.partition(), record.offset()) == ("orders", 3, 9)
     assert (record.key(), record.value(), len(record)) == (b"key", b"value", 5)
-    assert record.timestamp() == (1, START_MS)
+    assert (record.timestamp(), record.leader_epoch()) == ((1, START_MS), 0)
     assert record.headers() is None

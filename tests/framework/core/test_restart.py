@@ -109,7 +109,7 @@ def test_a_seek_back_after_a_pause_skips_nothing_twice() -> None:
     """A resumed fetch delivers some records again; the counts stay right."""
     after = restarted(last_commit(stuck_at_the_floor(10)))
     assert read(after, range(5)) == [0]
-    assert read(after, range(2, 12)) == [0, 10, 11]
+    assert read(after, range(12)) == [0, 10, 11]
     assert sum(event.count for event in after.told(RecordsSkipped)) == 9
 
 

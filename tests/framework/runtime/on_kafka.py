@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -123,7 +124,16 @@ class Place:
     def end(self, topic: str, partition: int = 0) -> int:
         """Where the log of a partition ends."""
         wanted = TopicPartition(topic, partition)
-        return int(self.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted].result(20).offset)
+        while True:
+            found = self.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted]
+            try:
+                return int(found.result(20).offset)
+            except KafkaException as exc:
+                # The client may not know of an election yet.
+                if exc.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
+                    raise
+                self.admin.list_topics(topic, timeout=20)
+                time.sleep(0.1)
 
     def own(self) -> list[str]:
         """Our own topics: the tiers and the dead letters."""
