@@ -56,6 +56,8 @@ class Membership:
         #: The partitions the listener was told of, and where each began.
         self._began: dict[tuple[str, int], int] = {}
         self._leaving = False
+        #: The group has given an assignment, and has not taken it for lost.
+        self._joined = False
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
@@ -92,8 +94,10 @@ class Membership:
         self._assign(explicit)
         # A pause outlives an assignment: what was paused when it left would come back paused.
         self._consumer.resume(explicit)
-        if starts:
+        if starts or not self._joined:
+            # Also an empty one, once: a spare worker is a member that is ready to take over.
             self._announce(starts)
+        self._joined = True
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         described = self._topic_ids.learn({partition.topic for partition in partitions})
@@ -117,6 +121,7 @@ class Membership:
             self._unassign(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
+        self._joined = False
         try:
             self._withdraw(partitions, self._listener.on_lost)
         finally:

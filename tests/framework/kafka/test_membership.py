@@ -23,6 +23,7 @@ from tests.framework.kafka.wire import (
     options,
     produce,
     pump,
+    until,
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -56,6 +57,26 @@ def opened(
     source.subscribe([topic], listener)
     sources.append(source)
     return source, listener
+
+
+@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
+def test_a_member_that_gets_nothing_is_told_so(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+) -> None:
+    """A spare worker, with more workers than partitions, is ready all the same. (The broker's own
+    protocol calls nobody back for an assignment that is empty.)"""
+    topic, group = make_topic(bootstrap_servers, 1), fresh("g")
+    members = [opened(sources, bootstrap_servers, group, topic, protocol) for _ in range(2)]
+    told: dict[int, int] = {}
+    for n, (_, listener) in enumerate(members):
+        listener.on_assign = lambda n=n: told.update({n: told.get(n, 0) + 1})
+
+    def both() -> bool:
+        for source, _ in members:
+            source.poll(0.05)
+        return len(told) == 2
+
+    until(both)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
