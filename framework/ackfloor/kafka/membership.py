@@ -154,7 +154,7 @@ class Membership:
         Raises:
             SourceFailed: one has; see `topic_ids`.
         """
-        self._topic_ids.look({topic for topic, _ in self._began})
+        self._topic_ids.look(self._began)
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:
         """The log does not hold what was to be read next: a new epoch, loudly.

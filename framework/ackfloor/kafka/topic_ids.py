@@ -80,8 +80,11 @@ class TopicIds:
             for topic in topics
         }
 
-    def look(self, read: Collection[str]) -> None:
+    def look(self, read: Collection[tuple[str, int]]) -> None:
         """Ask every few seconds about the topics that are read and the watched ones; never waits.
+
+        Args:
+            read: the partitions that are read now, as (topic, partition).
 
         Raises:
             SourceFailed: one has become another topic.
@@ -93,7 +96,7 @@ class TopicIds:
         self._look_s = now_s + LOOK_EVERY_S
         for topic, future in asked.items():
             self._noted(topic, future, 0.0)
-        self._asked = self._ask(self._watched.union(read))
+        self._asked = self._ask(self._watched.union(topic for topic, _ in read))
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = _answer(topic, future, timeout_s)
