@@ -10,11 +10,14 @@ Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker
   taken empty: nobody is there to read it, and that thread must reach nobody.
 * Partitions come and go one by one under the cooperative and the broker's own (KIP-848)
   protocol, and all at once under the eager one; the client takes only the calls that fit.
+* Under KIP-848 an empty assignment calls nobody back. A member of the group that hears nothing for
+  a while has one.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
@@ -22,11 +25,15 @@ from confluent_kafka import Consumer, TopicPartition
 from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.committer import Committer
+from ackfloor.kafka.generation import admitted
 from ackfloor.kafka.start_positions import Start, committed_floor, log_range, resolve
 from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
+
+#: A member that is told of no assignment is looked at this often; it is a spare at the second look.
+SPARE_LOOK_S = 1.0
 
 
 class Membership:
@@ -58,6 +65,8 @@ class Membership:
         self._leaving = False
         #: The group has given an assignment, and has not taken it for lost.
         self._joined = False
+        self._admitted = False
+        self._spare_look_s = 0.0
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
@@ -121,7 +130,7 @@ class Membership:
             self._unassign(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
-        self._joined = False
+        self._joined = self._admitted = False
         try:
             self._withdraw(partitions, self._listener.on_lost)
         finally:
@@ -149,12 +158,25 @@ class Membership:
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def look(self) -> None:
-        """See to what no callback tells of: a topic that has become another one.
+        """See to what no callback tells of: an empty assignment, another topic under a name.
 
         Raises:
-            SourceFailed: one has; see `topic_ids`.
+            SourceFailed: a topic has become another one; see `topic_ids`.
         """
         self._topic_ids.look(self._began)
+        if not self._joined:
+            self._look_whether_spare()
+
+    def _look_whether_spare(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._spare_look_s:
+            return
+        self._spare_look_s = now_s + SPARE_LOOK_S
+        # Admitted first, given partitions a moment later: only the second look counts.
+        before, self._admitted = self._admitted, admitted(self._consumer.consumer_group_metadata())
+        if before and self._admitted:
+            self._joined = True
+            self._announce([])
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:
         """The log does not hold what was to be read next: a new epoch, loudly.

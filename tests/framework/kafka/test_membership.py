@@ -59,12 +59,11 @@ def opened(
     return source, listener
 
 
-@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_member_that_gets_nothing_is_told_so(
     bootstrap_servers: str, sources: list[KafkaSource], protocol: str
 ) -> None:
-    """A spare worker, with more workers than partitions, is ready all the same. (The broker's own
-    protocol calls nobody back for an assignment that is empty.)"""
+    """A spare worker, with more workers than partitions, is ready all the same."""
     topic, group = make_topic(bootstrap_servers, 1), fresh("g")
     members = [opened(sources, bootstrap_servers, group, topic, protocol) for _ in range(2)]
     told: set[int] = set()
