@@ -25,9 +25,6 @@ def test_nothing_is_lost_in_chaos(tmp_path: Path) -> None:
     """Workers, brokers, network, topics, settings: every rule of the oracle holds."""
     command = [sys.executable, "-m", "tests.soak", "--minutes", MINUTES, "--seed", SEED]
     command += ["--no-plot", "--out", str(tmp_path), "--pause", "1", "3", "--rate", "120"]
-    # The client at times reads nothing more of a topic that was created anew until it is assigned
-    # again, which a short run does not wait for; `make soak` has this fault.
-    command += ["--without", "recreate tier"]
     done = subprocess.run(
         command,
         cwd=ROOT,

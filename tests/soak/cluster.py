@@ -127,6 +127,8 @@ class Topics:
             except KafkaException:
                 if time.monotonic() > until_s:
                     raise
+                # A client that knew a topic before it was created anew keeps its old leaders.
+                self._admin = AdminClient(quiet(self._servers))
             time.sleep(0.3)
 
     def _ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
