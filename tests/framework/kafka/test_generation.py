@@ -14,13 +14,18 @@ def told(generation: int) -> bytes:
     return b"CGMDv2:" + struct.pack("<i", generation) + b"group\0member\0\1"
 
 
-@pytest.mark.parametrize(("generation", "expected"), [(-1, False), (0, False), (1, True), (9, True)])
+OTHERS = [b"", b"CGMDv2:", b"CGMDv2:\1\0", b"CGMDv3:" + bytes(9), None]
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"), [(-1, False), (0, False), (1, True), (9, True)]
+)
 def test_a_member_has_a_generation(generation: int, expected: bool) -> None:
     """Before the group has admitted it, it has none."""
     assert admitted(told(generation)) is expected
 
 
-@pytest.mark.parametrize("metadata", [b"", b"CGMDv2:", b"CGMDv2:\1\0", b"CGMDv3:" + bytes(9), None])
+@pytest.mark.parametrize("metadata", OTHERS)
 def test_another_form_tells_nothing(metadata: object) -> None:
     """Of another client: not known, so not admitted."""
     assert not admitted(metadata)
