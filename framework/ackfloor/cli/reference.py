@@ -2,7 +2,7 @@
 
     python -m ackfloor.cli.reference > docs/reference/cli.md
 
-Commands of other packages (entry point group `ackfloor.commands`) are left out: what is
+Commands of other distributions (entry point group `ackfloor.commands`) are left out: what is
 installed beside us must not change the page. A test compares the file with what this prints.
 """
 
@@ -18,6 +18,7 @@ import typer
 from ackfloor.cli.main import cli
 from ackfloor.runtime.exit_codes import Exit
 
+_OURS: Final = ("ackfloor.", "ackfloor_monitoring.")
 _HEAD: Final = """\
 # Command line
 
@@ -70,7 +71,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if inner is None:
-        if command.callback.__module__.startswith("ackfloor."):
+        if command.callback.__module__.startswith(_OURS):
             yield path, command
         return
     for name, each in inner.items():

@@ -1,7 +1,11 @@
-"""Columns: what the Kafka source gives, and which of our headers becomes which column.
+"""Columns: what the Kafka source gives, which of our headers becomes which column, the table.
 
 Header names are the runtime's own constants, so a renamed header breaks this import and not a
 report. Column names are the header names without prefix, dots turned into underscores.
+
+The table `failures` has one row per failure: per record of a retry or dead-letter topic. A
+record is told from all others by (topic id, partition, offset); a topic that was deleted and
+made anew has a new id.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
     StringType,
@@ -80,7 +85,11 @@ HEADER_COLUMNS = (
 EARLIEST_TIME_MS = -62_135_510_400_000
 LATEST_TIME_MS = 253_402_214_400_000
 
-# What Spark's Kafka source gives for a batch read with headers.
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+
+# What Spark's Kafka source gives for a read with headers.
 KAFKA_RECORD = StructType(
     [
         StructField("key", BinaryType()),
@@ -90,12 +99,7 @@ KAFKA_RECORD = StructType(
         StructField("offset", LongType()),
         StructField("timestamp", TimestampType()),
         StructField("timestampType", IntegerType()),
-        StructField(
-            "headers",
-            ArrayType(
-                StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-            ),
-        ),
+        StructField("headers", _HEADERS),
     ]
 )
 
@@ -105,5 +109,47 @@ DECODED_RECORD = StructType(
         *KAFKA_RECORD.fields,
         *(StructField(spec.column, spec.type) for spec in HEADER_COLUMNS),
         StructField("unreadable", ArrayType(StringType())),
+    ]
+)
+
+# Goes up when a stored column changes its name, its type or its meaning.
+TABLE_VERSION = 1
+TABLE_VERSION_PROPERTY = "ackfloor.table_version"
+IDENTITY = ("topic_id", "partition", "offset")
+PARTITIONED_BY = ("day", "group")
+
+# The table `failures`. Columns that are not described here hold the header of their name.
+FAILURE = StructType(
+    [
+        # As Kafka prints it: 22 characters of URL-safe base64.
+        StructField("topic_id", StringType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        # From the header, or else from the topic's name.
+        StructField("group", StringType()),
+        # Of `event_time`, in UTC.
+        StructField("day", DateType()),
+        # "retry" or "dlq".
+        StructField("stage", StringType()),
+        # The delay in the retry topic's name, such as "5s"; null in the dead-letter topic.
+        StructField("tier", StringType()),
+        # When the handler failed; where no header says so, when the record was written.
+        StructField("event_time", TimestampType()),
+        # The record's own timestamp.
+        StructField("kafka_time", TimestampType()),
+        StructField("ingested_at", TimestampType()),
+        *(StructField(spec.column, spec.type) for spec in HEADER_COLUMNS if spec.column != "group"),
+        StructField("key", BinaryType()),
+        # Null where a redaction rule leaves it out.
+        StructField("payload", BinaryType()),
+        # Of the record, whatever is left of it here; null for a tombstone.
+        StructField("payload_bytes", LongType()),
+        # The user's own, redacted.
+        StructField("headers", _HEADERS),
+        # Headers of ours that could not be read.
+        StructField("unreadable", ArrayType(StringType())),
+        # Whose headers the record carries beside ours: "spring", "connect", "kafka-dlq".
+        StructField("foreign", ArrayType(StringType())),
     ]
 )

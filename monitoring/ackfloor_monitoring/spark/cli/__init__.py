@@ -1,0 +1,18 @@
+"""`ackfloor spark`: one file per command, each added to `spark_app` here.
+
+`ackfloor` loads this through its entry point whenever it starts, so nothing here and nothing at
+the head of a command's file imports PySpark; what needs it is imported inside the command.
+"""
+
+from __future__ import annotations
+
+import typer
+
+spark_app = typer.Typer(
+    name="spark", help="The history of failures, and what it says.", no_args_is_help=True
+)
+
+
+@spark_app.callback()
+def spark() -> None:
+    """The history of failures, and what it says."""
