@@ -1,0 +1,87 @@
+"""The month into a broker: its topics, every record with all headers, and the groups' commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ackfloor import RetryPolicy
+from ackfloor.core.gapset import decode, encode
+from ackfloor.core.topics import dlq_topic, tier_topic
+from benchmarks.failures.month import Committed, Parked
+from benchmarks.failures.scenario import CAUSES, PARTITIONS
+
+
+def create_topics(servers: str, policy: RetryPolicy) -> None:
+    """Sources (empty), tiers and dead-letter topics; those that exist are left alone."""
+    jobs = {cause.job for cause in CAUSES}
+    names = {job.topic for job in jobs} | {dlq_topic(job.topic, job.group) for job in jobs}
+    names |= {tier_topic(job.topic, job.group, s) for job in jobs for s in policy.tiers()}
+    admin = AdminClient({"bootstrap.servers": servers})
+    missing = names - set(admin.list_topics(timeout=10).topics)
+    config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    wanted = [NewTopic(name, PARTITIONS, 1, config=config) for name in sorted(missing)]
+    for made in admin.create_topics(wanted).values() if wanted else ():
+        made.result()
+
+
+def produce(servers: str, records: Iterable[Parked]) -> int:
+    """Send the records in order; returns how many were confirmed.
+
+    Raises:
+        RuntimeError: the broker refused one.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 100_000,
+        }
+    )
+    refused: list[str] = []
+
+    def reported(error: object, _: object) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    count = 0
+    for parked in records:
+        count += 1
+        while True:
+            try:
+                producer.produce(
+                    parked.topic,
+                    parked.value,
+                    parked.key,
+                    parked.partition,
+                    reported,
+                    parked.timestamp_ms,
+                    list(parked.headers),
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+    if refused:
+        raise RuntimeError(f"{len(refused)} records were refused, the first: {refused[0]}")
+    return count
+
+
+def commit(servers: str, commits: Iterable[Committed]) -> None:
+    """Commit for each group what is settled, as its workers would have."""
+    by_group: dict[str, list[TopicPartition]] = {}
+    for each in commits:
+        gaps = decode(each.metadata, each.topic, each.partition)
+        # The real topic has another id than the made-up one: written without.
+        text, _ = encode(type(gaps)(gaps.floor, gaps.runs, 0, 0), each.topic, each.partition)
+        position = TopicPartition(each.topic, each.partition, each.position, metadata=text)
+        by_group.setdefault(each.group, []).append(position)
+    for group, positions in by_group.items():
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+        consumer.commit(offsets=positions, asynchronous=False)
+        consumer.close()
