@@ -63,40 +63,69 @@ def resolve(
     until_s = time.monotonic() + PATIENCE_S
     committed = _committed(consumer, partitions, until_s)
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
-    begun = _begun(consumer, fresh, until_s) if start == "latest" else set()
+    begun = _begun(consumer, fresh, until_s) if start == "latest" else {}
     ranges_until_s = time.monotonic() + RANGES_S
-    return [
-        _resolve(
-            consumer,
-            found,
-            "earliest" if found.topic in begun else start,
-            described[found.topic].topic_id,
-            until_s if found.offset < 0 else ranges_until_s,
+    starts: list[StartPosition] = []
+    for found in committed:
+        if found.offset < 0:
+            # Another worker of the group may have committed it since it was asked for.
+            found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
+        starts.append(
+            _resolve(
+                consumer,
+                found,
+                "earliest" if found.topic in begun else start,
+                described[found.topic].topic_id,
+                until_s if found.offset < 0 else ranges_until_s,
+            )
         )
-        for found in committed
-    ]
+    return starts
 
 
-def _begun(consumer: Consumer, fresh: Mapping[str, Described], until_s: float) -> set[str]:
-    """The topics that the group has read before; of the others, every partition begins now.
+def _begun(
+    consumer: Consumer, fresh: Mapping[str, Described], until_s: float
+) -> dict[str, dict[int, TopicPartition]]:
+    """The topics that the group has read before, with what it has committed of each.
 
-    The positions of a new topic are committed for all of its partitions, whoever gets them:
-    from then on a partition without a commit is one that was added.
+    Of the others, every partition begins now. The positions of a new topic are committed for all
+    of its partitions at once, whoever gets them: from then on a partition without a commit is one
+    that was added. Workers that start together all find a new topic, and the first to commit
+    decides for all: who comes second begins where it is told, and overwrites nothing.
+
+    Raises:
+        SourceFailed: the broker does not tell which partitions a topic has.
     """
-    begun: set[str] = set()
-    for topic, found in fresh.items():
+    begun: dict[str, dict[int, TopicPartition]] = {}
+    for topic, described in fresh.items():
         if TopicTemplates().parse(topic) is not None:
-            begun.add(topic)
+            begun[topic] = {}
             continue
-        all_ = [TopicPartition(topic, partition) for partition in found.partitions]
-        if any(one.offset >= 0 for one in _committed(consumer, all_, until_s)):
-            begun.add(topic)
-            continue
-        for partition in all_:
-            partition.offset = log_range(consumer, topic, partition.partition, until_s)[1]
-        if all_:
-            consumer.commit(offsets=all_, asynchronous=True)
+        if not described.partitions:
+            # One that was added can't be told from one of a new topic: not to be guessed.
+            raise SourceFailed(f"the broker does not tell which partitions {topic} has")
+        all_ = [TopicPartition(topic, partition) for partition in described.partitions]
+        has = _has(consumer, all_, until_s)
+        if not has:
+            ends = [
+                TopicPartition(
+                    topic, p.partition, log_range(consumer, topic, p.partition, until_s)[1]
+                )
+                for p in all_
+            ]
+            has = _has(consumer, all_, until_s)
+            if not has:
+                consumer.commit(offsets=ends, asynchronous=True)
+        if has:
+            begun[topic] = has
     return begun
+
+
+def _has(
+    consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
+) -> dict[int, TopicPartition]:
+    """Partition -> what the group has committed, of those partitions of a topic that it has."""
+    found = _committed(consumer, partitions, until_s)
+    return {partition.partition: partition for partition in found if partition.offset >= 0}
 
 
 def _committed(
