@@ -166,7 +166,7 @@ def check_drain(config: Mapping[str, Any], drain_s: float) -> None:
     Raises:
         ConfigError: it takes more than a third of `max.poll.interval.ms`.
     """
-    interval_ms = int(config.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
+    interval_ms = _whole("consumer", "max.poll.interval.ms", config, MAX_POLL_INTERVAL_MS)
     if drain_s * 3000 > interval_ms:
         raise ConfigError(
             "app.drain_timeout",
@@ -235,13 +235,24 @@ def transactional_config(options: KafkaOptions, transactional_id: str) -> dict[s
         "retry.backoff.ms": 10,
     }
     config = {**defaults, **producer_config(options), "transactional.id": transactional_id}
-    limits_ms = (int(config[n]) for n in ("delivery.timeout.ms", "transaction.timeout.ms"))
+    names = ("delivery.timeout.ms", "transaction.timeout.ms")
+    limits_ms = [_whole("producer", name, config) for name in names]
     return {**config, "delivery.timeout.ms": min(limits_ms)}
 
 
 def admin_config(options: KafkaOptions) -> dict[str, Any]:
     """The admin client's configuration."""
     return {"allow.auto.create.topics": False, **_checked("admin", options.admin, {})}
+
+
+def _whole(role: str, name: str, config: Mapping[str, Any], default: int | None = None) -> int:
+    """A property that we calculate with; raises ConfigError where it is no whole number."""
+    value = config.get(name, default)
+    try:
+        return int(str(value))
+    except ValueError:
+        why, fix = "not a number of milliseconds", "write a whole number, without a unit"
+        raise ConfigError(f"kafka.{role}.{name}", value, why, fix) from None
 
 
 def _values(ours: Mapping[str, _Ours]) -> dict[str, Any]:

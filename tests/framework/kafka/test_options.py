@@ -11,10 +11,12 @@ from ackfloor.errors import ConfigError
 from ackfloor.kafka.options import (
     KafkaOptions,
     admin_config,
+    check_drain,
     consumer_config,
     incremental,
     make_client,
     producer_config,
+    transactional_config,
 )
 from ackfloor.kafka.source import KafkaSource
 
@@ -174,6 +176,16 @@ def test_what_librdkafka_refuses_is_named(name: str, value: str, shown: str) -> 
         make_client(Consumer, "consumer", consumer_config(KafkaOptions(consumer=given), "g"))
     assert (refused.value.field, refused.value.value) == (f"kafka.consumer.{name}", shown)
     assert "BEGIN" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["5m", "", "1.5", None, True])
+def test_a_number_that_is_calculated_with_is_named_when_it_is_none(value: object) -> None:
+    """A time with a unit, as our own settings have it, is refused and not a traceback."""
+    with pytest.raises(ConfigError, match=r"kafka\.consumer\.max\.poll\.interval\.ms="):
+        check_drain({"max.poll.interval.ms": value}, 10.0)
+    for name in ("delivery.timeout.ms", "transaction.timeout.ms"):
+        with pytest.raises(ConfigError, match=rf"kafka\.producer\.{name}="):
+            transactional_config(KafkaOptions(producer={name: value}), "id")
 
 
 def test_options_do_not_show_their_secrets() -> None:
