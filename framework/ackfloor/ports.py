@@ -63,6 +63,10 @@ class SourceListener(Protocol):
         """Partitions were taken without warning: nothing may be committed for them."""
         ...
 
+    def on_gone(self, partition: TopicPartition, position: int) -> None:
+        """Retention has removed what was to be read next; reading goes on at `position`."""
+        ...
+
     def on_records(self, records: Sequence[Record]) -> None:
         """Records were read, in offset order within each partition."""
         ...

@@ -90,6 +90,9 @@ class Listener:
         for key in partitions:
             del self.starts[key.topic, key.partition]
 
+    def on_gone(self, partition: TopicPartition, position: int) -> None:
+        self.log.append(f"gone to {position}")
+
     def on_records(self, records: Sequence[Record]) -> None:
         for record in records:
             assert (record.topic(), record.partition()) in self.starts

@@ -167,6 +167,10 @@ class Engine:
             a for a in found if a is not None and (a.commit_outstanding or a.commit_in_doubt)
         )
 
+    def gone(self, partition: TopicPartition, position: int) -> None:
+        """Retention has removed what was to be read next; what was read is still here."""
+        self._intake.gone(partition, position)
+
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: whatever still comes for them is stale."""
         self._intake.drop(partitions, lost=lost)

@@ -140,8 +140,9 @@ def gap_set_of(start: StartPosition) -> GapSet:
         MetadataRefused: the text proves nothing, or is not about this position and this log.
     """
     gaps = decode(start.metadata, start.topic, start.partition)
-    if gaps.floor != start.position:
-        raise MetadataRefused(f"it belongs to position {gaps.floor}, not {start.position}")
+    committed = start.position - start.lost
+    if gaps.floor != committed:
+        raise MetadataRefused(f"it belongs to position {gaps.floor}, not {committed}")
     if gaps.topic_hash and start.topic_id and gaps.topic_hash != topic_hash(start.topic_id):
         raise MetadataRefused("it belongs to an earlier topic of this name")
     if gaps.runs and start.log_end is not None and gaps.runs[-1][1] > start.log_end:

@@ -58,7 +58,7 @@ class Intake:
                 start.topic,
                 start.partition,
                 state.epoch,
-                start.position,
+                start.position - start.lost,
                 handler=state.handlers[route.handler],
                 source_topic=route.source_topic,
                 tier_s=route.tier_s,
@@ -75,11 +75,17 @@ class Intake:
                 assignment.committed = start.position
             else:
                 state.commits.hurry()
-            if start.lost:
-                state.events.append(RecordsLost(start.topic, start.partition, start.lost))
             state.assignments[start.topic, start.partition] = assignment
+            self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
         state.events.append(PartitionsAssigned(came))
+
+    def gone(self, partition: TopicPartition, position: int) -> None:
+        """The log begins at `position` now: what was not read below it never comes."""
+        assignment = self._state.assignments.get((partition.topic, partition.partition))
+        lost = 0 if assignment is None else assignment.tracker.lose(position)
+        if lost:
+            self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
 
     def _restored(self, start: StartPosition) -> GapSet | None:
         """What the last commit says is settled above its position; nothing where in doubt."""

@@ -100,9 +100,10 @@ class StartPosition(NamedTuple):
     """Where a newly assigned partition is read from, and what its last commit said.
 
     `committed` is False where the group had no commit: the position is then committed at once,
-    or a `latest` group that was idle would skip what came meanwhile. `lost` counts records that
-    retention removed below the position before they were read. `topic_id` is Kafka's, "" where it
-    is not known; `log_end` the first offset that was not readable yet, None where that is unknown.
+    or a `latest` group that was idle would skip what came meanwhile. `lost` counts the offsets
+    between the committed position and a log's start that has moved beyond it (retention).
+    `topic_id` is Kafka's, "" where it is not known; `log_end` the first offset that was not
+    readable yet, None where that is unknown.
     """
 
     topic: str

@@ -132,6 +132,18 @@ class AckTracker(Generic[T]):
         if position > self._position:
             self._position = position
 
+    def lose(self, position: int) -> int:
+        """Note that the log holds nothing below `position` any more, read or not.
+
+        Returns how many of the offsets that were not read were not settled before either.
+        """
+        first = self._position
+        if position <= first:
+            return 0
+        self._position = position
+        spared = [min(end, position) - max(start, first) for start, end in self.restored]
+        return position - first - sum(count for count in spared if count > 0)
+
     def floor(self) -> int:
         """The position to commit: nothing below it is open."""
         order, open_ = self._order, self.open

@@ -150,9 +150,6 @@ class _Everything(Membership):
     def _end(self, topic: str, partition: int) -> int:
         return log_range(self._consumer, topic, partition)[1]
 
-    def _floor(self, key: TopicPartition, wanted: int) -> int:  # noqa: ARG002
-        return wanted
-
 
 class PartitionWatch:
     """Asks now and then how many partitions there are, on a thread of its own.

@@ -26,7 +26,7 @@ from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.committer import Committer
 from ackfloor.kafka.generation import admitted
-from ackfloor.kafka.start_positions import Start, committed_floor, log_range, resolve
+from ackfloor.kafka.start_positions import Start, log_range, resolve
 from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
 
@@ -179,37 +179,35 @@ class Membership:
             self._announce([])
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:
-        """The log does not hold what was to be read next: a new epoch, loudly.
+        """The log does not hold what was to be read next.
 
-        What runs may end and is committed first: it won't come again. Fallen behind the log's
-        start: go on there and count what was lost. Beyond its end: the topic was truncated, so
-        everything that is there is read, late rather than lost.
+        Fallen behind the log's start: go on there; what was read already is still handled. Beyond
+        its end: the topic was truncated, so everything that is there is read in a new epoch, late
+        rather than lost; what runs may end and is committed first.
 
         Raises:
             SourceFailed: it has become another topic.
         """
         topic_id = self._topic_ids.learn({topic})[topic].topic_id
-        key = TopicPartition(topic, partition)
-        self._withdraw([key], self._listener.on_revoked)
         low, high = log_range(self._consumer, topic, partition)
-        lost = 0
-        if wanted is not None and 0 <= wanted < low:
-            lost = low - min(wanted, self._floor(key, wanted))
-            what = f"retention removed {lost} records before they were handled"
-        else:
-            what = "the topic was truncated"
-        log.error(
-            "%s/%d: position %s is outside the log (%d to %d): %s; going on at %d",
-            topic, partition, wanted, low, high, what, low,
-        )  # fmt: skip
         target = TopicPartition(topic, partition, low)
+        if wanted is not None and 0 <= wanted < low:
+            log.error(
+                "%s/%d: retention has removed what was to be read next, %d to %d; going on at %d",
+                topic, partition, wanted, low - 1, low,
+            )  # fmt: skip
+            self.reassign(target)
+            self._listener.on_gone(Partition(topic, partition), low)
+            return
+        log.error(
+            "%s/%d: position %s is outside the log (%d to %d): the topic was truncated; reading it "
+            "from its start, %d",
+            topic, partition, wanted, low, high, low,
+        )  # fmt: skip
+        self._withdraw([target], self._listener.on_revoked)
         self.reassign(target)
         self._consumer.resume([target])
-        self._announce([StartPosition(topic, partition, low, False, "", lost, topic_id)])
-
-    def _floor(self, key: TopicPartition, wanted: int) -> int:
-        """What the next reader would begin with."""
-        return committed_floor(self._consumer, key, wanted)
+        self._announce([StartPosition(topic, partition, low, False, topic_id=topic_id)])
 
     def _assign(self, explicit: list[TopicPartition]) -> None:
         if self._incremental:
@@ -235,5 +233,6 @@ class Membership:
         others = [
             TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
             for p in self._consumer.position(self.partitions())
+            if (p.topic, p.partition) != (target.topic, target.partition)
         ]
         self._consumer.assign([*others, target])

@@ -7,7 +7,8 @@ carries the commit's metadata.
   once. `latest` is meant for a topic as the group first finds it: a partition that was added
   since holds records that came after, and a retry tier holds the group's own, so both are read
   from their start.
-* A commit below the log's start goes on at the start and says how much retention took.
+* A commit below the log's start goes on at the start and says how much retention took; what it
+  holds as settled above that is settled still.
 * A commit that names another topic id belongs to an earlier topic of this name: start again.
 * The log's range only checks a commit: a broker that can't tell it (a leader whose followers are
   away, until enough of them are back) keeps no partition with a commit waiting, and so no other.
@@ -142,12 +143,6 @@ def _committed(
     return found
 
 
-def committed_floor(consumer: Consumer, partition: TopicPartition, otherwise: int) -> int:
-    """What the group has committed of one partition, `otherwise` where it has nothing."""
-    [found] = _committed(consumer, [partition], time.monotonic() + PATIENCE_S)
-    return found.offset if found.offset >= 0 else otherwise
-
-
 def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
     """Repeat a question to the broker until it is answered; None is no answer.
 
@@ -194,10 +189,12 @@ def _resolve(
         return StartPosition(topic, partition, low, False, topic_id=topic_id)
     if position < low:
         log.error(
-            "%s/%d: retention removed %d records before they were read; going on at %d",
-            topic, partition, low - position, low,
+            "%s/%d: retention has moved the log's start beyond the group's position, %d; going on "
+            "at %d",
+            topic, partition, position, low,
         )  # fmt: skip
-        return StartPosition(topic, partition, low, False, "", low - position, topic_id)
+        lost = low - position
+        return StartPosition(topic, partition, low, False, metadata, lost, topic_id, high)
     return StartPosition(topic, partition, position, True, metadata, 0, topic_id, high)
 
 

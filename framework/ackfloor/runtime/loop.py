@@ -279,6 +279,10 @@ class Loop:
         self.executors.abandon_closed()
         log.warning("lost %s", _names(partitions))
 
+    def on_gone(self, partition: TopicPartition, position: int) -> None:
+        """Retention was faster than we are."""
+        self.engine.gone(partition, position)
+
     def on_records(self, records: Sequence[Record]) -> None:
         """Records were read."""
         self.engine.polled(records, self._clock.now())

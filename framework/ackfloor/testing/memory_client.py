@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
@@ -144,23 +145,20 @@ class MemorySource:
             return StartPosition(*key, log.start, committed=False)
         if found.position < log.start:
             lost = log.start - found.position
-            return StartPosition(*key, log.start, committed=False, lost=lost)
+            return StartPosition(*key, log.start, False, found.metadata, lost)
         return StartPosition(*key, found.position, True, found.metadata)
 
     def _skip_lost(self, listener: SourceListener) -> None:
-        """Retention has taken what was to be read next: a new epoch, at what is left."""
-        starts: list[StartPosition] = []
+        """Retention has taken what was to be read next: go on at what is left."""
+        gone: list[tuple[TopicPartition, int]] = []
         with self._broker.changed:
             for key, position in self._positions.items():
                 first = self._broker.log(*key).start
                 if position < first and key not in self._paused:
                     self._positions[key] = first
-                    starts.append(
-                        StartPosition(*key, first, committed=False, lost=first - position)
-                    )
-        if starts:
-            self._call(lambda: listener.on_lost([TopicPartition(s[0], s[1]) for s in starts]))
-            self._call(lambda: listener.on_assigned(starts))
+                    gone.append((key, first))
+        for key, first in gone:
+            self._call(partial(listener.on_gone, key, first))
 
     def _read(self) -> list[MemoryRecord]:
         """A batch, beginning with another partition each time so that none starves."""

@@ -45,6 +45,23 @@ def test_records_that_retention_took_are_told() -> None:
     assert world.told(RecordsLost) == [RecordsLost("orders", 0, 480)]
 
 
+def test_what_was_read_is_handled_although_retention_has_taken_it() -> None:
+    """Only what was not read is lost, and it blocks nothing; to be told twice counts once."""
+    world = World()
+    world.assign()
+    world.read([0, 1])
+    for _ in range(2):
+        world.engine.gone(TopicPartition("orders", 0), 7)
+    world.engine.gone(TopicPartition("orders", 1), 7)
+    assert world.floor() == 0
+    world.read([7])
+    for _ in range(3):
+        world.finish(world.start())
+    assert world.floor() == 8
+    world.take()
+    assert world.told(RecordsLost) == [RecordsLost("orders", 0, 5)]
+
+
 def test_a_poll_is_split_into_its_partitions() -> None:
     """Each stretch is registered with its own; what is not ours is left out."""
     world = World()

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.gapset import LONGEST, decode, topic_hash
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
-from ackfloor.core.messages import MetadataIgnored, Pause, RecordsSkipped, Resume
+from ackfloor.core.messages import (
+    MetadataIgnored,
+    Pause,
+    RecordsLost,
+    RecordsSkipped,
+    Resume,
+)
 from ackfloor.core.model import CommitPosition, StartPosition
 from ackfloor.core.outcomes import ACKED
 from tests.framework.core.worlds import MemoryRecord, World
@@ -103,6 +109,14 @@ def test_the_last_commit_before_a_partition_leaves_says_it_too() -> None:
     world = stuck_at_the_floor(4)
     (final,) = world.revoke()
     assert read(restarted(final), range(6)) == [0, 4, 5]
+
+
+def test_a_log_that_begins_above_the_floor_now_repeats_nothing_that_was_settled() -> None:
+    """Retention has taken the stuck record and some of the settled ones: one record is lost."""
+    world = restarted(last_commit(stuck_at_the_floor()), position=5, lost=5)
+    assert world.told(RecordsLost) == [RecordsLost("orders", 0, 1)]
+    assert world.told(MetadataIgnored) == []
+    assert read(world, range(5, 12)) == [10, 11]
 
 
 def test_a_seek_back_after_a_pause_skips_nothing_twice() -> None:

@@ -104,6 +104,14 @@ class TrackerMachine(RuleBasedStateMachine):
         self.tracker.passed(position)
         self.position = max(self.position, position)
 
+    @rule(ahead=st.integers(-3, 8))
+    def lose(self, ahead: int) -> None:
+        """Retention is faster than the reader: what was settled before is not lost by that."""
+        position = max(0, self.position + ahead)
+        gone = set(range(self.position, position))
+        assert self.tracker.lose(position) == len(gone - self.restored)
+        self.position = max(self.position, position)
+
     @invariant()
     def matches_the_model(self) -> None:
         """Floor, counts and gap set are what the plain sets say."""

@@ -90,6 +90,7 @@ class Listener:
     starts: list[StartPosition] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
     lost: list[Partition] = field(default_factory=list)
+    gone: list[tuple[Partition, int]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     commits: list[tuple[CommitPosition, str | None]] = field(default_factory=list)
@@ -106,6 +107,9 @@ class Listener:
 
     def on_lost(self, partitions: Sequence[Partition]) -> None:
         self.lost += partitions
+
+    def on_gone(self, partition: Partition, position: int) -> None:
+        self.gone.append((partition, position))
 
     def on_records(self, records: Sequence[Record]) -> None:
         self.records += records
