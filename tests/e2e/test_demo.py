@@ -21,7 +21,12 @@ import pytest
 from ackfloor.testing import KafkaCluster
 from ackfloor_handlers.demo.topics import Topics
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.kafka,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("demo"),
+]
 
 MARK = "DEMO_TEST_MARK"
 #: The demo with a ledger in which one healthy order is entered as hopeless.

@@ -108,7 +108,9 @@ def entered(source: str, job: Job, delivery: Delivery) -> Iterator[None]:
     outcome = "cancelled"
     try:
         yield
-        outcome = "ok" if time.monotonic() < late_s else "late"
+        # Whether its deadline has been judged is what counts: a worker that is held up is late
+        # with that, and takes an answer that comes before.
+        outcome = "late" if delivery.closed and time.monotonic() > late_s else "ok"
     except Refused:
         outcome = "error"
         raise
