@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -29,6 +29,8 @@ from tests.soak.plan import GROUP, LOOSE, SOURCES, Plan
 from tests.soak.producer import identity_in, quiet
 
 _ANSWER_S = 10.0
+T = TypeVar("T")
+
 #: Of the compacted source: segments are closed and cleaned within seconds.
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -115,15 +117,16 @@ class Topics:
         }
 
     def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The position after the last record of each partition, asked for until it is told.
-
-        Around a leader's change the client and the brokers disagree on who leads for seconds.
-        """
+        """The position after the last record of each partition."""
         wanted = list(partitions)
+        return self._until_told(lambda: self._ends(wanted))
+
+    def _until_told(self, question: Callable[[], T]) -> T:
+        """Ask again: around a leader's change clients and brokers disagree for seconds."""
         until_s = time.monotonic() + 20
         while True:
             try:
-                return self._ends(wanted)
+                return question()
             except KafkaException:
                 if time.monotonic() > until_s:
                     raise
@@ -146,7 +149,7 @@ class Topics:
         """
         wanted = set(topics)
         places = [place for place in self.consumed() if not wanted or place[0] in wanted]
-        committed = self.committed(places)
+        committed = self._until_told(lambda: self.committed(places))
         left = {
             place: end - (committed[place].position if place in committed else 0)
             for place, end in self.ends(places).items()

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ackfloor.testing import KafkaCluster
 from tests.soak.cluster import Topics
-from tests.soak.fleet import Fleet
+from tests.soak.fleet import Fleet, Run
 from tests.soak.producer import Feed, Transactions
 from tests.soak.proxy import Proxy
 
@@ -251,6 +251,12 @@ def reload(scene: Scene, chance: Random) -> str:
 def reload_bad(scene: Scene, chance: Random) -> str:
     """Settings that must be refused, and SIGHUP; then good ones again."""
     bad = chance.choice(("consume_timeout = 5", 'concurrency = "many"', 'consum_timeout = "2s"'))
+    # A run that starts with such a file is refused, as it should be, and is none any more.
+    until_s = time.monotonic() + 20
+    while not all(_listens(run) for run in scene.fleet.runs()):
+        if time.monotonic() > until_s:
+            return "left alone: a run was still starting"
+        scene.pause(0.2)
     _reload(scene, bad)
     scene.pause(chance.uniform(1, 3))
     _reload(scene, "")
@@ -355,5 +361,10 @@ def _reload(scene: Scene, loose: str) -> None:
     scene.fleet.write_settings(loose)
     for run in scene.fleet.runs():
         # A program that is still being loaded would die of it, as any would.
-        if run.page("/livez") != (0, None):
+        if _listens(run):
             run.signal(signal.SIGHUP)
+
+
+def _listens(run: Run) -> bool:
+    """Whether it has started so far that its settings are read and its address answers."""
+    return run.page("/livez") != (0, None)
