@@ -221,6 +221,17 @@ def write_headers(
     return written
 
 
+def copies_for_others(headers: Headers) -> tuple[bool, bool]:
+    """Whether a parked record carries copies of our headers in Spring's names, and in Kafka's."""
+    behind = False
+    copies: set[str] = set()
+    for name, _ in headers:
+        behind = behind or name.startswith(PREFIX)
+        if behind and name in _FOREIGN:
+            copies.add(_SPRING if name.startswith(_SPRING) else _KAFKA)
+    return _SPRING in copies, _KAFKA in copies
+
+
 def _encoded(field: str, value: object) -> bytes:
     """A field as UTF-8, capped: of a message its head, of a stack its tail, where the error is."""
     raw = str(value).encode("utf-8", "replace")
