@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.envelope import Envelope, Reason, shed, write_headers
+from ackfloor.core.envelope import Envelope, Reason, read_envelope, shed, write_headers
 from ackfloor.core.model import Failure, Headless, Now
 from ackfloor.core.outcomes import Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
@@ -56,7 +56,7 @@ class Parking:
 
         First origin and last error only: headers never grow with attempts.
         """
-        before = delivery.envelope or Envelope()
+        before = delivery.envelope or _brought_along(delivery)
         failure: Failure = verdict.failure
         timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == "ConsumeTimeout"
         origin = delivery.origin
@@ -174,3 +174,11 @@ class Parking:
     def _wait(self, parcel: Parcel, topic: str, partition: int, wait_s: float, now: Now) -> None:
         parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
         parcel.envelope = replace(parcel.envelope, not_before_ms=now.wall_ms + round(wait_s * 1000))
+
+
+def _brought_along(delivery: Delivery) -> Envelope:
+    """What a record of a source topic keeps from an earlier life: how often it was replayed.
+
+    All else begins anew. Without it a message could be sent back to its source for ever.
+    """
+    return Envelope(replays=read_envelope(delivery.headers).replays)

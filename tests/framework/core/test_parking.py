@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.envelope import Reason, read_envelope
+from ackfloor.core.envelope import ORIGIN_OFFSET, REPLAYS, Reason, read_envelope
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.parcel import Parcel
@@ -243,3 +243,12 @@ def test_an_explicit_wait_ends_neither_early_nor_late(
     late_ms = world.now.wall_ms - due_ms
     assert 0 <= late_ms < 1_000 * (1 + jitter) + 1
     assert (delivery.attempt, delivery.origin.offset) == (2, 0)
+
+
+def test_a_message_that_was_replayed_to_its_source_keeps_the_count() -> None:
+    """Else it could go round for ever; its origin is where it was delivered first: here."""
+    world = World(STEPS)
+    record = MemoryRecord("orders", 2, 7, _headers=[(ORIGIN_OFFSET, b"3"), (REPLAYS, b"4")])
+    parcel = parked(world, record)
+    assert read_envelope(parcel.headers).replays == 4
+    assert read_envelope(parcel.headers).origin_offset == 7
