@@ -8,6 +8,7 @@
     │   ├── MissingExtra           a package of an optional extra is not installed: 1
     │   ├── SourceFailed           the consumer can't go on; the worker restarts: 1
     │   ├── PublishFailed          `publish` was not confirmed by the broker: 1
+    │   ├── RedriveRefused         dead letters can't be sent where they were to go: 2
     │   ├── DecodeError            these bytes are no value of this type: dead-lettered
     │   └── DecoderUnavailable     what a decoder depends on is away: the record stays open
     ├── SettingError               (a ValueError) `field=value: why; fix`, raised by the core
@@ -43,6 +44,7 @@ __all__ = [
     "Outcome",
     "Pause",
     "PublishFailed",
+    "RedriveRefused",
     "Retry",
     "SettingError",
     "SourceFailed",
@@ -130,6 +132,12 @@ class InstanceHeld(SourceFailed):
 
 class PublishFailed(AckfloorError):
     """A record was not confirmed by the broker: it may or may not have been written."""
+
+
+class RedriveRefused(AckfloorError):
+    """Dead letters can't be read, or not be sent where they were to go; nothing was sent."""
+
+    exit_code = 2
 
 
 class DecodeError(AckfloorError):

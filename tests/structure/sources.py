@@ -20,7 +20,13 @@ PACKAGES = {
 # What `import_module` is called with where the name isn't written there: read as this.
 DYNAMIC = "<dynamic>"
 # What users import; each states what it exports.
-PUBLIC_MODULES = ("ackfloor", "ackfloor.errors", "ackfloor.observe", "ackfloor.testing")
+PUBLIC_MODULES = (
+    "ackfloor",
+    "ackfloor.errors",
+    "ackfloor.observe",
+    "ackfloor.redrive",
+    "ackfloor.testing",
+)
 
 
 @dataclass(frozen=True, slots=True)

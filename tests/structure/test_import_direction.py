@@ -83,9 +83,15 @@ LAYERS: Final = {
     # What puts one worker process together: the only place, with the commands, that sees both
     # Kafka and the runtime.
     "process": Layer(
-        ("ackfloor.cli.loading", "ackfloor.launch", "ackfloor.live", "ackfloor.worker"),
+        (
+            "ackfloor.cli.loading",
+            "ackfloor.launch",
+            "ackfloor.live",
+            "ackfloor.redrive",
+            "ackfloor.worker",
+        ),
         (*BELOW_SHELL, "kafka", "runtime"),
-        dynamic=("ackfloor.cli.loading",),
+        dynamic=("ackfloor.cli.loading", "ackfloor.redrive"),
     ),
     "cli": Layer(
         ("ackfloor.cli",),

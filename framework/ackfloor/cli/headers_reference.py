@@ -72,7 +72,7 @@ _MEANING: Final = {
     ),
     envelope.REPLAYS: (
         _NUMBER,
-        "Redrives from the dead-letter topic; there is no tool for them yet.",
+        "How often it went back to work from the dead-letter topic; not there where it never did.",
     ),
     envelope.TRUNCATED: (
         _TEXT,

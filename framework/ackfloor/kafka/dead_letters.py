@@ -1,0 +1,172 @@
+"""Dead letters read back from Kafka: byte for byte, by their coordinates, without a group.
+
+Committed records only. Offsets that are asked for and don't come (removed by retention, never
+written, or the marker of a transaction) are reported as gone, so that everything asked for is
+accounted for. One partition is read after the other, and no more than a batch is in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ackfloor.core.model import Headers
+from ackfloor.core.redrive import DeadLetter, Wanted
+from ackfloor.errors import KafkaUnreachable, RedriveRefused
+from ackfloor.kafka.errors import OUT_OF_RANGE, told
+from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
+
+REQUEST_S = 10.0
+#: How long a reader waits for a broker that says nothing.
+PATIENCE_S = 60.0
+BATCH = 500
+#: Records that nobody asked for are read over, up to so many in a row; beyond that it seeks.
+READ_OVER = 2_000
+EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
+_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+_MISSING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
+)
+
+
+class Gone(NamedTuple):
+    """A dead letter that was asked for and is not in its topic."""
+
+    partition: int
+    offset: int
+
+
+def reading_config(options: KafkaOptions) -> dict[str, Any]:
+    """Of a consumer that joins no group and is told where partitions end; may raise ConfigError."""
+    # The client wants the name of a group, and neither joins it nor commits to it.
+    config = {**consumer_config(options, "ackfloor-redrive"), "enable.partition.eof": True}
+    return {"log_level": 2, **config}
+
+
+class DeadLetterReader:
+    """Reads one dead-letter topic.
+
+    Raises:
+        ConfigError: a property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions, topic: str) -> None:
+        self._topic = topic
+        self._consumer = make_client(Consumer, "consumer", reading_config(options))
+
+    def read(self, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
+        """The dead letters at these offsets (partition -> ascending offsets), in order.
+
+        Raises:
+            KafkaUnreachable: the broker says nothing for a minute.
+            RedriveRefused: the topic may not be read.
+        """
+        for partition in sorted(wanted):
+            if wanted[partition]:
+                yield from self._partition(partition, wanted[partition])
+
+    def _partition(self, partition: int, wanted: array[int]) -> Iterator[DeadLetter | Gone]:
+        place = TopicPartition(self._topic, partition)
+        low = self._low(place)
+        n = 0
+        while n < len(wanted) and wanted[n] < low:
+            yield Gone(partition, wanted[n])
+            n += 1
+        if n == len(wanted):
+            return
+        self._consumer.assign([TopicPartition(self._topic, partition, wanted[n])])
+        for message in self._messages(partition):
+            # None: the end of the partition.
+            at = None if message is None else offset_of(message)
+            while n < len(wanted) and (at is None or wanted[n] < at):
+                yield Gone(partition, wanted[n])
+                n += 1
+            if message is not None and n < len(wanted) and wanted[n] == at:
+                yield letter_of(message)
+                n += 1
+            if n == len(wanted):
+                return
+            if at is not None and wanted[n] - at > READ_OVER:
+                self._consumer.seek(TopicPartition(self._topic, partition, wanted[n]))
+
+    def _low(self, place: TopicPartition) -> int:
+        try:
+            return self._consumer.get_watermark_offsets(place, timeout=REQUEST_S)[0]
+        except KafkaException as exc:
+            raise read_error(exc.args[0], place.topic) from exc
+
+    def _messages(self, partition: int) -> Iterator[Message | None]:
+        """Records from where the partition is assigned, and None at its end."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            batch = self._consumer.consume(BATCH, 0.5)
+            if batch:
+                until_s = time.monotonic() + PATIENCE_S
+            elif time.monotonic() >= until_s:
+                raise silent(self._topic)
+            for message in batch:
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == EOF:
+                    yield None
+                    return
+                elif error.code() in OUT_OF_RANGE:
+                    # Retention has come past since the first look.
+                    low = self._low(TopicPartition(self._topic, partition))
+                    self._consumer.assign([TopicPartition(self._topic, partition, low)])
+                elif error.code() in _DENIED | _MISSING:
+                    raise read_error(error, self._topic)
+
+    def close(self) -> None:
+        """Let the client go."""
+        self._consumer.close()
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a record, which has one."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def letter_of(message: Message) -> DeadLetter:
+    """A record as a dead letter."""
+    try:
+        headers: Headers | None = cast("Headers | None", message.headers()) or ()
+    except SystemError:  # a name that is not UTF-8: the client can't hand any of them out
+        headers = None
+    return DeadLetter(
+        message.topic() or "",
+        message.partition() or 0,
+        offset_of(message),
+        _bytes(message.key()),
+        _bytes(message.value()),
+        headers,
+        message.timestamp()[1],
+    )
+
+
+def _bytes(value: object) -> bytes | None:
+    assert value is None or isinstance(value, bytes)
+    return value
+
+
+def silent(topic: str) -> KafkaUnreachable:
+    """Nothing has come for too long."""
+    return KafkaUnreachable(f"{topic} can't be read: no broker has answered for {PATIENCE_S:g} s")
+
+
+def read_error(error: KafkaError, topic: str) -> KafkaUnreachable | RedriveRefused:
+    """What it means that a topic can't be read."""
+    if error.code() in _DENIED:
+        return RedriveRefused(
+            f"no permission to read {topic}: grant READ and DESCRIBE on it ({told(error)})"
+        )
+    if error.code() in _MISSING:
+        return RedriveRefused(f"{topic} has no such partition, or is gone ({told(error)})")
+    return KafkaUnreachable(f"{topic} can't be read: {told(error)}")

@@ -1,0 +1,80 @@
+"""The dispositions of one dead-letter topic, read to their end.
+
+Only committed records count. Whoever writes dispositions writes them in transactions of one
+transactional id; who has just made that id his own therefore reads all of them, and nobody adds
+any: see `kafka/redrive.py`.
+"""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from ackfloor.core.dispositions import Disposed
+from ackfloor.kafka.dead_letters import (
+    BATCH,
+    EOF,
+    PATIENCE_S,
+    offset_of,
+    read_error,
+    reading_config,
+    silent,
+)
+from ackfloor.kafka.errors import kafka_error
+from ackfloor.kafka.options import KafkaOptions, make_client
+
+
+class DispositionsLog:
+    """Reads a dispositions topic, from where it stopped the last time.
+
+    Raises:
+        ConfigError: a property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions, topic: str, partitions: int) -> None:
+        self._config = reading_config(options)
+        self._topic = topic
+        self._next = dict.fromkeys(range(partitions), OFFSET_BEGINNING)
+
+    def read_on(self, disposed: Disposed) -> None:
+        """Take in everything up to the end.
+
+        Raises:
+            KafkaUnreachable: the broker says nothing for a minute.
+            RedriveRefused: the topic may not be read.
+        """
+        # A client of its own each time: it tells where a partition ends whenever it begins.
+        consumer = make_client(Consumer, "consumer", self._config)
+        try:
+            self._read(consumer, disposed)
+        except KafkaException as exc:
+            error = kafka_error(exc)
+            raise (
+                silent(self._topic) if error is None else read_error(error, self._topic)
+            ) from exc
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer, disposed: Disposed) -> None:
+        consumer.assign([TopicPartition(self._topic, p, at) for p, at in self._next.items()])
+        reading = set(self._next)
+        until_s = time.monotonic() + PATIENCE_S
+        while reading:
+            batch = consumer.consume(BATCH, 0.5)
+            if batch:
+                until_s = time.monotonic() + PATIENCE_S
+            elif time.monotonic() >= until_s:
+                raise silent(self._topic)
+            for message in batch:
+                partition, error = message.partition() or 0, message.error()
+                if error is None:
+                    key, value = message.key(), message.value()
+                    assert not isinstance(key, str)
+                    assert not isinstance(value, str)
+                    disposed.note(key, value)
+                    self._next[partition] = offset_of(message) + 1
+                elif error.code() == EOF:
+                    reading.discard(partition)
+                elif not error.retriable():
+                    raise KafkaException(error)

@@ -1,0 +1,251 @@
+"""RedriveJob: sends dead letters back to work, each exactly once in effect.
+
+A transaction holds new records and their dispositions, so a dead letter is either both sent and
+noted or neither. The transactional id belongs to the dead-letter topic (and so to one group), not
+to the job. It follows that one job is active at a time, and that a job need not remember
+anything:
+
+1. `take` the id. Whoever had it, alive or killed, can write no more; what it left open is ended.
+2. Read the dispositions to their end. Nobody else can add any now, so this is all that was done.
+3. Send what has none, a batch in a transaction.
+4. Where a transaction failed or its end is not known: from 1, with what is left of the batch.
+
+A job that was killed is therefore resumed by asking for the same again. Two jobs at once: the
+younger one fences the older one, which says so and ends.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from ackfloor.core.dispositions import Disposed, Disposition, DispositionNote, disposition_key
+from ackfloor.core.redrive import (
+    DeadLetter,
+    Left,
+    Order,
+    Tally,
+    Target,
+    Wanted,
+    redriven_headers,
+    target_partition,
+    why_left,
+)
+from ackfloor.errors import AckfloorError, KafkaUnreachable
+from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
+from ackfloor.kafka.dispositions import DispositionsLog
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.redrive_topics import RedriveTopics
+from ackfloor.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge, Unwritten
+
+#: Most records of one transaction, and most bytes.
+BATCH = 500
+BATCH_BYTES = 8 * 1024 * 1024
+#: How long a job goes on trying when nothing can be written.
+PATIENCE_S = 60.0
+PAUSE_S = 0.2
+SAMPLES = 5
+
+Cause = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Preview:
+    """What a job would do.
+
+    Attributes:
+        causes: how many would be sent, by handler, reason and error type ("" where not known).
+        samples: the first few that would be sent.
+    """
+
+    target: Target
+    tally: Tally = field(default_factory=Tally)
+    causes: Counter[Cause] = field(default_factory=Counter)
+    samples: list[DeadLetter] = field(default_factory=list)
+
+
+class RedriveJob:
+    """One order, carried out.
+
+    Raises:
+        RedriveRefused: a topic is missing or may not be used.
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions, order: Order) -> None:
+        self.order = order
+        self.topics = RedriveTopics.find(options, order)
+        self._options = options
+        self._disposed = Disposed(self.topics.dlq_id)
+        self._writer = RedriveWriter(options, f"ackfloor-redrive-{order.dlq}")
+        self._log: DispositionsLog | None = None
+        self._tally = Tally()
+        self._next_at_s = 0.0
+
+    def preview(self, wanted: Wanted) -> Preview:
+        """Read everything, write nothing; a job that is active is not disturbed.
+
+        Raises:
+            RedriveRefused, KafkaUnreachable: see the class.
+        """
+        if count := self.topics.dispositions_partitions:
+            self._log = DispositionsLog(self._options, self.topics.dispositions, count)
+            self._log.read_on(self._disposed)
+        preview = Preview(self.topics.target)
+        self._tally = Tally()
+        for letter in islice(self._sendable(self._letters(wanted)), self.order.limit):
+            envelope = letter.envelope
+            cause = (envelope.handler, envelope.reason, envelope.error_type)
+            preview.causes[tuple(str(part or "") for part in cause)] += 1  # type: ignore[index]
+            if len(preview.samples) < SAMPLES:
+                preview.samples.append(letter)
+            self._tally = self._tally.send(1)
+        preview.tally = self._tally
+        return preview
+
+    def run(
+        self,
+        wanted: Wanted,
+        *,
+        progress: Callable[[Tally], None] = lambda _tally: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> Tally:
+        """Send what has no disposition yet; returns how far it came, however it ended.
+
+        Args:
+            wanted: partition -> ascending offsets.
+            progress: told after each transaction.
+            stopping: asked between transactions.
+        """
+        self._tally = Tally()
+        try:
+            count = self.topics.create_dispositions(self._options)
+            self._log = DispositionsLog(self._options, self.topics.dispositions, count)
+            self._begin()
+            for batch in self._batches(self._sendable(self._letters(wanted))):
+                if stopping():
+                    self._tally = replace(self._tally, stopped="it was told to stop")
+                    break
+                self._keep_to_rate(len(batch))
+                self._send(batch)
+                progress(self._tally)
+        except AckfloorError as exc:
+            self._tally = replace(self._tally, stopped=str(exc))
+        finally:
+            self._writer.discard()
+        return self._tally
+
+    def _letters(self, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
+        """What is asked for and not disposed, from Kafka."""
+        left = {}
+        for partition, offsets in wanted.items():
+            hides = self._disposed.hides
+            left[partition] = array("q", (o for o in offsets if not hides(partition, o)))
+            if hidden := len(offsets) - len(left[partition]):
+                self._tally = self._tally.leave(Left.DISPOSED, hidden)
+        reader = DeadLetterReader(self._options, self.order.dlq)
+        try:
+            for partition in [p for p in left if p >= self.topics.dlq_partitions]:
+                yield from (Gone(partition, offset) for offset in left.pop(partition))
+            yield from reader.read(left)
+        finally:
+            reader.close()
+
+    def _sendable(self, letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
+        for letter in letters:
+            if isinstance(letter, Gone):
+                self._tally = self._tally.leave(Left.GONE)
+            elif (why := why_left(letter, self.order, self._disposed)) is not None:
+                self._tally = self._tally.leave(why)
+            else:
+                yield letter
+
+    def _batches(self, letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
+        rate = self.order.rate_per_s
+        # A transaction twice a second, so that a slow job is slow evenly.
+        most = BATCH if rate is None else max(1, min(BATCH, int(rate / 2)))
+        batch: list[DeadLetter] = []
+        size = 0
+        for letter in islice(letters, self.order.limit):
+            batch.append(letter)
+            size += letter.size
+            if len(batch) >= most or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _keep_to_rate(self, count: int) -> None:
+        if self.order.rate_per_s is not None:
+            now_s = time.monotonic()
+            time.sleep(max(0.0, self._next_at_s - now_s))
+            self._next_at_s = max(self._next_at_s, now_s) + count / self.order.rate_per_s
+
+    def _send(self, batch: list[DeadLetter]) -> None:
+        """Write a batch, whatever it takes; what is too large for its topic is left."""
+        left, until_s = batch, time.monotonic() + PATIENCE_S
+        while left:
+            try:
+                self._writer.write([record for each in left for record in self._records(each)])
+                break
+            except TooLarge:
+                self._begin()
+                if len(left) == 1:
+                    self._tally = self._tally.leave(Left.TOO_LARGE)
+                    return
+                # The broker refuses a batch as a whole, and does not say for whose sake.
+                for each in left:
+                    self._send([each])
+                return
+            except Unwritten as exc:
+                if time.monotonic() >= until_s:
+                    raise _given_up(exc) from exc
+                self._begin()
+                hides = self._disposed.hides
+                left = [each for each in left if not hides(each.partition, each.offset)]
+        self._tally = self._tally.send(len(batch))
+
+    def _begin(self) -> None:
+        """Take the id, and read what has been done."""
+        assert self._log is not None
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._writer.take()
+                break
+            except Unwritten as exc:
+                if time.monotonic() >= until_s:
+                    raise _given_up(exc) from exc
+                time.sleep(PAUSE_S)
+        self._log.read_on(self._disposed)
+
+    def _records(self, letter: DeadLetter) -> tuple[NewRecord, NewRecord]:
+        """The new record, and the note of what was done with the old one."""
+        topics, now_ms = self.topics, time.time_ns() // 1_000_000
+        target = topics.target
+        note = DispositionNote(
+            Disposition.REPLAYED, now_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
+        )
+        headers = redriven_headers(letter, now_ms)
+        return (
+            NewRecord(
+                target.topic, target_partition(letter, target), letter.key, letter.value, headers
+            ),
+            NewRecord(
+                topics.dispositions,
+                letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
+                disposition_key(letter.partition, letter.offset),
+                note.to_bytes(),
+            ),
+        )
+
+
+def _given_up(exc: Unwritten) -> KafkaUnreachable:
+    return KafkaUnreachable(
+        f"nothing could be written for {PATIENCE_S:g} s ({exc}); run it again to go on"
+    )

@@ -1,0 +1,134 @@
+"""The topics of a redrive: found, checked and, for the dispositions, created, before it begins.
+
+Permissions are asked for and not found out half-way: the broker says what this user may do with
+each topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+
+from ackfloor.core.dispositions import dispositions_topic_of
+from ackfloor.core.errors import SettingError
+from ackfloor.core.redrive import Order, Target, target_topic
+from ackfloor.errors import KafkaUnreachable, RedriveRefused, StartError
+from ackfloor.kafka.errors import told
+from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.topic_plan import Action, TopicPlan
+from ackfloor.kafka.topics import Cluster
+
+REQUEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveTopics:
+    """What a redrive reads and writes.
+
+    Attributes:
+        dlq_id: Kafka's id of the dead-letter topic, "" where the broker does not tell.
+        dispositions_partitions: 0 where the topic does not exist yet.
+    """
+
+    dlq: str
+    dlq_id: str
+    dlq_partitions: int
+    replicas: int
+    target: Target
+    dispositions: str
+    dispositions_partitions: int
+
+    @classmethod
+    def find(cls, options: KafkaOptions, order: Order) -> RedriveTopics:
+        """Ask the cluster.
+
+        Raises:
+            RedriveRefused: a topic is missing or may not be used; the message says what to do.
+            KafkaUnreachable: no broker answers.
+        """
+        config = admin_config(options)
+        quiet = logging.getLogger("ackfloor.kafka.admin")
+        admin = make_client(AdminClient, "admin", config, logger=quiet)
+        try:
+            names = frozenset(admin.list_topics(timeout=REQUEST_S).topics)
+        except KafkaException as exc:
+            servers = config.get("bootstrap.servers", "")
+            raise KafkaUnreachable(f"topics of {servers} can't be listed: {told(exc)}") from exc
+        if order.dlq not in names:
+            raise RedriveRefused(
+                f"the dead-letter topic {order.dlq} does not exist, or this user may not see it"
+            )
+        try:
+            target, dispositions = target_topic(order, names), dispositions_topic_of(order.dlq)
+        except SettingError as exc:
+            raise RedriveRefused(f"--{exc}") from exc
+        asked = {order.dlq, target, *({dispositions} & names)}
+        found = _described(admin, sorted(asked))
+        _may(found[order.dlq], order.dlq, AclOperation.READ)
+        _may(found[target], target, AclOperation.WRITE)
+        if dispositions in found:
+            _may(found[dispositions], dispositions, AclOperation.WRITE)
+            _may(found[dispositions], dispositions, AclOperation.READ)
+        dlq = found[order.dlq]
+        return cls(
+            order.dlq,
+            str(dlq.topic_id),
+            len(dlq.partitions),
+            min(len(partition.replicas) for partition in dlq.partitions),
+            Target(target, len(found[target].partitions), order.to),
+            dispositions,
+            len(found[dispositions].partitions) if dispositions in found else 0,
+        )
+
+    def create_dispositions(self, options: KafkaOptions) -> int:
+        """See to it that the dispositions topic exists; returns how many partitions it has.
+
+        Raises:
+            RedriveRefused: it does not and can't be created.
+        """
+        if self.dispositions_partitions:
+            return self.dispositions_partitions
+        config = {
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(max(1, self.replicas - 1)),
+        }
+        plan = TopicPlan(
+            self.dispositions, self.dlq, "", Action.CREATE, self.dlq_partitions, self.replicas,
+            config,
+        )  # fmt: skip
+        try:
+            Cluster(options).create([plan])
+        except StartError as exc:
+            raise RedriveRefused(
+                f"{exc}; grant CREATE on it, or create it with cleanup.policy=compact and "
+                f"{self.dlq_partitions} partitions"
+            ) from exc
+        return self.dlq_partitions
+
+
+def _described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:
+    futures: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection(list(names)),
+        include_authorized_operations=True,
+        request_timeout=REQUEST_S,
+    )
+    found = {}
+    for name, future in futures.items():
+        try:
+            found[name] = future.result(REQUEST_S + 1.0)
+        except (KafkaException, TimeoutError) as exc:
+            raise RedriveRefused(f"{name} can't be described: {told(exc)}") from exc
+    return found
+
+
+def _may(topic: Any, name: str, operation: AclOperation) -> None:
+    allowed = topic.authorized_operations
+    # None: this broker does not say.
+    if allowed is not None and operation not in allowed:
+        raise RedriveRefused(f"no permission: grant {operation.name} on topic {name}")

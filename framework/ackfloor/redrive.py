@@ -1,0 +1,134 @@
+"""Redrive: dead letters back to work, as a job that can be killed and resumed.
+
+    from ackfloor.redrive import Order, RedriveJob, kafka_options, select
+
+    order = Order(dlq="orders--billing--dlq", to="retry", job="incident-17", by="ann")
+    job = RedriveJob(kafka_options(), order)
+    wanted = select([(0, 41_927), (3, 7)])
+    print(job.preview(wanted))
+    print(job.run(wanted))
+
+What is public of it, and the one place that knows settings and the Kafka side. The Kafka client is
+loaded when it is first needed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import secrets
+import time
+from array import array
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Any
+
+from ackfloor.core.errors import SettingError
+from ackfloor.core.redrive import (
+    DeadLetter,
+    Left,
+    Order,
+    Tally,
+    Target,
+    Wanted,
+)
+from ackfloor.settings import Settings
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.options import KafkaOptions
+    from ackfloor.kafka.redrive import Preview, RedriveJob
+
+__all__ = [
+    "DeadLetter",
+    "KafkaOptions",
+    "Left",
+    "Order",
+    "Preview",
+    "RedriveJob",
+    "Tally",
+    "Target",
+    "Wanted",
+    "job_name",
+    "kafka_options",
+    "operator",
+    "parse_rate",
+    "select",
+]
+
+_LAZY = {
+    "KafkaOptions": "ackfloor.kafka.options",
+    "Preview": "ackfloor.kafka.redrive",
+    "RedriveJob": "ackfloor.kafka.redrive",
+}
+_RATE = re.compile(r"([0-9]{1,7})/(s|m)")
+
+
+def kafka_options(
+    *, flags: Mapping[str, object] | None = None, config: Path | str | None = None
+) -> KafkaOptions:
+    """The clients' properties from the settings: flags, environment, ackfloor.toml.
+
+    Args:
+        flags: settings from the command line, such as `{"kafka.bootstrap_servers": "host:9092"}`.
+        config: the settings file; ackfloor.toml where there is one.
+
+    Raises:
+        ConfigError: a setting is refused.
+    """
+    from ackfloor.kafka.options import KafkaOptions
+
+    kafka = Settings.load(flags=flags or {}, config=config).kafka
+    return KafkaOptions(
+        consumer=kafka.librdkafka("consumer"),
+        producer=kafka.librdkafka("producer"),
+        admin=kafka.librdkafka("admin"),
+    )
+
+
+def select(coordinates: Iterable[tuple[int, int]]) -> Wanted:
+    """The wanted dead letters of one topic, from (partition, offset) in any order: each once."""
+    found: dict[int, array[int]] = {}
+    for partition, offset in coordinates:
+        found.setdefault(partition, array("q")).append(offset)
+    return {partition: array("q", sorted(set(found[partition]))) for partition in sorted(found)}
+
+
+def parse_rate(text: str) -> float:
+    """Records a second, from "50/s" or "3000/m".
+
+    Raises:
+        SettingError: it is neither, or zero.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise SettingError(
+            "rate", text, "not a rate", 'write records per second or minute: "50/s", "3000/m"'
+        )
+    return int(match[1]) / (1 if match[2] == "s" else 60)
+
+
+def job_name() -> str:
+    """A name for a new job: when it began, and something of its own."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def operator() -> str:
+    """Who asks: user and host, for the dispositions."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no entry for this number, as in some containers
+        user = str(os.getuid())
+    return f"{user}@{gethostname()}"
+
+
+if not TYPE_CHECKING:
+    # A type checker that saw this would take every misspelt name for one of these.
+    def __getattr__(name: str) -> Any:
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError(f"module 'ackfloor.redrive' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(module), name)

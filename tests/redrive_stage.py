@@ -1,0 +1,172 @@
+"""A group's topics on a real broker, dead letters in them, and what a redrive made of them."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ackfloor.core.envelope import Envelope, Reason, read_envelope, write_headers
+from ackfloor.core.model import Headers
+from ackfloor.kafka.redrive import RedriveJob
+from ackfloor.redrive import Order, select
+from tests.framework.kafka.wire import fresh, options, until
+
+PARTITIONS = 2
+Letter = tuple[bytes | None, bytes | None, Headers]
+
+
+class Stage:
+    """One source topic and one group, as `ackfloor topics apply` would leave them."""
+
+    def __init__(self, servers: str) -> None:
+        self._name(servers, fresh("redrive"))
+        for name in (self.source, self.tier, f"{self.source}--billing--retry-5s", self.dlq):
+            self.topic(name)
+
+    @classmethod
+    def of(cls, servers: str, source: str) -> Stage:
+        """The stage that another process has made."""
+        stage = cls.__new__(cls)
+        stage._name(servers, source)
+        return stage
+
+    def _name(self, servers: str, source: str) -> None:
+        self.servers = servers
+        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.source = source
+        self.tier = f"{self.source}--billing--retry-1s"
+        self.dlq = f"{self.source}--billing--dlq"
+        self.dispositions = f"{self.source}--billing--dispositions"
+        self.places: list[tuple[int, int]] = []
+        self.died = Envelope(
+            origin_topic=self.source, origin_partition=1, group="billing", handler="bill",
+            attempt=7, failures=7, reason=Reason.EXHAUSTED, error_type="shop.Boom",
+            first_failed_at_ms=1, failed_at_ms=2,
+        )  # fmt: skip
+
+    def topic(self, name: str, **config: str) -> str:
+        """Create a topic; a name without dashes is made fresh."""
+        full = name if name.startswith("redrive-") else fresh(name)
+        new = NewTopic(full, PARTITIONS, 1, config=config)
+        self.admin.create_topics([new])[full].result(20)
+        until(lambda: full in self.admin.list_topics(timeout=5).topics)
+        return full
+
+    def bury(
+        self,
+        letters: Sequence[Letter],
+        *,
+        replays: int = 0,
+        foreign: bool = False,
+        partition: int | None = None,
+    ) -> None:
+        """Write dead letters, the first half to partition 0 unless told; origins count up.
+
+        Args:
+            foreign: without our headers, as another tool writes them.
+        """
+        base = None if foreign else replace(self.died, replays=replays)
+        self._write(Producer({"bootstrap.servers": self.servers}), letters, base, partition)
+
+    def bury_in_transaction(self, count: int) -> None:
+        """Write dead letters to partition 1 in a transaction, whose marker takes an offset."""
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": fresh("stage")})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        self._write(producer, [(b"k", b"v", [])] * count, self.died, 1)
+        producer.commit_transaction(20)
+
+    def _write(
+        self,
+        producer: Producer,
+        letters: Sequence[Letter],
+        base: Envelope | None,
+        partition: int | None,
+    ) -> None:
+        def written(error: KafkaError | None, message: Message) -> None:
+            assert error is None, error
+            self.places.append((message.partition() or 0, message.offset() or 0))
+
+        done, half = len(self.places), (len(letters) + 1) // 2
+        for n, (key, value, own) in enumerate(letters):
+            headers = list(own)
+            if base is not None:
+                headers = write_headers(replace(base, origin_offset=done + n), own)
+            where = int(n >= half) if partition is None else partition
+            producer.produce(
+                self.dlq, value, key, headers=headers, partition=where, on_delivery=written
+            )
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def everything(self) -> dict[int, array[int]]:
+        """All that was buried, as a job wants it."""
+        return dict(select(self.places))
+
+    def order(self, to: str = "retry", **more: Any) -> Order:
+        """An order for this dead-letter topic."""
+        return Order(self.dlq, to, "job", "me", **more)
+
+    def job(self, to: str = "retry", **more: Any) -> RedriveJob:
+        """A job for it."""
+        return RedriveJob(options(self.servers), self.order(to, **more))
+
+    def read(self, topic: str) -> list[Message]:
+        """All committed records of a topic."""
+        return committed_records(self.servers, topic)
+
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """The dispositions by their key."""
+        return {
+            (m.key() or b"").decode(): json.loads(m.value() or b"")  # type: ignore[union-attr]
+            for m in self.read(self.dispositions)
+        }
+
+    def sent_once(self) -> int:
+        """How many are in the tier; each origin once, and each with its disposition."""
+        origins = Counter(read_envelope(m.headers()).origin_offset for m in self.read(self.tier))
+        assert set(origins.values()) <= {1}, "sent twice"
+        assert len(self.read(self.dispositions)) == len(self.notes()) == len(origins)
+        return len(origins)
+
+
+def committed_records(servers: str, topic: str) -> list[Message]:
+    """What a reader of committed records finds in a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": fresh("look"),
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[Message] = []
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        left = set(partitions)
+        while left:
+            for message in consumer.consume(500, 1.0):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda m: (m.partition() or 0, m.offset() or 0))
