@@ -77,8 +77,13 @@ class GapSet:
 
 
 def topic_hash(topic_id: str) -> int:
-    """The part of a topic's id that fits into metadata; 0 for an unknown (empty) id."""
-    return zlib.crc32(topic_id.encode()) or 1 if topic_id else 0
+    """The part of a topic's id that fits into metadata; 0 for an unknown (empty) id.
+
+    librdkafka prints ids in base64's first alphabet, Kafka and its Java clients in the one for
+    addresses: both are the same id. What is hashed is librdkafka's form.
+    """
+    same = topic_id.replace("-", "+").replace("_", "/")
+    return zlib.crc32(same.encode()) or 1 if topic_id else 0
 
 
 def encode(gaps: GapSet, topic: str, partition: int, limit: int = LONGEST) -> tuple[str, int]:

@@ -32,7 +32,7 @@ class RedriveTopics:
     """What a redrive reads and writes.
 
     Attributes:
-        dlq_id: Kafka's id of the dead-letter topic, "" where the broker does not tell.
+        dlq_id: the dead-letter topic's id as Kafka prints it.
         dispositions_partitions: 0 where the topic does not exist yet.
     """
 
@@ -78,7 +78,8 @@ class RedriveTopics:
         dlq = found[order.dlq]
         return cls(
             order.dlq,
-            str(dlq.topic_id),
+            # librdkafka prints base64's first alphabet, Kafka the one for addresses.
+            str(dlq.topic_id).replace("+", "-").replace("/", "_"),
             len(dlq.partitions),
             min(len(partition.replicas) for partition in dlq.partitions),
             Target(target, len(found[target].partitions), order.to),
