@@ -11,6 +11,7 @@ from confluent_kafka import (
     Consumer,
     IsolationLevel,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (
@@ -182,6 +183,15 @@ class Topics:
         new = NewTopic(topic, self._plan.partitions, min(3, self._plan.nodes), config=dict(config))
         # The name stays taken for a moment.
         _wait(lambda: _tried(lambda: _settled(self._admin.create_topics([new]))), f"{topic} again")
+
+    def id_of(self, topic: str) -> str:
+        """The topic's id, another one each time it is created."""
+
+        def ask() -> str:
+            (answer,) = self._admin.describe_topics(TopicCollection([topic])).values()
+            return str(answer.result(_ANSWER_S).topic_id)
+
+        return self._until_told(ask)
 
     def in_sync(self) -> bool:
         """Whether every partition has all its replicas in sync, and a leader."""

@@ -22,11 +22,12 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Recreated:
-    """A topic was deleted and created again between these times."""
+    """A topic was deleted and created again between these times, with another id."""
 
     topic: str
     from_s: float
     to_s: float
+    topic_id: str
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ class Scene(Protocol):
     def frozen(self, pid: int, from_s: float, to_s: float) -> None:
         """A process stood still."""
 
-    def recreated(self, topic: str, from_s: float, to_s: float) -> None:
+    def recreated(self, topic: str, from_s: float, to_s: float, topic_id: str) -> None:
         """A topic was deleted and began anew."""
 
 
@@ -212,7 +212,7 @@ def recreate_tier(scene: Scene, chance: Random) -> str:
             scene.pause(0.2)
         from_s = time.monotonic()
         topics.recreate(topic, config)
-        scene.recreated(topic, from_s, time.monotonic())
+        scene.recreated(topic, from_s, time.monotonic(), topics.id_of(topic))
     topics.close()
     return topic
 

@@ -29,7 +29,14 @@ from math import inf
 from pathlib import Path
 from statistics import median
 
-from ackfloor.core.gapset import LARGEST_OFFSET, MetadataRefused, Runs, decode
+from ackfloor.core.gapset import (
+    LARGEST_OFFSET,
+    GapSet,
+    MetadataRefused,
+    Runs,
+    decode,
+    topic_hash,
+)
 from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.facts import Facts
 from tests.soak.ledger import Call, Identity, Place
@@ -222,7 +229,7 @@ class History:
         self._samples = facts.samples.commits
         self._times = [sample.answered_s for sample in self._samples]
         self._recreated = facts.recreated
-        self._runs: dict[tuple[str, int, Commit], Runs] = {}
+        self._gap_sets: dict[tuple[str, int, Commit], GapSet] = {}
         #: Metadata that can't be read, and why.
         self.refused: set[str] = set()
 
@@ -238,35 +245,46 @@ class History:
         sampled_s, commit = self._samples[at].asked_s, self._samples[at].commits[topic, partition]
         if any(r.topic == topic and sampled_s < r.to_s + 5 < at_s + 10 for r in self._recreated):
             return None
-        if offset >= commit.position and not self._in_gaps(topic, partition, commit, offset):
+        gaps = self._gap_set(topic, partition, commit)
+        if self._of_an_earlier_topic(topic, gaps, at_s):
+            return None
+        if offset >= commit.position and not _holds(gaps.runs, offset):
             return None
         return f"the commit {commit.position} {commit.metadata[:60]!r} of {self._times[at]:.3f}"
 
-    def _in_gaps(self, topic: str, partition: int, commit: Commit, offset: int) -> bool:
+    def _gap_set(self, topic: str, partition: int, commit: Commit) -> GapSet:
         key = (topic, partition, commit)
-        if key not in self._runs:
+        if key not in self._gap_sets:
             try:
-                self._runs[key] = gap_runs(topic, partition, commit)
+                self._gap_sets[key] = gap_set(topic, partition, commit)
             except MetadataRefused as why:
                 self.refused.add(f"{topic}/{partition}: {commit}: {why}")
-                self._runs[key] = ()
-        runs = self._runs[key]
-        at = bisect_right(runs, (offset, LARGEST_OFFSET)) - 1
-        return at >= 0 and runs[at][0] <= offset < runs[at][1]
+                self._gap_sets[key] = GapSet(commit.position)
+        return self._gap_sets[key]
+
+    def _of_an_earlier_topic(self, topic: str, gaps: GapSet, at_s: float) -> bool:
+        """Whether a commit tells of what had this name before: its owner had not noticed yet."""
+        anew = [r for r in self._recreated if r.topic == topic and r.to_s < at_s]
+        return bool(anew and gaps.topic_hash not in (0, topic_hash(anew[-1].topic_id)))
 
 
-def gap_runs(topic: str, partition: int, commit: Commit) -> Runs:
-    """The settled runs above a commit's floor, as its metadata has them; none where it is empty.
+def gap_set(topic: str, partition: int, commit: Commit) -> GapSet:
+    """What a commit's metadata says; the floor alone where it is empty.
 
     Raises:
         MetadataRefused: the group's own metadata can't be read.
     """
     if not commit.metadata:
-        return ()
+        return GapSet(commit.position)
     gaps = decode(commit.metadata, topic, partition)
     if gaps.floor != commit.position:
         raise MetadataRefused(f"{topic}/{partition}: floor {gaps.floor}, commit {commit.position}")
-    return tuple(gaps.runs)
+    return gaps
+
+
+def _holds(runs: Runs, offset: int) -> bool:
+    at = bisect_right(runs, (offset, LARGEST_OFFSET)) - 1
+    return at >= 0 and runs[at][0] <= offset < runs[at][1]
 
 
 def doubled(facts: Facts, counts: Counter[str]) -> Iterator[str]:

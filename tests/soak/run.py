@@ -101,9 +101,9 @@ class Stage:
         """A process stood still."""
         self.frozen_for.append(Frozen(pid, from_s, to_s))
 
-    def recreated(self, topic: str, from_s: float, to_s: float) -> None:
+    def recreated(self, topic: str, from_s: float, to_s: float, topic_id: str) -> None:
         """A topic was deleted and began anew."""
-        self.recreated_then.append(Recreated(topic, from_s, to_s))
+        self.recreated_then.append(Recreated(topic, from_s, to_s, topic_id))
 
 
 def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:

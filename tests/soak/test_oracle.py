@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor.core.gapset import GapSet, encode
+from ackfloor.core.gapset import GapSet, encode, topic_hash
 from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.facts import Facts, Frozen, Recreated
 from tests.soak.ledger import Call, Identity, Pen, Turn, read_calls
@@ -18,6 +18,7 @@ from tests.soak.producer import Produced
 from tests.soak.sampler import CommitSample, Samples, StateSample
 
 WORKER, OTHER = 11, 22
+OLD_ID, NEW_ID = "old", "new"
 
 
 def identity(seq: int, topic: str = KEYED) -> Identity:
@@ -33,10 +34,11 @@ def call(
     return Call(identity(seq), (KEYED, 0, seq), attempt, pid, at_s, 0, ended_s, outcome)
 
 
-def sample(at_s: float, position: int, *settled: int) -> CommitSample:
+def sample(at_s: float, position: int, *settled: int, topic_id: str = "") -> CommitSample:
     """The group's commit: a floor, and offsets that are settled above it."""
-    gaps = GapSet(position, [(offset, offset + 1) for offset in settled])
-    text = encode(gaps, KEYED, 0)[0] if settled else ""
+    runs = [(offset, offset + 1) for offset in settled]
+    gaps = GapSet(position, runs, topic_hash(topic_id))
+    text = encode(gaps, KEYED, 0)[0] if settled or topic_id else ""
     return CommitSample(at_s, at_s + 0.01, {(KEYED, 0): Commit(position, text)})
 
 
@@ -208,12 +210,29 @@ def test_what_the_contract_permits_is_no_finding() -> None:
 
     def renew(facts: Facts) -> None:
         go_back(facts)
-        facts.recreated = [Recreated(KEYED, 38, 39)]
+        facts.recreated = [Recreated(KEYED, 38, 39, NEW_ID)]
 
-    for change in (crash, zombie, freeze, renew):
+    def linger(facts: Facts) -> None:
+        commit_of(facts, OLD_ID)
+
+    for change in (crash, zombie, freeze, renew, linger):
         verdict = found(change)
         assert verdict.clean, (change.__name__, verdict.findings)
     assert found(zombie).counts["repeats by zombies"] == 1
+
+
+def commit_of(facts: Facts, topic_id: str) -> None:
+    """The topic is made anew, and long after that its first record comes while a commit has it."""
+    again = [Turn("assigned", 70, OTHER, KEYED, 0)]
+    facts.turns = [*facts.turns, *again]
+    facts.recreated = [Recreated(KEYED, 38, 39, NEW_ID)]
+    facts.samples.commits += [sample(45, 4, topic_id=topic_id)]
+    facts.calls = [*facts.calls, call(1, 40, "error"), call(1, 71, pid=OTHER)]
+
+
+def test_a_commit_counts_for_the_topic_that_it_names() -> None:
+    """The same calls: with the id of the topic that was there, and with that of the new one."""
+    assert "settled" in found(lambda facts: commit_of(facts, NEW_ID)).findings
 
 
 def test_the_ledger_gives_back_what_was_written(tmp_path: Path) -> None:
