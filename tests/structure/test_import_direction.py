@@ -118,13 +118,22 @@ LAYERS: Final = {
 
 # What the two other packages may import of ackfloor, and from these only what `__all__` names.
 PUBLIC: Final = frozenset(PUBLIC_MODULES)
-# Beyond that: the names of headers and topics, and, for Spark, the jars and the Java of the kit.
+# Beyond that: the names of headers and topics, and, for Spark, the jars and the Java of the kit,
+# the workers' settings, and how durations are written.
 ALSO: Final = {
     "handlers": frozenset[str](),
     "demo": frozenset({"ackfloor.core.envelope", "ackfloor.core.topics"}),
     "monitoring": frozenset({"ackfloor.core.envelope"}),
     "spark": frozenset(
-        {"ackfloor.core.envelope", "ackfloor.testing.jars", "ackfloor.testing.java"}
+        {
+            "ackfloor.core.durations",
+            "ackfloor.core.envelope",
+            "ackfloor.core.redaction",
+            "ackfloor.core.topics",
+            "ackfloor.settings",
+            "ackfloor.testing.jars",
+            "ackfloor.testing.java",
+        }
     ),
 }
 MODULES: Final = modules()

@@ -14,12 +14,14 @@ from ackfloor.settings.kafka import KafkaSettings
 from ackfloor.settings.layers import sections_of
 from ackfloor.settings.model import Settings
 from ackfloor.settings.overrides import HandlerOverrides, RetryOverrides
+from ackfloor.settings.redaction import RedactionSettings
 from ackfloor.settings.show import SettingRow, rows
 
 __all__ = [
     "AppSettings",
     "HandlerOverrides",
     "KafkaSettings",
+    "RedactionSettings",
     "RetryOverrides",
     "SettingRow",
     "Settings",

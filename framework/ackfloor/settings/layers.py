@@ -25,7 +25,7 @@ from ackfloor.settings.overrides import HandlerOverrides
 
 CONFIG_VARIABLE = "ACKFLOOR_CONFIG"
 CONFIG_FILE = "ackfloor.toml"
-SECTIONS = ("kafka", "app", "handlers")
+SECTIONS = ("kafka", "app", "redaction", "handlers")
 FILE_SUFFIX = "_file"
 #: The settings of a handler that are tables themselves.
 HANDLER_TABLES = frozenset(
@@ -162,7 +162,7 @@ def _near(variable: str) -> str:
         for variable in (
             *names.OTHER_VARIABLES,
             *names.ALIASES,
-            *(setting.variable for setting in (*names.HANDLER, *names.KAFKA, *names.APP)),
+            *(setting.variable for setting in (*names.HANDLER, *names.FIXED)),
         )
     }
     otherwise = f"sections are {', '.join(f'{PREFIX}{s.upper()}__...' for s in SECTIONS)}"

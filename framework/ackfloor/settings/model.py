@@ -19,6 +19,7 @@ from ackfloor.settings.kafka import KafkaSettings
 from ackfloor.settings.layers import Assigned, Layer
 from ackfloor.settings.names import Path
 from ackfloor.settings.overrides import HandlerOverrides
+from ackfloor.settings.redaction import RedactionSettings
 
 BUILT_IN = "built-in"
 
@@ -29,6 +30,7 @@ class Settings(BaseModel):
     Attributes:
         kafka: how to reach the brokers.
         app: what a worker does and within which limits.
+        redaction: what is taken from records before they are stored or shown outside of Kafka.
         handlers: what operators set about single handlers, by `settings_key` of their names.
     """
 
@@ -36,6 +38,7 @@ class Settings(BaseModel):
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     app: AppSettings = Field(default_factory=AppSettings)
+    redaction: RedactionSettings = Field(default_factory=RedactionSettings)
     handlers: dict[str, HandlerOverrides] = Field(default_factory=dict)
 
     _assigned: Layer = PrivateAttr(default_factory=dict)

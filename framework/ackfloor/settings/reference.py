@@ -23,7 +23,7 @@ Code states defaults, operators override them. The strongest first:
 
 1. the command line of `ackfloor run` (`--workers`, `--listen`, `--log-level`, `--log-format`);
 2. the environment: `ACKFLOOR_` and the setting's path in capitals, joined by two underscores;
-3. `ackfloor.toml` in the working directory, with the tables `[kafka]`, `[app]` and
+3. `ackfloor.toml` in the working directory, with the tables `[kafka]`, `[app]`, `[redaction]` and
    `[handlers.<name>]`;
 4. arguments in code: `App(group=..., kafka={...}, commit_interval="1s")` for `[kafka]` and `[app]`,
    the options of `@app.handler(...)` for a handler;
@@ -51,7 +51,7 @@ _TABLES = (
 
 
 def render() -> str:
-    """The whole page: the tables of `[kafka]`, `[app]` and `[handlers.<name>]`."""
+    """The whole page: the tables of `[kafka]`, `[app]`, `[redaction]` and `[handlers.<name>]`."""
     parts = [
         _PAGE,
         "## `[kafka]`: how to reach the brokers",
@@ -60,6 +60,8 @@ def render() -> str:
         _TABLES,
         "## `[app]`: what a worker does and within which limits",
         _table(names.APP),
+        "## `[redaction]`: what is taken from records before they are stored outside of Kafka",
+        _table(names.REDACTION),
         "## `[handlers.<name>]`: one handler",
         _table(names.HANDLER),
         "Defaults are those of a handler that says nothing itself.",

@@ -30,7 +30,7 @@ def rows(settings: Settings, specs: Iterable[HandlerSpec] = ()) -> list[SettingR
         settings: what was loaded.
         specs: the app's handlers as registered; what operators set is applied here.
     """
-    shown = [*_section(settings, names.KAFKA), *_section(settings, names.APP)]
+    shown = list(_section(settings, names.FIXED))
     for spec in settings.applied(specs) if specs else ():
         shown.extend(_handler(settings, spec))
     return shown

@@ -11,7 +11,7 @@ from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec, Registry
 from ackfloor.settings import Settings, rows
-from ackfloor.settings.names import APP, HANDLER, KAFKA
+from ackfloor.settings.names import FIXED, HANDLER
 from ackfloor.settings.reference import render
 from ackfloor.settings.values import is_secret_property, spelled
 
@@ -39,7 +39,7 @@ def shown(settings: Settings, *specs: HandlerSpec) -> dict[str, tuple[str, str]]
 
 def test_every_setting_is_shown() -> None:
     """Property tables by what is in them."""
-    names = {s.name for s in (*KAFKA, *APP)} - {
+    names = {s.name for s in FIXED} - {
         f"kafka.{table}" for table in ("properties", "consumer", "producer", "admin")
     }
 
@@ -217,7 +217,7 @@ def test_the_reference_names_every_setting_with_its_variable() -> None:
     """It is generated, so it can't fall behind."""
     text = render()
 
-    for setting in (*KAFKA, *APP, *HANDLER):
+    for setting in (*FIXED, *HANDLER):
         assert f"`{setting.name}`" in text
         assert f"`{setting.variable}`" in text
         assert setting.meaning in text

@@ -1,0 +1,122 @@
+"""Redaction takes away what it is told to, and everything where it can't tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackfloor.core.errors import SettingError
+from ackfloor.core.redaction import MASK, Redaction
+
+SECRET = "4111111111111111"
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["card", "number", "email", "x"]), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def test_nothing_is_taken_away_by_default() -> None:
+    """Bytes, names and order are those of the record."""
+    rules = Redaction()
+    headers = [("a", b"\xff"), ("a", None), ("", b"")]
+    assert rules.of_payload(b"\xff\x00") == b"\xff\x00"
+    assert rules.of_payload(None) is None
+    assert rules.of_key(b"k") == b"k"
+    assert rules.of_key(None) is None
+    assert rules.of_headers(headers) == headers
+    assert rules.of_headers(None) == []
+    assert rules.of_text("text") == "text"
+    assert rules.of_text(None) is None
+
+
+def test_payloads_and_keys_can_be_dropped() -> None:
+    """Nothing of them is left."""
+    rules = Redaction(payload="drop", key="drop")
+    assert rules.of_payload(b"x") is None
+    assert rules.of_key(b"x") is None
+
+
+def test_hashed_keys_stay_apart() -> None:
+    """Equal keys are equal afterwards, others differ, and none can be read."""
+    rules = Redaction(key="hash")
+    hashes = [rules.of_key(key) for key in (b"ada", b"ada", b"bob", b"")]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+    assert all(value and len(value) == 16 and value != b"a" for value in hashes)
+
+
+@given(JSON)
+def test_no_masked_field_keeps_its_value(document: Any) -> None:
+    """However deep it is; everything else stays, and a document without it is left alone."""
+    rules = Redaction(fields=("email", "card.number"))
+    given = json.dumps(document).encode()
+    kept = rules.of_payload(given)
+    assert kept is not None
+
+    def check(before: Any, after: Any, parent: str) -> None:
+        if isinstance(before, list):
+            for one, other in zip(before, after, strict=True):
+                check(one, other, parent)
+        elif isinstance(before, dict):
+            assert list(before) == list(after)
+            for name, value in before.items():
+                if name == "email" or (parent, name) == ("card", "number"):
+                    assert after[name] == MASK
+                else:
+                    check(value, after[name], name)
+        else:
+            assert before == after
+
+    check(document, json.loads(kept), "")
+    if MASK not in kept.decode():
+        assert kept == given
+
+
+@pytest.mark.parametrize("value", [b"", b"email: a@b", b"\x00\x00\x00\x00\x07\x02", b"[" * 100_000])
+def test_fields_of_what_is_no_json_take_the_payload_away(value: bytes) -> None:
+    """There the field can't be found, so nothing is kept."""
+    assert Redaction(fields=("email",)).of_payload(value) is None
+
+
+def test_patterns_reach_everything_that_is_kept() -> None:
+    """Also what is no valid UTF-8."""
+    rules = Redaction(patterns=(r"\d{13,16}", "geheim|sträng"), fields=("email",))
+    dirty = f"{SECRET} sträng".encode()
+    assert rules.of_payload(b'{"card": "%s"}' % SECRET.encode()) == b'{"card": "***"}'
+    assert rules.of_key(b"\xff" + dirty) == b"\xff*** ***"
+    assert rules.of_headers([("h", b"\xfe" + dirty), ("none", None)]) == [
+        ("h", b"\xfe*** ***"), ("none", None),
+    ]  # fmt: skip
+    assert rules.of_text(f"card {SECRET}: sträng") == "card ***: ***"
+
+
+def test_headers_are_masked_by_name() -> None:
+    """A star stands for anything, case does not count, and other signs mean themselves."""
+    rules = Redaction(headers=("Authorization", "x-user-*", "a.b"))
+    names = ["authorization", "X-User-Id", "x-user-", "a.b", "axb", "authorization2"]
+    kept = rules.of_headers([(name, b"1") for name in names])
+    assert [value for _, value in kept] == [b"***"] * 4 + [b"1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ({"patterns": ("(",)}, "redaction.patterns='('"),
+        ({"fields": ("",)}, "redaction.fields"),
+        ({"fields": ("card..number",)}, "'card..number'"),
+        ({"headers": ("a", "")}, "redaction.headers"),
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(rules: dict[str, Any], told: str) -> None:
+    """The message names field and value."""
+    with pytest.raises(SettingError, match=r"redaction\.") as caught:
+        Redaction(**rules)
+    assert told in str(caught.value)
