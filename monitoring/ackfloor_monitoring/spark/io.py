@@ -39,6 +39,9 @@ _UNREACHABLE = ("TimeoutException", "ConfigException")
 _REFUSED = ("AuthenticationException", "AuthorizationException")
 
 
+EVERY_GROUP = r"^.+--.+--(retry-[0-9]+[a-z]+|dlq)$"
+
+
 def group_pattern(group: str) -> str:
     """The retry and dead-letter topics of one consumer group, as an anchored pattern."""
     # Anchored, because Spark's subscribePattern finds anywhere in the name.
@@ -101,19 +104,29 @@ def read_topics(
     return spark.read.format("kafka").options(**options).load()
 
 
+def load_class(spark: SparkSession, name: str) -> None:
+    """Load a Java class, as a sign that its jar is here. Py4JJavaError where it is not."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+
+
 @contextmanager
-def spark_failures_told() -> Iterator[None]:
-    """Around what makes Spark work: its errors, pages of Java each, become one sentence."""
+def spark_failures_told(what: str = "the topics") -> Iterator[None]:
+    """Around what makes Spark work: its errors, pages of Java each, become one sentence.
+
+    Args:
+        what: what Spark is about to read, or whatever else it needs.
+    """
     try:
         yield
     except Py4JJavaError as error:
         kind, message = _root_cause(error)
         refused = kind.endswith(_REFUSED)
         raise (KafkaRefused if refused else ReadFailed)(
-            f"Spark could not read the topics: {kind}: {message}"
+            f"Spark could not read {what}: {kind}: {message}"
         ) from error
     except PySparkException as error:
-        raise ReadFailed(f"Spark could not read the topics: {error}") from error
+        raise ReadFailed(f"Spark could not read {what}: {_first_line(error)}") from error
 
 
 def _connection_error(
@@ -130,6 +143,10 @@ def _connection_error(
         f"{servers} refused this client ({kind}: {message}); check the security settings and the "
         "permission to describe and read the topics"
     )
+
+
+def _first_line(error: PySparkException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _root_cause(error: Py4JJavaError) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ackfloor.settings import KafkaSettings
 from ackfloor_monitoring.spark.errors import SecuritySettingRefused
 
 _VARIABLES = "ACKFLOOR_KAFKA__"
@@ -55,6 +56,21 @@ def kafka_options(
                 "pass the Java client's own as kafka.<name>"
             )
     return options
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, str]:
+    """The same from the settings that a worker is given, `[kafka]`.
+
+    Of the properties there, those that decide over access count; what tunes librdkafka means
+    nothing to the Java client. Raises as `kafka_options` does.
+    """
+    known = settings.librdkafka("consumer")
+    security = {
+        name: str(value)
+        for name, value in known.items()
+        if name.startswith(("security.", "sasl.", "ssl."))
+    }
+    return kafka_options(settings.bootstrap_servers, security)
 
 
 def security_settings(environment: Mapping[str, str]) -> dict[str, str]:

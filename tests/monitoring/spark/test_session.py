@@ -10,14 +10,9 @@ import pytest
 
 from ackfloor import MissingExtra
 from ackfloor.testing.java import JavaChoice, find_java
-from ackfloor_monitoring.spark import session
 from ackfloor_monitoring.spark.errors import SparkNotStarted
-from ackfloor_monitoring.spark.session import (
-    connector_jars,
-    local_session,
-    require_pyspark,
-    write_java_home,
-)
+from ackfloor_monitoring.spark.jars import CONNECTOR_JARS, DELTA_JARS, spark_jars
+from ackfloor_monitoring.spark.session import local_session, require_pyspark, write_java_home
 
 ODD = "two  words 'and' \"quotes\" $HOME *"
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -49,7 +44,7 @@ def test_the_bundled_java_needs_the_wrapper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "call"), [("pyspark.sql", require_pyspark), ("jgo.maven", connector_jars)]
+    ("package", "call"), [("pyspark.sql", require_pyspark), ("jgo.maven", spark_jars)]
 )
 def test_a_missing_extra_prints_its_install_line(
     package: str, call: object, monkeypatch: pytest.MonkeyPatch
@@ -72,8 +67,8 @@ def test_no_java_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_pins_are_whole() -> None:
-    """Four jars and no more: their dependencies would bring a second Hadoop and Scala."""
-    names = [pin.coordinate.split(":")[1] for pin in session.CONNECTOR_JARS]
-    assert len(names) == 4
-    for path, name in zip(connector_jars(), names, strict=True):
+    """Six jars and no more: their dependencies would bring a second Hadoop and Scala."""
+    names = [pin.coordinate.split(":")[1] for pin in (*CONNECTOR_JARS, *DELTA_JARS)]
+    assert len(names) == 6
+    for path, name in zip(spark_jars(), names, strict=True):
         assert path.name.startswith(name)

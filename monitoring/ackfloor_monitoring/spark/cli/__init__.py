@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import typer
 
+from ackfloor_monitoring.spark.cli.doctor import doctor, jars
+
 spark_app = typer.Typer(
     name="spark", help="The history of failures, and what it says.", no_args_is_help=True
 )
@@ -16,3 +18,7 @@ spark_app = typer.Typer(
 @spark_app.callback()
 def spark() -> None:
     """The history of failures, and what it says."""
+
+
+spark_app.command()(doctor)
+spark_app.command()(jars)

@@ -1,0 +1,62 @@
+"""`ackfloor spark doctor` and `ackfloor spark jars`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import typer
+
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.parameters import (
+    BootstrapServersOption,
+    ConfigOption,
+    Output,
+    OutputOption,
+    settings_flags,
+)
+from ackfloor_monitoring.spark.doctor import Finding, examine
+from ackfloor_monitoring.spark.jars import spark_jars
+from ackfloor_monitoring.spark.options import connection_options
+
+_MARKS = {"ok": "green", "bad": "red", "not tried": "yellow"}
+
+
+def doctor(
+    bootstrap_servers: BootstrapServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say whether Spark can work here: versions, Java, jars, a session, the brokers.
+
+    Where something is missing it says what to do, and exits with 1. Brokers are asked where a
+    setting names them.
+    """
+    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    named = settings.assigned_to("kafka.bootstrap_servers") is not None
+    found = examine(connection_options(settings.kafka) if named else None)
+    if output is Output.json:
+        findings = list(found)
+        typer.echo(json.dumps([asdict(each) for each in findings], indent=2))
+    else:
+        findings = list(_shown(found))
+    if any(each.state != "ok" for each in findings):
+        raise typer.Exit(1)
+
+
+def _shown(findings: Iterable[Finding]) -> Iterable[Finding]:
+    for finding in findings:
+        mark = typer.style(f"{finding.state:<9}", fg=_MARKS[finding.state])
+        typer.echo(f"{mark}  {finding.check:<15}  {finding.detail}".rstrip())
+        if finding.fix:
+            typer.echo(f"{'':<28}{finding.fix}")
+        yield finding
+
+
+def jars() -> None:
+    """Print the jars that Spark needs as one comma-separated line: for `spark-submit --jars`.
+
+    They are fetched where they are not here yet.
+    """
+    typer.echo(",".join(map(str, spark_jars())))
