@@ -7,13 +7,16 @@ worker with it. From another thread it starves: while the owner polls, it does n
 So every commit is an asynchronous one. Its answer comes through the poll; where that can't be
 waited for (inside a rebalance callback, and at the end), the group is asked what it has now.
 Both requests go to the coordinator over one connection, in order, so the answer to the second
-tells of the first, and asking has a time limit. What is not seen there counts as not committed:
-records come again, none is lost.
+tells of the first, and asking has a time limit. What is not seen there is sent again: under KIP-848
+the group refuses what was sent in the moment in which it gave the member a new epoch
+(STALE_MEMBER_EPOCH), and takes it a moment later. What is not seen in the end counts as not
+committed: records come again, none is lost.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -24,6 +27,9 @@ from ackfloor.kafka.errors import told
 log = logging.getLogger("ackfloor.kafka")
 
 Result = tuple[CommitPosition, str | None]
+
+#: Seconds before each further attempt of a commit that must be answered now.
+AGAIN_S = (0.1, 0.3, 0.6)
 
 
 class Committer:
@@ -50,19 +56,35 @@ class Committer:
     def commit_now(
         self, consumer: Consumer, positions: Sequence[CommitPosition], timeout_s: float
     ) -> None:
-        """Send one request and tell what became of it before returning."""
-        self.commit(consumer, positions)
-        waiting = [p for p in positions if self._outstanding.get((p.topic, p.partition)) is p]
-        if not waiting:
-            return
+        """Send one request, again if it is refused, and tell what became of it before returning."""
+        until_s = time.monotonic() + timeout_s
+        waiting: Sequence[CommitPosition] = positions
+        for pause_s in (*AGAIN_S, None):
+            self.commit(consumer, waiting)
+            waiting = [p for p in waiting if self._outstanding.get((p.topic, p.partition)) is p]
+            if not waiting:
+                return
+            results = self._ask(consumer, waiting, until_s)
+            refused = [result for result in results if result[1] is not None]
+            if pause_s is None or not refused or time.monotonic() + pause_s >= until_s:
+                self._settle(results)
+                return
+            self._settle([result for result in results if result[1] is None])
+            waiting = [position for position, _ in refused]
+            time.sleep(pause_s)
+
+    @staticmethod
+    def _ask(
+        consumer: Consumer, positions: Sequence[CommitPosition], until_s: float
+    ) -> list[Result]:
+        """Whether the group has these positions now."""
+        left_s = max(0.0, until_s - time.monotonic())
         try:
-            found = consumer.committed([_partition(p) for p in waiting], timeout=timeout_s)
+            found = consumer.committed([_partition(p) for p in positions], timeout=left_s)
         except KafkaException as exc:
-            why = f"not confirmed within {timeout_s:g} s: {told(exc)}"
-            self._settle([(position, why) for position in waiting])
-            return
+            return [(position, f"not confirmed in time: {told(exc)}") for position in positions]
         have = {(p.topic, p.partition): p for p in found}
-        self._settle([(p, _difference(p, have.get((p.topic, p.partition)))) for p in waiting])
+        return [(p, _difference(p, have.get((p.topic, p.partition)))) for p in positions]
 
     def forget(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions are gone: nobody waits for their answers any more."""

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from ackfloor import App, Delivery
 from ackfloor.core.messages import CommitFailed
 from ackfloor.core.model import CommitPosition
-from ackfloor.kafka.committer import Committer, Result
+from ackfloor.kafka.committer import AGAIN_S, Committer, Result
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 
 ERRORS = {
@@ -171,7 +171,8 @@ def told_by(consumer: Refusing, *, now: bool) -> list[Result]:
     committer, wanted = Committer(told.extend), [CommitPosition("orders", 0, 5, "", 1)]
     client: Consumer = consumer  # type: ignore[assignment]
     if now:
-        committer.commit_now(client, wanted, 1.0)
+        # Too short for a second attempt.
+        committer.commit_now(client, wanted, 0.05)
     else:
         committer.commit(client, wanted)
     return told
@@ -185,6 +186,50 @@ def test_a_commit_that_the_client_refuses_at_once_is_a_refused_commit(name: str)
         [(position, why)] = told_by(Refusing(commit=error), now=now)
         assert position.position == 5
         assert name.strip("_") in str(why)
+
+
+class Stale:
+    """A group that refuses some commits, as it does while it gives a member a new epoch."""
+
+    def __init__(self, refusals: int) -> None:
+        self.sent: list[int] = []
+        self._refusals = refusals
+        self._has: list[TopicPartition] = []
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        self.sent.append(len(offsets))
+        if len(self.sent) > self._refusals:
+            self._has += offsets
+        elif not self._has:
+            # One of them is stored all the same.
+            self._has = offsets[1:]
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        assert timeout > 0
+        has = {p.partition: p for p in self._has}
+        return [has.get(p.partition, TopicPartition(p.topic, p.partition)) for p in partitions]
+
+
+@pytest.mark.parametrize(("refusals", "sent"), [(0, [2]), (1, [2, 1]), (2, [2, 1, 1])])
+def test_a_last_commit_that_meets_a_new_epoch_is_sent_again(refusals: int, sent: list[int]) -> None:
+    """KIP-848: what is refused in this moment is taken in the next, and no later one comes."""
+    told: list[Result] = []
+    group: Any = Stale(refusals)
+    wanted = [CommitPosition("orders", n, 5, "", 1) for n in (0, 1)]
+    Committer(told.extend).commit_now(group, wanted, 10.0)
+    assert sorted(told) == [(position, None) for position in wanted]
+    assert group.sent == sent
+
+
+@pytest.mark.parametrize("bound_s", [0.05, 10.0])
+def test_a_last_commit_is_not_sent_for_ever(bound_s: float) -> None:
+    """Nor beyond its bound: then it is told that it was refused."""
+    told: list[Result] = []
+    group: Any = Stale(1_000)
+    Committer(told.extend).commit_now(group, [CommitPosition("orders", 0, 5, "", 1)], bound_s)
+    [(_, why)] = told
+    assert "refused: the group has no position afterwards" in str(why)
+    assert len(group.sent) == (1 if bound_s < 1 else 1 + len(AGAIN_S))
 
 
 @EVERY_ERROR
