@@ -6,7 +6,8 @@ the queue is shut, everything waits in the backlog instead.
 It is shut for either of two reasons, each with a flag of its own, because each is lifted without
 a look at the other: a handler takes no records (`hold`), or a record is to run with nothing
 beside it (`seclude`). That record is in `alone`, and so are those that are tried although a hold
-is on; a slot that finds nothing in `ready` looks there.
+is on; a slot that finds nothing in `ready` looks there. What nobody has taken from there when the
+queue is opened goes first.
 
 Why nothing is stranded on the wrong side, although a flag may flip at any moment in another
 thread: whoever adds an item or flips a flag looks at `shut` *afterwards* and moves everything
@@ -121,8 +122,12 @@ class ReadyQueue:
     def _sort(self) -> None:
         while True:
             shut = self.shut
-            source, target = (self.ready, self._backlog) if shut else (self._backlog, self.ready)
-            _move(source, target)
+            if shut:
+                _move(self.ready, self._backlog)
+            else:
+                # Who has always something to do in `ready` never looks elsewhere.
+                _move_ahead(self.alone, self.ready)
+                _move(self._backlog, self.ready)
             if self.shut == shut:
                 return
 
@@ -131,5 +136,13 @@ def _move(source: deque[Item], target: deque[Item]) -> None:
     while True:
         try:
             target.append(source.popleft())
+        except IndexError:
+            return
+
+
+def _move_ahead(source: deque[Item], target: deque[Item]) -> None:
+    while True:
+        try:
+            target.appendleft(source.pop())
         except IndexError:
             return

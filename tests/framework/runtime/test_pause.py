@@ -203,3 +203,17 @@ def test_nothing_is_stranded_however_the_hold_flips() -> None:
     taken += queue.ready
     assert len(queue) == len(queue.ready)
     assert sorted(map(id, taken)) == sorted(map(id, items))
+
+
+@pytest.mark.parametrize("reason", ["held", "secluded"])
+def test_what_was_let_through_and_not_taken_goes_first_when_the_hold_ends(reason: str) -> None:
+    """Slots that are never idle look nowhere but at what is ready."""
+    queue = ReadyQueue()
+    items: list[Any] = [object() for _ in range(5)]
+    queue.hold() if reason == "held" else queue.seclude(True)
+    queue.put(items)
+    queue.alone.extend(item for _ in range(2) if (item := queue.take_held(0.0)) is not None)
+    assert list(queue.alone) == items[:2]
+    queue.unhold() if reason == "held" else queue.seclude(False)
+    assert list(queue.ready) == items
+    assert not queue.alone
