@@ -2,7 +2,8 @@
 
 Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker:
 
-* Every partition is assigned with an explicit position, of which the listener is told at once.
+* Every partition is assigned with an explicit position, of which the listener is told at once; one
+  whose position is not known yet is paused, and the listener hears of it later (`late_starts`).
 * An exception that leaves a callback leaves the client half assigned. Each is caught and the
   callback finishes; the source looks at `failure` before it reports anything, because the client
   then assigns by itself, and reads from where it thinks right.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -26,8 +27,9 @@ from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.committer import Committer
 from ackfloor.kafka.generation import admitted
+from ackfloor.kafka.late_starts import LateStarts
 from ackfloor.kafka.start_positions import Start, log_range, resolve
-from ackfloor.kafka.topic_ids import TopicIds
+from ackfloor.kafka.topic_ids import Described, TopicIds
 from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
@@ -62,6 +64,9 @@ class Membership:
         self._start = start
         #: The partitions the listener was told of, and where each began.
         self._began: dict[tuple[str, int], int] = {}
+        #: Those it is to be told of, and what is known of their topics.
+        self._late = LateStarts(consumer)
+        self._described: Mapping[str, Described] = {}
         self._leaving = False
         #: The group has given an assignment, and has not taken it for lost.
         self._joined = False
@@ -100,17 +105,25 @@ class Membership:
             return
         starts = self._starts(partitions) if partitions else []
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
-        self._assign(explicit)
+        late = self._late.partitions()
+        came = {(p.topic, p.partition) for p in partitions}
+        self._assign([*explicit, *(p for p in late if (p.topic, p.partition) in came)])
         # A pause outlives an assignment: what was paused when it left would come back paused.
         self._consumer.resume(explicit)
-        if starts or not self._joined:
+        if late:
+            self._consumer.pause(late)
+        if starts or not (late or self._joined):
             # Also an empty one, once: a spare worker is a member that is ready to take over.
             self._announce(starts)
         self._joined = True
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         described = self._topic_ids.learn({partition.topic for partition in partitions})
-        return resolve(self._consumer, partitions, self._start, described)
+        self._described = {**self._described, **described}
+        return self._resolved(self._late.ask(partitions))
+
+    def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
+        return resolve(self._consumer, committed, self._start, self._described)
 
     def _decline(self) -> None:
         if self._incremental:
@@ -150,6 +163,7 @@ class Membership:
         finally:
             for partition in known:
                 del self._began[partition]
+            self._late.forget(partitions)
             self._commits.forget(partitions)
 
     def leave(self) -> None:
@@ -158,12 +172,17 @@ class Membership:
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def look(self) -> None:
-        """See to what no callback tells of: an empty assignment, another topic under a name.
+        """See to what no callback tells of: an empty assignment, another topic under a name, and
+        a start that is known at last.
 
         Raises:
-            SourceFailed: a topic has become another one; see `topic_ids`.
+            SourceFailed: a topic has become another one (see `topic_ids`), or a start is not known.
         """
         self._topic_ids.look(self._began)
+        while (committed := self._late.next()) is not None:
+            starts = self._resolved([committed])
+            self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
+            self._announce(starts)
         if not self._joined:
             self._look_whether_spare()
 
@@ -205,9 +224,14 @@ class Membership:
             topic, partition, wanted, low, high, low,
         )  # fmt: skip
         self._withdraw([target], self._listener.on_revoked)
-        self.reassign(target)
-        self._consumer.resume([target])
+        self._move([target])
         self._announce([StartPosition(topic, partition, low, False, topic_id=topic_id)])
+
+    def _move(self, targets: list[TopicPartition]) -> None:
+        """Read partitions from other positions, paused or not."""
+        for target in targets:
+            self.reassign(target)
+        self._consumer.resume(targets)
 
     def _assign(self, explicit: list[TopicPartition]) -> None:
         if self._incremental:
@@ -235,4 +259,9 @@ class Membership:
             for p in self._consumer.position(self.partitions())
             if (p.topic, p.partition) != (target.topic, target.partition)
         ]
-        self._consumer.assign([*others, target])
+        late = [
+            p
+            for p in self._late.partitions()
+            if p.topic != target.topic or p.partition != target.partition
+        ]
+        self._consumer.assign([*others, *late, target])

@@ -49,20 +49,20 @@ T = TypeVar("T")
 
 def resolve(
     consumer: Consumer,
-    partitions: Sequence[TopicPartition],
+    committed: Sequence[TopicPartition],
     start: Start,
     described: Mapping[str, Described],
 ) -> list[StartPosition]:
     """The start position of each assigned partition.
 
     Args:
+        committed: what the group has of each.
         described: what the broker tells of each topic.
 
     Raises:
         SourceFailed: the broker did not say within `PATIENCE_S` seconds.
     """
     until_s = time.monotonic() + PATIENCE_S
-    committed = _committed(consumer, partitions, until_s)
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
     begun = _begun(consumer, fresh, until_s) if start == "latest" else {}
     ranges_until_s = time.monotonic() + RANGES_S

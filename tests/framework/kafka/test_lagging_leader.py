@@ -51,8 +51,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def resolved(consumer: Any) -> list[tuple[str, int, bool, int | None]]:
     """Topic, position, whether it is committed, and the log's end."""
-    asked = [TopicPartition(name, 0) for name in consumer.commits]
-    starts = resolve(consumer, asked, "earliest", DESCRIBED)
+    committed = consumer.committed([TopicPartition(name, 0) for name in consumer.commits], 1.0)
+    starts = resolve(consumer, committed, "earliest", DESCRIBED)
     return [(s.topic, s.position, s.committed, s.log_end) for s in starts]
 
 

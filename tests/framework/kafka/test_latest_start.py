@@ -57,7 +57,8 @@ class Group:
 def start_of(group: Any, partitions: tuple[int, ...] = (0, 1)) -> StartPosition:
     """Where a worker that gets partition 0 begins."""
     described = {"orders": Described("", partitions)}
-    [start] = resolve(group, [TopicPartition("orders", 0)], "latest", described)
+    committed = group.committed([TopicPartition("orders", 0)], 1.0)
+    [start] = resolve(group, committed, "latest", described)
     return start
 
 
