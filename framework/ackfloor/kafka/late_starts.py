@@ -21,8 +21,8 @@ from ackfloor.kafka.errors import told
 
 log = logging.getLogger("ackfloor.kafka")
 
-#: After so many seconds without an answer the worker starts afresh. Everything else goes on so long,
-#: and a transaction may have been given more time than it has by default.
+#: After so many seconds without an answer the worker starts afresh. Everything else goes on till
+#: then, and a transaction may have been given more time than it has by default.
 PATIENCE_S = 120.0
 #: Seconds for all partitions that have come, inside the callback; and then for some of them alone.
 TOGETHER_S = 2.0
