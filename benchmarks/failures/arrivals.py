@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -111,8 +112,7 @@ def _key(number: int, cause: Cause, seed: int) -> tuple[int, bytes]:
         name = f"merchant-{int((_HOT_KEYS + 1) ** (luck / 0.9)):03d}"
     else:
         name = f"customer-{int(draw(seed, number, 4) * _KEYS):05d}"
-    place = draw(seed, sum(name.encode()) * 31 + len(name), 6)
-    return int(place * PARTITIONS), name.encode()
+    return zlib.crc32(name.encode()) % PARTITIONS, name.encode()
 
 
 def _shares(cause: Cause, slots: int) -> list[float]:

@@ -154,7 +154,8 @@ class Month:
         if cause.cycle_s and not life.envelope.replays:
             down_s, cycle_s = cause.cycle_s
             return (now_ms - START_MS) / 1000 % cycle_s >= down_s or now_ms >= message.healed_ms
-        luck = _LUCK + 64 * life.envelope.replays + attempt
+        # A replay is tried with the mended code: it is good or it is not, whatever the attempt.
+        luck = _LUCK + 64 * life.envelope.replays + (0 if life.envelope.replays else attempt)
         return draw(self.seed, message.number, luck) < life.chance
 
     def _failed(self, now_ms: int, life: _Life) -> Iterator[Parked]:
@@ -212,12 +213,12 @@ class Month:
         return parked
 
     def _replayed(self, now_ms: int, life: _Life) -> Parked:
+        before = life.envelope
+        # As `core.redrive` writes it: the origin stays, what went wrong stays behind.
         life.envelope = replace(
-            life.envelope,
-            attempt=0,
-            failures=0,
-            timeouts=0,
-            replays=life.envelope.replays + 1,
+            first_envelope(life.message),
+            first_failed_at_ms=before.first_failed_at_ms,
+            replays=before.replays + 1,
             not_before_ms=now_ms,
         )
         partition = int(draw(self.seed, life.message.number, _REPLAY) * PARTITIONS)
