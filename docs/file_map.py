@@ -31,6 +31,7 @@ FOLDERS = (
     "monitoring/ackfloor_monitoring",
     "monitoring/ackfloor_monitoring/spark",
     "monitoring/ackfloor_monitoring/spark/cli",
+    "monitoring/ackfloor_monitoring/spark/report",
 )
 
 

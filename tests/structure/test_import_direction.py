@@ -112,7 +112,7 @@ LAYERS: Final = {
     "spark": Layer(
         ("ackfloor_monitoring.spark",),
         ("monitoring",),
-        frozenset({"pandas", "py4j", "pyarrow", "pyspark", "rich", "typer"}),
+        frozenset({"pandas", "plotly", "py4j", "pyarrow", "pyspark", "rich", "typer"}),
     ),
 }
 
@@ -128,6 +128,8 @@ ALSO: Final = {
         {
             "ackfloor.core.durations",
             "ackfloor.core.envelope",
+            "ackfloor.core.gapset",
+            "ackfloor.core.model",
             "ackfloor.core.redaction",
             "ackfloor.core.topics",
             "ackfloor.settings",

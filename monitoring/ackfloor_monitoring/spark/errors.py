@@ -6,7 +6,10 @@ AckfloorError
 ├── SecuritySettingRefused   a setting that Spark's Kafka client cannot be given: 2
 ├── KafkaRefused             a broker answered, and said no: 1
 ├── NoTopics                 the group has nothing to read: 1
-└── ReadFailed               Spark gave up half-way: 1
+├── ReadFailed               Spark gave up half-way: 1
+├── NothingToReport          the table has no failure in it: 1
+├── UnknownRelease           no failure in the table names it: 2
+└── BadSince                 `--since` is neither a time nor a duration: 2
 """
 
 from __future__ import annotations
@@ -34,3 +37,19 @@ class NoTopics(AckfloorError):
 
 class ReadFailed(AckfloorError):
     """Spark could not read the topics to their end."""
+
+
+class NothingToReport(AckfloorError):
+    """The table is there and has no failure to report on."""
+
+
+class UnknownRelease(AckfloorError):
+    """A release that no failure names."""
+
+    exit_code = 2
+
+
+class BadSince(AckfloorError):
+    """A time that cannot be read."""
+
+    exit_code = 2

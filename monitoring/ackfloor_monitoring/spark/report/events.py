@@ -1,0 +1,107 @@
+"""Rows of the table `failures`, told apart: failed deliveries, further waits, replays.
+
+Three kinds of records lie in the topics, and only the first is a failure:
+
+* a failed delivery: the handler failed and the record was parked or dead-lettered;
+* a hop: an explicit wait longer than a tier goes on in the next one. Its headers are those of the
+  record before, only the tier and the time differ;
+* a replay: a dead letter that was put back to work, with its attempts at 0.
+
+*Settled* is what the group's commit says of a tier record: below the position, or in the gap set
+above it. Null where no commit is known for its partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A message of a group: it is one wherever its retries lie.
+MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
+
+COMMIT = StructType(
+    [
+        StructField("topic_id", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("position", LongType()),
+        StructField(
+            "runs",
+            ArrayType(
+                StructType([StructField("start", LongType()), StructField("end", LongType())])
+            ),
+        ),
+    ]
+)
+
+_READ = (
+    "topic_id", "topic", "partition", "offset", "stage", "tier", *MESSAGE, "handler", "key",
+    "reason", "error_type", "error_message", "error_fingerprint", "duration_ms", "release",
+)  # fmt: skip
+_TIMES = ("event_time", "kafka_time", "first_failed_at", "not_before")
+
+
+def events(failures: DataFrame, commits: DataFrame) -> DataFrame:
+    """The columns the report needs, times in milliseconds, and what each record is.
+
+    Adds `timed_out`, `cause` (what groups a failure with its like), `settled`, and `kind`:
+    "failed", "hop" or "replay".
+
+    Args:
+        failures: rows of the table.
+        commits: rows of `COMMIT`; none where the commits are not known.
+    """
+    attempt = F.coalesce("attempt", F.lit(0))
+    rows = failures.select(
+        *_READ,
+        *(F.unix_millis(name).alias(name) for name in _TIMES),
+        attempt.alias("attempt"),
+        F.coalesce("replays", F.lit(0)).alias("replays"),
+        F.col("retry_at").isNotNull().alias("_hops"),
+        F.coalesce((F.col("replays") > 0) & (attempt == 0), F.lit(False)).alias("_replayed"),
+        (F.size("unreadable") > 0).alias("unreadable"),
+    )
+    rows = rows.withColumns(
+        {
+            # The last cause stays in `error_type` where the budget ran out.
+            "timed_out": F.coalesce(
+                (F.col("reason") == "timeout") | (F.col("error_type") == "ConsumeTimeout"),
+                F.lit(False),
+            ),
+            "cause": F.coalesce("error_fingerprint", "error_type", "reason", F.lit("unknown")),
+        }
+    )
+    return rows.transform(_with_kind).transform(_with_settled, commits).drop("_hops", "_replayed")
+
+
+def _with_kind(rows: DataFrame) -> DataFrame:
+    # Few records wait in hops, so only these are sorted.
+    same_wait = Window.partitionBy(*MESSAGE, "replays", "attempt", "first_failed_at", "event_time")
+    first = F.min("kafka_time").over(same_wait)
+    kind = F.when(F.col("_replayed"), "replay").otherwise("failed")
+    waits = rows.where("_hops").withColumn(
+        "kind", F.when(F.col("kafka_time") > first, "hop").otherwise(kind)
+    )
+    return rows.where("not _hops").withColumn("kind", kind).unionByName(waits)
+
+
+def _with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
+    offset = F.col("offset")
+    above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
+    return (
+        rows.join(F.broadcast(commits), ["topic_id", "partition"], "left")
+        .withColumn("settled", F.when(offset < F.col("position"), F.lit(True)).otherwise(above))
+        .drop("position", "runs")
+    )

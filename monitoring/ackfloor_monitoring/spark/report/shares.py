@@ -1,0 +1,168 @@
+"""Collected rows as parts of the report: names, seconds, shares, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackfloor_monitoring.spark.report.answer import (
+    Handler,
+    HotKey,
+    HotPartition,
+    Replayed,
+    Step,
+    Times,
+    Traffic,
+)
+from ackfloor_monitoring.spark.report.funnel import Owner, funnel_steps
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+MOST_PARTITIONS = 50
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def steps(ended: Sequence[Row], tiers: Sequence[Row]) -> tuple[Step, ...]:
+    """The retry funnel, of first lives."""
+    waited = {(_owner(row), row["attempt"]): _by_length(row["tiers"]) for row in tiers}
+    counted = [
+        (_owner(row), row["attempts"], row["outcome"], row["lives"])
+        for row in ended
+        if not row["replayed"]
+    ]
+    return funnel_steps(counted, waited)
+
+
+def time_rows(rows: Sequence[Row]) -> tuple[Times, ...]:
+    """How long recovery and death took, by handler."""
+    told = [
+        Times(
+            *_owner(row),
+            row["recovered_messages"],
+            _seconds(row["recovered"]),
+            row["dead_messages"],
+            _seconds(row["dead"]),
+        )
+        for row in rows
+    ]
+    return tuple(sorted(told, key=lambda t: (t.group or "", t.handler or "")))
+
+
+def key_rows(rows: Sequence[Row], failures: int) -> tuple[HotKey, ...]:
+    """The hottest keys, most failures first."""
+    return tuple(
+        HotKey(
+            row["group"],
+            row["origin_topic"],
+            key_text(bytes(row["key"])),
+            row["failures"],
+            row["messages"],
+            row["dead"],
+            row["failures"] / failures,
+        )
+        for row in rows
+    )
+
+
+def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
+    """The partitions furthest above their topic's average first."""
+    of_topic: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
+    for row in rows:
+        of_topic[row["group"], row["origin_topic"]].append(row["failures"])
+    told = []
+    for row in rows:
+        counts = of_topic[row["group"], row["origin_topic"]]
+        average = sum(counts) / len(counts)
+        times_average = row["failures"] / average if average else 0.0
+        told.append(
+            HotPartition(
+                row["group"],
+                row["origin_topic"],
+                row["origin_partition"],
+                row["failures"],
+                row["messages"],
+                times_average,
+            )
+        )
+    told.sort(key=lambda p: (-p.times_average, -p.failures, p.group or "", p.topic or ""))
+    return tuple(told[:MOST_PARTITIONS])
+
+
+def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
+    """Retry traffic by topic, from its partitions."""
+    sums: dict[tuple[str | None, str | None], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in rows:
+        total = sums[row["group"], row["origin_topic"]]
+        for place, name in enumerate(("span", "messages", "tier_records")):
+            total[place] += row[name]
+    told = [
+        Traffic(*names, span, messages, tier_records, tier_records / span)
+        for names, (span, messages, tier_records) in sums.items()
+    ]
+    return tuple(sorted(told, key=lambda t: (-t.multiple, t.group or "", t.topic or "")))
+
+
+def handler_rows(rows: Sequence[Row], ended: Sequence[Row]) -> tuple[Handler, ...]:
+    """Timeouts, errors, duplicates and durations; the slowest handler first."""
+    repeated: Counter[Owner] = Counter()
+    for row in ended:
+        repeated[_owner(row)] += row["duplicates"]
+    told = [
+        Handler(
+            *_owner(row),
+            row["timeouts"],
+            row["errors"],
+            repeated[_owner(row)],
+            _seconds(row["duration_ms"]),
+        )
+        for row in rows
+    ]
+    return tuple(
+        sorted(
+            told,
+            key=lambda h: (-(h.duration_s or (0.0,) * 4)[1], h.group or "", h.handler or ""),
+        )
+    )
+
+
+def replay_rows(ended: Sequence[Row]) -> tuple[Replayed, ...]:
+    """Replays by handler."""
+    replays: dict[Owner, Counter[str]] = defaultdict(Counter)
+    for row in ended:
+        if row["replayed"]:
+            replays[_owner(row)][row["outcome"]] += row["lives"]
+    names = ("recovered", "dead", "waiting", "unknown")
+    told = [
+        Replayed(*owner, counts.total(), *(counts[name] for name in names))
+        for owner, counts in replays.items()
+    ]
+    return tuple(sorted(told, key=lambda r: (-r.replayed, r.group or "", r.handler or "")))
+
+
+def key_text(key: bytes) -> str:
+    """A key as people read it: text where it is printable text, else 0x and hexadecimal."""
+    try:
+        text = key.decode("utf-8")
+    except UnicodeDecodeError:
+        return "0x" + key.hex()
+    return text if text.isprintable() and text else "0x" + key.hex()
+
+
+def _by_length(tiers: Sequence[str]) -> tuple[str, ...]:
+    parts = {tier: re.fullmatch(r"([0-9]+)([a-z]+)", tier) for tier in tiers}
+    return tuple(
+        sorted(
+            tiers, key=lambda tier: (_UNITS_MS[m[2]] * int(m[1]) if (m := parts[tier]) else 0, tier)
+        )
+    )
+
+
+def _owner(row: Row) -> Owner:
+    return row["group"], row["handler"]
+
+
+def _seconds(milliseconds: Sequence[float] | None) -> tuple[float, ...] | None:
+    return None if milliseconds is None else tuple(ms / 1000 for ms in milliseconds)

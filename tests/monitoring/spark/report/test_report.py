@@ -1,0 +1,210 @@
+"""The report's figures against an independent count of the same month of failures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+
+from ackfloor.core.gapset import decode
+from ackfloor_monitoring.spark.errors import UnknownRelease
+from ackfloor_monitoring.spark.report.answer import Report
+from ackfloor_monitoring.spark.report.build import Since, build_report
+from ackfloor_monitoring.spark.report.commits import GroupCommit
+from benchmarks.failures.month import Month
+from benchmarks.failures.rows import write_parquet
+from tests.monitoring.spark.report.oracle import Oracle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+SINCE = datetime(2026, 10, 20, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Told:
+    """The same month, counted twice."""
+
+    failures: DataFrame
+    commits: list[GroupCommit]
+    report: Report
+    oracle: Oracle
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """A small month, with every kind of failure in it."""
+    folder = tmp_path_factory.mktemp("month") / "failures"
+    month = Month(1_500, seed=5)
+    write_parquet(month, folder)
+    commits = [GroupCommit(*each[1:]) for each in month.commits()]
+    failures = spark.read.parquet(str(folder))
+    report = build_report(failures, commits, table="month", since=Since(SINCE), made_at=NOW)
+    rows = pd.read_parquet(folder)
+    return Told(failures, commits, report, Oracle(rows, open_records(rows, commits)))
+
+
+def open_records(rows: pd.DataFrame, commits: list[GroupCommit]) -> set[tuple[str, int, int]]:
+    """The tier records that no commit settles."""
+    settled: dict[tuple[str, int], set[int]] = {}
+    for each in commits:
+        gaps = decode(each.metadata, each.topic, each.partition)
+        above = {offset for start, end in gaps.runs for offset in range(start, end)}
+        settled[each.topic, each.partition] = above | set(range(gaps.floor))
+    tiers = rows[rows.stage == "retry"]
+    places = zip(tiers.topic, tiers.partition, tiers.offset, strict=True)
+    return {(t, p, o) for t, p, o in places if o not in settled[t, p]}
+
+
+def test_totals(told: Told) -> None:
+    """Records of each kind, and what became of the messages."""
+    totals, oracle = told.report.totals, told.oracle
+    assert (totals.records, totals.failures) == (len(oracle.rows), len(oracle.failed))
+    assert (totals.hops, totals.replays) == tuple(map(oracle.kinds.count, ("hop", "replay")))
+    ended = oracle.outcomes()
+    assert min(ended["recovered"], ended["dead"], ended["waiting"], totals.hops, totals.replays) > 0
+    assert (totals.recovered, totals.dead, totals.waiting, totals.unknown) == (
+        ended["recovered"], ended["dead"], ended["waiting"], 0
+    )  # fmt: skip
+    assert totals.messages == ended.total()
+
+
+def test_failures_over_time(told: Told) -> None:
+    """By day, handler and reason; the days leave out none between the first and the last."""
+    report = told.report
+    assert report.bucket_s == 86_400
+    assert {b: b - a for a, b in zip(report.buckets, report.buckets[1:], strict=False)} == {
+        b: timedelta(days=1) for b in report.buckets[1:]
+    }
+    counted = {(b.start, b.group, b.handler, b.reason): b.failures for b in report.over_time}
+    assert counted == told.oracle.over_time()
+    assert {b.start for b in report.over_time} <= set(report.buckets)
+
+
+def test_failure_groups(told: Told) -> None:
+    """Counts, share, first and last seen, releases, trend; the sample is one of them."""
+    expected = told.oracle.groups()
+    found = told.report.failure_groups
+    assert {(g.group, g.handler, g.cause) for g in found} == set(expected)
+    for group in found:
+        rows = expected[group.group, group.handler, group.cause]
+        assert group.failures == len(rows)
+        assert group.dead == (rows.stage == "dlq").sum()
+        assert group.share == pytest.approx(len(rows) / len(told.oracle.failed))
+        assert (group.first, group.last) == (rows.event_time.min(), rows.event_time.max())
+        assert set(group.releases) == set(rows.release)
+        days = rows.event_time.dt.floor("D").value_counts()
+        assert group.trend == tuple(int(days.get(day, 0)) for day in told.report.buckets)
+        sample = rows[(rows.topic == group.sample.topic) & (rows.offset == group.sample.offset)
+                      & (rows.partition == group.sample.partition)]  # fmt: skip
+        assert list(sample.event_time) == [rows.event_time.max()]
+        assert list(sample.error_message) == [group.sample.error_message]
+    assert [g.failures for g in found] == sorted((g.failures for g in found), reverse=True)
+
+
+def test_new_since_a_time(told: Told) -> None:
+    """A cause is new when it was first seen at that time or later."""
+    expected = {who for who, rows in told.oracle.groups().items() if rows.event_time.min() >= SINCE}
+    assert 0 < len(expected) < len(told.oracle.groups())
+    assert {(g.group, g.handler, g.cause) for g in told.report.new} == expected
+
+
+def test_the_funnel(told: Told) -> None:
+    """Each step loses what was saved, died or waits; the rest fails once more."""
+    ended = told.oracle.ended()
+    for step in told.report.funnel:
+        who = step.group, step.handler
+        assert (step.recovered, step.dead, step.waiting, step.unknown) == tuple(
+            ended[*who, step.attempt, name] for name in ("recovered", "dead", "waiting", "unknown")
+        )
+        reached = {k: n for k, n in ended.items() if k[:2] == who and k[2] >= step.attempt}
+        assert step.failed == sum(reached.values())
+    assert sum(s.recovered + s.dead + s.waiting for s in told.report.funnel) == ended.total()
+    bill = [step.tiers for step in told.report.funnel if step.handler == "bill"]
+    assert bill == [("1s",), ("5s",), ("25s",), ("125s",), ("10m",), ("10m",), ()]
+
+
+def test_times(told: Told) -> None:
+    """Percentiles of the time to recover and the time to death."""
+    recovered, dead = told.oracle.times("recovered"), told.oracle.times("dead")
+    for row in told.report.times:
+        who = row.group, row.handler
+        for number, spread, expected in (
+            (row.recovered_messages, row.to_recover_s, recovered.get(who)),
+            (row.dead_messages, row.to_death_s, dead.get(who)),
+        ):
+            assert (number, spread is None) == (expected[0] if expected else 0, expected is None)
+            if expected is not None:
+                assert spread == pytest.approx(expected[1])
+    assert {(row.group, row.handler) for row in told.report.times} == recovered.keys() | dead.keys()
+
+
+def test_hot_keys_and_partitions(told: Told) -> None:
+    """The keys with the most failures, hottest first, and every partition's failures."""
+    keys = told.oracle.keys()
+    found = told.report.hot_keys
+    assert [k.failures for k in found] == [n for _, n in keys.most_common(len(found))]
+    assert all(keys[k.group, k.topic, k.key.encode()] == k.failures for k in found)
+    expected = told.oracle.partitions()
+    for each in told.report.hot_partitions:
+        failures, times_average = expected[each.group, each.topic, each.partition]
+        assert each.failures == failures
+        assert each.times_average == pytest.approx(times_average)
+    assert len(told.report.hot_partitions) == len(expected)
+
+
+def test_traffic_handlers_and_replays(told: Told) -> None:
+    """What retries cost, who is slow, what was seen twice, and what replays brought."""
+    seen = {(t.group, t.topic): (t.input, t.tier_records) for t in told.report.traffic}
+    assert seen == told.oracle.traffic()
+    assert all(t.multiple == t.tier_records / t.input for t in told.report.traffic)
+    expected, doubled = told.oracle.handlers(), told.oracle.duplicates()
+    assert doubled.total() > 0
+    for each in told.report.handlers:
+        timeouts, errors, took = expected[each.group, each.handler]
+        assert (each.timeouts, each.errors) == (timeouts, errors)
+        assert each.duplicates == doubled[each.group, each.handler]
+        assert each.duration_s == pytest.approx(took)
+    assert len(told.report.handlers) == len(expected)
+    replayed = {
+        (r.group, r.handler, name): number
+        for r in told.report.replays
+        for name in ("recovered", "dead", "waiting", "unknown")
+        if (number := getattr(r, name))
+    }
+    assert replayed == dict(told.oracle.replayed())
+
+
+def test_without_commits_nothing_is_said_to_have_recovered(told: Told) -> None:
+    """What is not dead is then unknown; a release that nobody knows is refused with those known."""
+    report = build_report(
+        told.failures.where("group = 'mail'"), None, table="month",
+        since=Since(release="0.9.5"), made_at=NOW,
+    )  # fmt: skip
+    assert not report.commits_known
+    assert (report.totals.recovered, report.totals.waiting) == (0, 0)
+    assert report.totals.unknown == report.totals.messages - report.totals.dead > 0
+    assert report.since == min(told.oracle.failed.query("release == '0.9.5'").event_time)
+    assert {g.sample.error_message for g in report.new} >= {
+        "429 from the provider, try again in 7 minutes"
+    }
+    with pytest.raises(UnknownRelease, match=r"'9\.9'.*0\.9\.4, 0\.9\.5"):
+        build_report(
+            told.failures.where("group = 'mail'"), None, table="month",
+            since=Since(release="9.9"), made_at=NOW,
+        )  # fmt: skip
+
+
+def test_json_is_the_whole_report(told: Told) -> None:
+    """Every part is in the JSON, times as text in UTC."""
+    read = json.loads(told.report.to_json())
+    assert read["made_at"] == "2026-11-01T00:00:00.000Z"
+    assert set(read) == set(Report.__slots__)
+    assert len(read["failure_groups"]) == len(told.report.failure_groups)
