@@ -1,0 +1,186 @@
+"""Numbers, times and names as people read them; and what the report says in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from ackfloor_monitoring.spark.report.answer import FailureGroup, Report
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+RECOVERED_NOTE = (
+    "Recovered means: the group has committed past the message's last retry record, and nothing "
+    "later was written for it. A handler that succeeds leaves no record, so this is a bound from "
+    "above: messages discarded on purpose, or removed by retention before they were read, are in "
+    "it. The time to recover ends when the last wait was over: a bound from below."
+)
+UNKNOWN_NOTE = (
+    "The groups' commits were not read, so nobody can tell here what recovered from what still "
+    "waits: both are counted as unknown. Give --bootstrap-servers to have them told apart."
+)
+
+
+def count(number: int) -> str:
+    """1,234."""
+    return f"{number:,}"
+
+
+def percent(share: float) -> str:
+    """12 %, 1.2 %, under 0.1 %."""
+    if share and share < 0.001:
+        return "< 0.1 %"
+    return f"{share:.0%}".replace("%", " %") if share >= 0.1 else f"{share:.1%}".replace("%", " %")
+
+
+def seconds(amount: float) -> str:
+    """A duration in its two largest units: at once, 45 ms, 1.5 s, 25m 16s, 3h 2m, 4d 1h."""
+    if not amount:
+        return "at once"
+    if amount < 1:
+        return f"{amount * 1000:.0f} ms"
+    if amount < 60:
+        return f"{amount:.1f} s"
+    whole = round(amount)
+    for size, unit, below, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m")):
+        if whole >= size:
+            return f"{whole // size}{unit} {whole % size // below}{part}"
+    return f"{whole // 60}m {whole % 60}s"
+
+
+def multiple(number: float) -> str:
+    """How many times, with as many digits as it takes to see something."""
+    return f"{number:.2f}" if number >= 0.1 or not number else f"{number:.2g}"
+
+
+def moment(time: datetime) -> str:
+    """30 Oct 2026 23:59."""
+    return f"{time.day} {time:%b %Y %H:%M}"
+
+
+def short_moment(time: datetime) -> str:
+    """30 Oct 23:59."""
+    return f"{time.day} {time:%b %H:%M}"
+
+
+def owner(group: str | None, handler: str | None, report: Report) -> str:
+    """A handler's name, with its group in front where the report has several."""
+    name = handler or "(no handler named)"
+    return f"{group or '(no group named)'} / {name}" if len(report.groups) > 1 else name
+
+
+def source(group: str | None, topic: str | None, report: Report) -> str:
+    """A source topic's name, with the group that reads it where the report has several."""
+    name = topic or "(no topic named)"
+    return f"{name} for {group}" if len(report.groups) > 1 else name
+
+
+def stretch(report: Report) -> str:
+    """The length of a stretch of time: "day", "6 hours"."""
+    names = {86_400: "day", 21_600: "6 hours", 3_600: "hour", 1_800: "30 minutes", 300: "5 minutes"}
+    return names[report.bucket_s]
+
+
+def spark(trend: Sequence[int], width: int) -> str:
+    """A trend as a line of blocks, its stretches summed up until they fit."""
+    step = max(1, -(-len(trend) // width))
+    sums = [sum(trend[at : at + step]) for at in range(0, len(trend), step)]
+    top = max(sums, default=0) or 1
+    return "".join(" " if not n else _SPARKS[min(7, n * 8 // (top + 1))] for n in sums)
+
+
+def cause_name(group: FailureGroup) -> str:
+    """What a group of failures is called: the error's class, else what groups it."""
+    return group.error_type or group.cause
+
+
+def since_words(report: Report) -> str:
+    """What "new" is measured from."""
+    if report.since_release is not None:
+        return f"release {report.since_release} first failed ({moment(report.since)})"
+    return moment(report.since)
+
+
+def in_short(report: Report) -> list[str]:
+    """The report in a few sentences, the most important first."""
+    return [
+        _what_became(report),
+        _largest(report),
+        _new(report),
+        *_replayed(report),
+        *_missing(report),
+    ]
+
+
+def _what_became(report: Report) -> str:
+    totals = report.totals
+    told = [
+        f"{word.format(count(number))} ({percent(number / totals.messages)})"
+        for number, word in (
+            (totals.recovered, "at most {} recovered"),
+            (totals.dead, "{} are dead letters"),
+            (totals.waiting, "{} still wait for a retry"),
+            (totals.unknown, "{} recovered or still wait"),
+        )
+        if number and totals.messages
+    ]
+    ended = ": " + ", ".join(told) if told else ""
+    return f"{_messages(totals.messages)} failed at least once{ended}."
+
+
+def _messages(number: int) -> str:
+    return "1 message" if number == 1 else f"{count(number)} messages"
+
+
+def _largest(report: Report) -> str:
+    top = report.failure_groups[0]
+    return (
+        f"The largest cause is {cause_name(top)} in {owner(top.group, top.handler, report)}: "
+        f"{count(top.failures)} failures, {percent(top.share)} of all, last seen "
+        f"{moment(top.last)}."
+    )
+
+
+def _new(report: Report) -> str:
+    if not report.new:
+        return f"Nothing new since {since_words(report)}."
+    named = ", ".join(
+        f"{cause_name(g)} in {owner(g.group, g.handler, report)} ({count(g.failures)} failures)"
+        for g in report.new[:3]
+    )
+    more = f", and {len(report.new) - 3} more" if len(report.new) > 3 else ""
+    causes = "1 cause is" if len(report.new) == 1 else f"{len(report.new)} causes are"
+    return f"{causes} new since {since_words(report)}: {named}{more}."
+
+
+def _replayed(report: Report) -> list[str]:
+    if not report.replays:
+        return []
+    all_of_it, good = (
+        sum(getattr(row, name) for row in report.replays) for name in ("replayed", "recovered")
+    )
+    return [f"{count(all_of_it)} dead letters were replayed, {count(good)} of them recovered."]
+
+
+def _missing(report: Report) -> list[str]:
+    told = [] if report.commits_known else [UNKNOWN_NOTE]
+    totals = report.totals
+    if report.commits_refused:
+        told.append(
+            f"The commits of {count(report.commits_refused)} partitions carry metadata that could "
+            "not be believed; what lies above their position is counted as waiting."
+        )
+    if totals.without_origin:
+        told.append(
+            f"{count(totals.without_origin)} records do not say which message they come from: "
+            "they are among the failures, not among the messages."
+        )
+    return told
+
+
+def period(report: Report) -> str:
+    """From the first failure to the last."""
+    length = timedelta(seconds=(report.last - report.first).total_seconds())
+    return (
+        f"{moment(report.first)} to {moment(report.last)} UTC ({seconds(length.total_seconds())})"
+    )

@@ -1,0 +1,132 @@
+"""The page: one file that fetches nothing, in which names are never markup."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from ackfloor import MissingExtra
+from ackfloor_monitoring.spark.report import charts, page
+from ackfloor_monitoring.spark.report.page import html_page
+from tests.monitoring.spark.report.samples import EVIL, REPORT, UNKNOWN
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements, what they refer to, ids, text, scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.refers_to: list[str] = []
+        self.ids: list[str] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element begins."""
+        self.elements.append(tag)
+        given = dict(attrs)
+        self.refers_to += [v for name in ("href", "src") if (v := given.get(name)) is not None]
+        self.ids += [v for v in (given.get("id"),) if v is not None]
+
+    def handle_data(self, data: str) -> None:
+        """Text, or a script whole."""
+        if self.elements[-1:] == ["script"]:
+            self.scripts.append(data)
+        else:
+            self.text += data
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Page:
+    """The page without plotly's own script, which is five megabytes of somebody else's text."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    return Page(html_page(REPORT))
+
+
+def test_it_fetches_nothing(made: Page) -> None:
+    """Every reference is to a place in the page, and the browser is told to fetch nothing."""
+    assert made.refers_to
+    assert all(ref.startswith("#") and ref[1:] in made.ids for ref in made.refers_to)
+    assert not {"link", "img", "iframe", "object"} & set(made.elements)
+    assert "default-src 'none'" in page._POLICY
+    assert len(made.ids) == len(set(made.ids))
+
+
+def test_names_from_records_are_text(made: Page) -> None:
+    """A key, a handler and a message that look like markup are shown, and end no script."""
+    assert made.elements.count("script") == 2
+    assert EVIL.replace("\x1b", "\\x1b") in made.text
+    (script,) = [s for s in made.scripts if "FIGURES" in s]
+    assert "<" not in script.split(";\n")[0]
+
+
+def test_every_chart_has_its_place(made: Page) -> None:
+    """The script draws into elements that are there, and the data are JSON."""
+    (script,) = [s for s in made.scripts if "FIGURES" in s]
+    match = re.match(r"const FIGURES = (.*);\n", script)
+    assert match is not None
+    figures = json.loads(match[1])
+    assert set(figures) <= set(made.ids)
+    assert {"by-handler", "by-reason", "funnel-0", "spread", "keys"} == set(figures)
+
+
+def test_numbers_are_on_the_page(made: Page) -> None:
+    """Tiles, sentences, tables."""
+    for told in (
+        "20 messages failed at least once: at most 12 recovered (60 %), 5 are dead letters (25 %)",
+        "14 causes are new since 3 Mar 2026 00:00",
+        "failure 2, wait 5s, 10m",
+        "11 (55 %)",
+        "1d 1h",
+        "0.00045",
+        "6 dead letters were replayed, 5 of them recovered.",
+        "3 more causes",
+    ):
+        assert told in made.text
+
+
+def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without commits nothing is called recovered, and the page says what to do."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    told = Page(html_page(UNKNOWN)).text
+    assert "15 recovered or still wait (75 %)" in told
+    assert "--bootstrap-servers" in told
+    assert "Nothing new since release 1.1 first failed" in told
+    assert "Nothing was replayed." in told
+
+
+def test_rare_series_are_summed_up() -> None:
+    """A chart has eight series; the rest is one of them, and no failure is left out."""
+    figure = charts.over_time(REPORT, lambda bucket: bucket.handler or "")
+    assert [bar["name"] for bar in figure["data"]][-1] == "other"
+    assert len(figure["data"]) == 8
+    drawn = sum(sum(bar["y"]) for bar in figure["data"])
+    assert drawn == sum(bucket.failures for bucket in REPORT.over_time)
+
+
+def test_the_funnel_adds_up() -> None:
+    """Each bar is as long as the messages that failed that often."""
+    figure = charts.funnel(REPORT.funnel)
+    lengths = [sum(bar["x"][at] for bar in figure["data"]) for at in range(len(REPORT.funnel))]
+    assert lengths == [step.failed for step in REPORT.funnel]
+
+
+def test_plotly_is_inside() -> None:
+    """The real script is in the page; nothing in it can end the element it stands in."""
+    script = page.plotly_script()
+    assert "newPlot" in script
+    assert "</script" not in script.lower()
+
+
+def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says what to install."""
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(MissingExtra, match=re.escape("ackfloor[spark]")):
+        html_page(replace(REPORT))
