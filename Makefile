@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint check docs bench soak pins clean
+.PHONY: help setup demo test test-unit lint types check docs bench soak pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -36,9 +36,11 @@ lint: setup ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 
-check: lint ## lint, types, import directions, docs
+types: setup ## mypy and pyright, both strict
 	@$(BIN)/mypy
 	@$(BIN)/pyright
+
+check: lint types ## lint, types, import directions, docs
 	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"
 
 docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the code
