@@ -4,11 +4,15 @@ A transaction is four requests one after the other, about 20 ms, or seconds whil
 The owner thread must not wait for that, so it hands a transaction over and finds its end at a
 later turn. What it hands over is whole: parcels, positions and the membership of that moment. A
 partition that leaves meanwhile changes the membership, and the broker refuses the commit.
+
+A call that does not come back can't be ended, and the process that made it has to: the worker
+fails, and the one that takes its place takes the transactional id, which ends the transaction.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from queue import Empty, SimpleQueue
 
 from ackfloor.core.transaction import Outcome, Transaction
@@ -17,6 +21,9 @@ from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.transactor import Transactor
 from ackfloor.ports import TransactionListener
+
+#: Every call to the client should have come back by then: three times as long as it may take.
+STUCK_S = 60.0
 
 
 class KafkaTransactionalSink:
@@ -50,6 +57,7 @@ class KafkaTransactionalSink:
     def transact(self, transaction: Transaction, member: object) -> None:
         """Begin to write a transaction."""
         self._pending += 1
+        self._transactor.busy_s = time.monotonic()
         if self._closed:
             self._ended.put((transaction, Outcome("the worker is closing")))
         else:
@@ -71,9 +79,17 @@ class KafkaTransactionalSink:
         """Report the transaction that has ended, without waiting.
 
         Raises:
-            SourceFailed: it broke off in a way nobody foresaw, and how it ended is not known. A
-                worker that takes this one's place finds it ended.
+            SourceFailed: it broke off in a way nobody foresaw, or the client does not come back,
+                and how it ended is not known. A worker that takes this one's place finds it ended.
         """
+        self._report()
+        if self._stuck():
+            raise SourceFailed(
+                f"the client has not come back from a transaction for {STUCK_S:g} s: this worker "
+                "starts afresh, and its successor ends the transaction"
+            )
+
+    def _report(self) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise SourceFailed(f"a transaction broke off: {told(failure)}") from failure
@@ -84,6 +100,9 @@ class KafkaTransactionalSink:
                 return
             self._pending -= 1
             self._listener.on_transaction(transaction, outcome)
+
+    def _stuck(self) -> bool:
+        return bool(self._pending) and time.monotonic() - self._transactor.busy_s > STUCK_S
 
     def pending(self) -> int:
         """Transactions whose report is outstanding."""
@@ -96,7 +115,7 @@ class KafkaTransactionalSink:
         self._closed = True
         if self._thread.is_alive():
             self._orders.put(None)
-            self._thread.join(timeout_s)
+            self._thread.join(0 if self._stuck() else timeout_s)
             self._transactor.dismissed.set()
-        self.poll()
+        self._report()
         self._pending = 0

@@ -18,6 +18,9 @@ Its calls wait for the network, so it lives on a thread of its own. Rules, each 
   did belongs to another thread. As long as the transaction is open, there is no answer, and it is
   asked again. Never through the admin client: where the coordinator is just moving, the answer to
   its `list_consumer_group_offsets` crashes the process (librdkafka 2.16.1, a null pointer).
+* Not every time limit is kept: offsets are sent through a request for the group's coordinator that
+  checks none, and waits for a broker to come or go when its look-up fails. Every call is therefore
+  announced (`busy_s`), and whoever waits for the end can see that it has not come back.
 """
 
 from __future__ import annotations
@@ -79,6 +82,8 @@ class Transactor:
         self._reader: Consumer | None = None
         #: Set when nobody waits for an answer any more.
         self.dismissed = threading.Event()
+        #: When it last began something that ends within two requests (monotonic seconds).
+        self.busy_s = time.monotonic()
 
     def start(self) -> None:
         """Make the id ours.
@@ -122,7 +127,7 @@ class Transactor:
 
         None where that is not known and nobody waits for it any more.
         """
-        until_s = time.monotonic() + REQUEST_S
+        until_s = self._begin() + REQUEST_S
         refusals: dict[Parcel, Refusal] = {}
         try:
             producer = self._ready()
@@ -139,6 +144,7 @@ class Transactor:
             if refusals:
                 self._discard()
             return Outcome(str(exc) if isinstance(exc, _Unwritten) else told(exc), refusals)
+        self._begin()
         try:
             producer.commit_transaction(_left_s(until_s))
         except KafkaException as exc:
@@ -152,6 +158,10 @@ class Transactor:
             log.warning("%s: the end of a transaction is not known: %s", self._id, told(exc))
             return self._find_out(transaction, told(exc))
         return COMMITTED
+
+    def _begin(self) -> float:
+        self.busy_s = time.monotonic()
+        return self.busy_s
 
     def _write(
         self,
@@ -185,6 +195,7 @@ class Transactor:
             raise _Unwritten(some.error)
 
     def _abort(self, producer: Producer) -> None:
+        self._begin()
         try:
             producer.abort_transaction(REQUEST_S)
         except KafkaException as exc:
@@ -205,6 +216,7 @@ class Transactor:
         self._discard()
         say_at_s = 0.0
         while not self.dismissed.is_set():
+            self._begin()
             try:
                 self._ready()
                 return COMMITTED if self._has(transaction) else Outcome(why)

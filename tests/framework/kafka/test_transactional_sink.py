@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import Outcome, Transaction
 from ackfloor.errors import ConfigError, SourceFailed
+from ackfloor.kafka import transactional_sink as sink_module
 from ackfloor.kafka import transactor as transactor_module
 from ackfloor.kafka.options import KafkaOptions, transactional_config
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.transactional_sink import KafkaTransactionalSink
+from ackfloor.kafka.transactor import Transactor
 from tests.framework.kafka.wire import (
     Given,
     Listener,
@@ -303,6 +306,45 @@ def test_what_nobody_foresaw_ends_the_worker(stand: Stand, monkeypatch: pytest.M
         return False
 
     until(failed)
+
+
+def test_a_client_that_does_not_come_back_ends_the_worker(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the client can when the group's coordinator moves; its successor ends the transaction."""
+    monkeypatch.setattr(sink_module, "STUCK_S", 0.3)
+    hung, released = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        hung.set()
+        released.wait(30)
+
+    # In the place where it was seen to hang.
+    monkeypatch.setattr(Transactor, "_write", hang)
+    stand.sink.transact(stand.transaction(parcel(stand.target, Given())), stand.source.membership())
+    assert hung.wait(30)
+
+    def failed() -> bool:
+        try:
+            stand.sink.poll()
+        except SourceFailed as exc:
+            return "has not come back" in str(exc)
+        return False
+
+    until(failed)
+    before_s = time.monotonic()
+    stand.sink.close(20)
+    assert time.monotonic() - before_s < 10, "nobody waits for it"
+    released.set()
+    monkeypatch.undo()
+    successor = make_stand(stand.servers, stand.sink._transactor._id)
+    try:
+        assert successor.carry_out(
+            successor.transaction(parcel(successor.target, Given()))
+        ).committed
+    finally:
+        successor.sink.close(10)
+        successor.source.close()
 
 
 def test_a_broker_that_is_away_at_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
