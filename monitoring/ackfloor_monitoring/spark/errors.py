@@ -4,6 +4,7 @@ AckfloorError
 ├── StartError
 │   └── SparkNotStarted      no usable Java, or it did not come up: 3
 ├── SecuritySettingRefused   a setting that Spark's Kafka client cannot be given: 2
+├── WhereRefused             a condition that Spark can't evaluate: 2
 ├── KafkaRefused             a broker answered, and said no: 1
 ├── NoTopics                 the group has nothing to read: 1
 ├── ReadFailed               Spark gave up half-way: 1
@@ -25,6 +26,15 @@ class SecuritySettingRefused(AckfloorError):
     """A security setting that cannot be handed to Spark."""
 
     exit_code = 2
+
+
+class WhereRefused(AckfloorError):
+    """A condition over the table that Spark can't evaluate."""
+
+    exit_code = 2
+
+    def __init__(self, where: str, why: str, fix: str) -> None:
+        super().__init__(f"--where {where!r}: {why}; {fix}")
 
 
 class KafkaRefused(AckfloorError):
