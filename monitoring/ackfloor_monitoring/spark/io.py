@@ -104,6 +104,11 @@ def read_topics(
     return spark.read.format("kafka").options(**options).load()
 
 
+def read_failures(spark: SparkSession, table: str) -> DataFrame:
+    """The table of failures as it is now; Spark's own error where there is none."""
+    return spark.read.format("delta").load(table)
+
+
 def load_class(spark: SparkSession, name: str) -> None:
     """Load a Java class, as a sign that its jar is here. Py4JJavaError where it is not."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars
+from ackfloor_monitoring.spark.cli.replay import replay
 
 spark_app = typer.Typer(
     name="spark", help="The history of failures, and what it says.", no_args_is_help=True
@@ -22,3 +23,4 @@ def spark() -> None:
 
 spark_app.command()(doctor)
 spark_app.command()(jars)
+spark_app.command()(replay)
