@@ -27,8 +27,10 @@ from tests.structure.sources import REPOSITORY
 
 NEEDS_A_BROKER = "needs-broker"
 SHELLS = {"bash", "console", "sh", "shell"}
-# They start a broker or Spark, or work on one; `make demo` and the tests of the command line run them.
+# They start a broker or Spark, or need one; `make demo` and the tests of the command line run them.
 ON_A_BROKER = {"broker", "demo", "run", "spark", "topics"}
+# Of these, the ones that have commands below them.
+GROUPS = {"broker", "spark", "topics"}
 # Commands of the shell itself, and of tools that every machine has.
 NOT_OURS = {"cd", "curl", "export", "git", "kill"}
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -152,7 +154,7 @@ def _check_command(words: list[str], page: Page) -> None:
         words = words[1:]
     match words:
         case ["ackfloor", group, *rest] if group in ON_A_BROKER:
-            sub = [word for word in rest[:1] if group in {"broker", "spark", "topics"} and word[0] != "-"]
+            sub = [word for word in rest[:1] if group in GROUPS and word[0] != "-"]
             told = run(["ackfloor", group, *sub, "--help"], page.folder)
             options = [word.partition("=")[0] for word in rest if word.startswith("-")]
             assert [option for option in options if option not in told] == []
