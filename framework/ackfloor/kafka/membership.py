@@ -36,6 +36,8 @@ log = logging.getLogger("ackfloor.kafka")
 
 #: A member that is told of no assignment is looked at this often; it is a spare at the second look.
 SPARE_LOOK_S = 1.0
+#: What the group has committed is asked for again where the rest of the answers took longer.
+FRESH_S = 1.0
 
 
 class Membership:
@@ -120,7 +122,13 @@ class Membership:
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         described = self._topic_ids.learn({partition.topic for partition in partitions})
         self._described = {**self._described, **described}
-        return self._resolved(self._late.ask(partitions))
+        asked_s = time.monotonic()
+        starts = self._resolved(self._late.ask(partitions))
+        if time.monotonic() - asked_s < FRESH_S or not starts:
+            return starts
+        # A member that stood still may be outdated, and another one at work where it now begins.
+        resolved = [TopicPartition(start.topic, start.partition) for start in starts]
+        return self._resolved(self._late.ask(resolved))
 
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(self._consumer, committed, self._start, self._described)

@@ -39,8 +39,9 @@ Start = Literal["earliest", "latest"]
 #: a coordinator that moves is away for seconds; a worker that gives up starts again from here.
 PATIENCE_S = 30.0
 REQUEST_S = 10.0
-#: How long all partitions with a commit together may wait for the ranges of their logs.
-RANGES_S = 5.0
+#: How long all partitions with a commit together may wait for the ranges of their logs. Those
+#: that are left do without.
+RANGES_S = 2.0
 SHORTEST_REQUEST_S = 0.5
 PAUSE_S = 0.2
 
@@ -77,7 +78,8 @@ def resolve(
                 found,
                 "earliest" if found.topic in begun else start,
                 described[found.topic].topic_id,
-                until_s if found.offset < 0 else ranges_until_s,
+                until_s,
+                ranges_until_s,
             )
         )
     return starts
@@ -165,18 +167,23 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
 
 
 def _resolve(
-    consumer: Consumer, committed: TopicPartition, start: Start, topic_id: str, until_s: float
+    consumer: Consumer,
+    committed: TopicPartition,
+    start: Start,
+    topic_id: str,
+    until_s: float,
+    ranges_until_s: float,
 ) -> StartPosition:
     topic, partition, position = committed.topic, committed.partition, committed.offset
     metadata = committed.metadata or ""
     earlier = _of_an_earlier_topic(metadata, topic, partition, topic_id)
-    try:
+    if position < 0 or earlier:
         low, high = log_range(consumer, topic, partition, until_s)
-    except SourceFailed as exc:
-        if position < 0 or earlier:
-            raise
-        log.warning("%s; going on at the committed position, %d", exc, position)
-        return StartPosition(topic, partition, position, True, metadata, 0, topic_id)
+    else:
+        found = _range_in_time(consumer, committed, ranges_until_s)
+        if found is None:
+            return StartPosition(topic, partition, position, True, metadata, 0, topic_id)
+        low, high = found
     if position < 0:
         first = low if start == "earliest" else high
         return StartPosition(topic, partition, first, False, topic_id=topic_id)
@@ -196,6 +203,19 @@ def _resolve(
         lost = low - position
         return StartPosition(topic, partition, low, False, metadata, lost, topic_id, high)
     return StartPosition(topic, partition, position, True, metadata, 0, topic_id, high)
+
+
+def _range_in_time(
+    consumer: Consumer, committed: TopicPartition, until_s: float
+) -> tuple[int, int] | None:
+    """The range of a log that can be done without."""
+    if time.monotonic() >= until_s:
+        return None
+    try:
+        return log_range(consumer, committed.topic, committed.partition, until_s)
+    except SourceFailed as exc:
+        log.warning("%s; going on at the committed position, %d", exc, committed.offset)
+        return None
 
 
 def _of_an_earlier_topic(metadata: str, topic: str, partition: int, topic_id: str) -> bool:

@@ -26,7 +26,7 @@ class Asked:
 
     def __init__(self, **commits: int) -> None:
         self.commits = commits
-        self.timeouts_s: list[float] = []
+        self.asked: list[tuple[str, float]] = []
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         """What the group has committed."""
@@ -36,7 +36,7 @@ class Asked:
         self, partition: TopicPartition, timeout: float, cached: bool
     ) -> tuple[int, int]:
         """The range of a log."""
-        self.timeouts_s.append(timeout)
+        self.asked.append((partition.topic, timeout))
         if partition.topic == LAGGING:
             raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
         return 2, 9
@@ -45,7 +45,7 @@ class Asked:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here gets better by waiting."""
-    monkeypatch.setattr(start_positions, "RANGES_S", 0.0)
+    monkeypatch.setattr(start_positions, "RANGES_S", 0.05)
     monkeypatch.setattr(start_positions, "PATIENCE_S", 0.0)
 
 
@@ -58,10 +58,16 @@ def resolved(consumer: Any) -> list[tuple[str, int, bool, int | None]]:
 
 def test_it_holds_up_nobody_who_has_a_commit() -> None:
     """One such partition used to keep the worker from all of its partitions, and to end it."""
+    consumer = Asked(well=5, lagging=4)
+    assert resolved(consumer) == [("well", 5, True, 9), (LAGGING, 4, True, None)]
+    assert {timeout_s for _, timeout_s in consumer.asked} == {start_positions.SHORTEST_REQUEST_S}
+
+
+def test_however_many_they_are_it_takes_no_longer() -> None:
+    """The time is for all of them together: who is left when it is over begins without a range."""
     consumer = Asked(lagging=4, well=5)
-    assert resolved(consumer) == [(LAGGING, 4, True, None), ("well", 5, True, 9)]
-    # However many they are: who asks when the time is over asks briefly.
-    assert consumer.timeouts_s == [start_positions.SHORTEST_REQUEST_S] * 2
+    assert resolved(consumer) == [(LAGGING, 4, True, None), ("well", 5, True, None)]
+    assert {topic for topic, _ in consumer.asked} == {LAGGING}
 
 
 def test_without_a_commit_there_is_nowhere_to_start() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka import late_starts
+from ackfloor.kafka import late_starts, membership
 from ackfloor.kafka.late_starts import LateStarts
 from ackfloor.kafka.source import KafkaSource
+from ackfloor.kafka.start_positions import resolve
 from tests.framework.kafka.test_membership import PROTOCOLS, opened
 from tests.framework.kafka.wire import fresh, make_topic, produce, pump
 
@@ -155,3 +157,33 @@ def test_the_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, _ = late(Group(0))
     with pytest.raises(SourceFailed, match="orders/0 could not be read in time: UNSTABLE"):
         starts.next()
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(120)
+def test_a_member_that_stood_still_begins_with_what_is_committed_by_now(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the group's answer and the first record another member may have gone on for long."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 5)
+    before = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    before.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    before.close()
+    monkeypatch.setattr(membership, "FRESH_S", 0.3)
+    starts: list[int] = []
+
+    def slowly(*given: Any) -> list[StartPosition]:
+        resolved = resolve(*given)
+        starts.append(resolved[0].position)
+        if len(starts) == 1:
+            # Meanwhile the other one goes on.
+            monkeypatch.setattr(LateStarts, "_committed", lambda *_: [TopicPartition(topic, 0, 4)])
+            time.sleep(0.4)
+        return resolved
+
+    monkeypatch.setattr(membership, "resolve", slowly)
+    source, listener = opened(sources, bootstrap_servers, group, topic)
+    pump(source, lambda: listener.records)
+    assert starts == [1, 4]
+    assert listener.offsets == [4]
