@@ -13,7 +13,7 @@ briefly, a little longer each time nothing came of it; a new record ends it at o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from ackfloor.core.delivery import Delivery
@@ -223,12 +223,18 @@ class Loop:
             self.latest = build_snapshot(
                 self.engine.state,
                 self.executors.by_name,
-                {} if self.status == "stopped" else self._source.high_watermarks(),
+                self._ends(),
                 now,
                 group=self._group,
                 status=self.status,
             )
             self._observers.snapshot(self.latest)
+
+    def _ends(self) -> Mapping[tuple[str, int], int]:
+        """The last known log ends; none before the source was opened, and none after."""
+        if not self._subscribed or self.status == "stopped":
+            return {}
+        return self._source.high_watermarks()
 
     # Settings.
 

@@ -233,7 +233,12 @@ def test_a_worker_that_could_not_start_ends_in_order(monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> None:
         raise SourceFailed("unknown topics: orders")
 
-    monkeypatch.setattr("ackfloor.testing.memory_client.MemorySource.subscribe", refuse)
+    def untimely(*_: object) -> None:
+        raise AssertionError("a source that was not opened knows no log")
+
+    source = "ackfloor.testing.memory_client.MemorySource"
+    monkeypatch.setattr(f"{source}.subscribe", refuse)
+    monkeypatch.setattr(f"{source}.high_watermarks", untimely)
     with pytest.raises(SourceFailed, match="unknown topics"), live(app):
         pass
     within(lambda: set(threading.enumerate()) <= before)
