@@ -200,6 +200,10 @@ def _leaves(path: Path, table: Mapping[str, object], source: str) -> Iterator[tu
         elif len(own) == 2 and own[0] == "kafka" and key in PROPERTY_TABLES:
             for name, each in _dotted((), _table(own, value, source)):
                 yield (*own, name), each
+        elif own[0] == "kafka" and isinstance(value, Mapping):
+            # No table of ours, so a property of librdkafka's in the wrong place.
+            for name, each in _dotted((key,), value):
+                yield ("kafka", name), each
         elif own[0] == "handlers" and len(own) == 3 and key in HANDLER_TABLES:
             yield from _leaves(own, _table(own, value, source), source)
         else:

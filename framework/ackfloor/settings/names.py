@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from ackfloor.registration import HandlerSpec
 from ackfloor.settings.app import AppSettings
 from ackfloor.settings.kafka import PROPERTY_TABLES, KafkaSettings
 from ackfloor.settings.overrides import HandlerOverrides
@@ -129,6 +130,10 @@ FIXED = (*KAFKA, *APP, *REDACTION)
 
 _FIXED = {setting.path: setting for setting in FIXED}
 _PER_HANDLER = {setting.path[2:]: setting for setting in HANDLER}
+#: What a handler means is code alone.
+_IN_CODE = frozenset(field.name for field in fields(HandlerSpec)).difference(
+    HandlerOverrides.model_fields, ("function", "given")
+)
 
 
 def find(path: Path) -> Setting | None:
@@ -153,11 +158,20 @@ def near(path: Path) -> str:
     if path in _FIXED:
         return f"set one property of it, such as {variable_of((*path, 'CLIENT_RACK'))}"
     if path[0] == "handlers":
+        if path[-1] in _IN_CODE:
+            return f"it has no setting; say it in code: @app.handler(..., {path[-1]}=...)"
         known = {".".join(keys): ".".join((*path[:2], *keys)) for keys in _PER_HANDLER}
         return nearest(".".join(path[2:]), known, _ALL)
+    for start in range(len(path)):
+        if path[start:] in _PER_HANDLER:
+            name = "<name>" if path[0] in ("app", "kafka") else ".".join(path[:start]) or "<name>"
+            return f"it is a handler's: set handlers.{name}.{'.'.join(path[start:])}"
+    if path[0] == "kafka" and "." in path[-1]:
+        return f"librdkafka's own names belong in one of {', '.join(_TABLES)}"
     return nearest(path[-1], {setting.path[-1]: setting.name for setting in _FIXED.values()}, _ALL)
 
 
+_TABLES = tuple(f"[kafka.{table}]" for table in PROPERTY_TABLES)
 _ALL = "`ackfloor config show` lists all names"
 
 

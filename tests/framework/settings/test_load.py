@@ -237,6 +237,10 @@ def test_mistakes_name_setting_value_fix_and_place(environment: dict[str, str], 
         ("[handlers]\nbill = 3", "handlers.bill=3: not a table"),
         ("[app]\ncommit_interval = 30", "app.commit_interval=30: a bare number has no unit"),
         ("[app]\nworkers = 1.5", "app.workers=1.5: input should be a valid integer"),
+        ('[handlers.bill]\nordering = "key"', "say it in code: @app.handler(..., ordering=...)"),
+        ("[app]\nconcurrency = 3", "it is a handler's: set handlers.<name>.concurrency"),
+        ('[kafka]\n"linger.ms" = 5', "belong in one of [kafka.properties], [kafka.consumer],"),
+        ("[kafka]\nfetch.min.bytes = 5", "kafka.fetch.min.bytes='***': no such setting; librd"),
     ],
 )
 def test_mistakes_in_the_file_are_told_with_its_name(file: str, told: str) -> None:
