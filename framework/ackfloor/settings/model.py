@@ -82,11 +82,27 @@ class Settings(BaseModel):
             found = layers.find_file(config, variables)
             file = layers.file_layer(found) if found else {}
         merged = layers.code_layer(code or {})
-        merged |= file
-        merged |= layers.environment_layer(variables)
-        merged |= layers.flag_layer(flags or {})
-        merged |= above or {}
-        return cls._of(merged)
+        replaced: list[Layer] = []
+        for layer in (
+            file,
+            layers.environment_layer(variables),
+            layers.flag_layer(flags or {}),
+            above or {},
+        ):
+            replaced.append({path: merged[path] for path in layer if path in merged})
+            merged |= layer
+        settings = cls._of(merged)
+        for hidden in replaced:
+            cls._check_hidden(hidden)
+        return settings
+
+    @classmethod
+    def _check_hidden(cls, hidden: Layer) -> None:
+        """Refuse what is wrong although something stronger counts: it would count one day.
+
+        Not of `[kafka]`, whose settings are judged together: half of them mean nothing.
+        """
+        cls._of({path: assigned for path, assigned in hidden.items() if path[0] != "kafka"})
 
     @classmethod
     def _of(cls, assigned: Layer) -> Self:

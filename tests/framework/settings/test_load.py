@@ -252,6 +252,28 @@ def test_mistakes_in_the_file_are_told_with_its_name(file: str, told: str) -> No
     assert "ackfloor.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "above"),
+    [
+        ("[app]\ncommit_interval = 30", {"ACKFLOOR_APP__COMMIT_INTERVAL": "3s"}),
+        ("[handlers.bill]\nconcurrency = 0", {"ACKFLOOR_HANDLERS__BILL__CONCURRENCY": "3"}),
+    ],
+)
+def test_a_mistake_is_told_although_something_stronger_counts(
+    file: str, above: dict[str, str]
+) -> None:
+    """It would count one day: when the variable goes, or the run with its `config set` ends."""
+    with pytest.raises(ConfigError, match=r"ackfloor\.toml"):
+        load(above, file=file)
+
+
+def test_half_of_a_login_that_is_replaced_is_no_mistake() -> None:
+    """What is judged together is judged as it counts."""
+    file = '[kafka]\nsecurity_protocol = "sasl_ssl"\nsasl_mechanism = "PLAIN"'
+    kafka = load({"ACKFLOOR_KAFKA__SASL_MECHANISM": "SCRAM-SHA-256"}, file=file).kafka
+    assert kafka.sasl_mechanism == "SCRAM-SHA-256"
+
+
 def test_the_file_can_be_named_and_must_exist_then(tmp_path: Path) -> None:
     """By argument or by variable; a file that is only looked for may be missing."""
     other = tmp_path / "other.toml"
