@@ -12,7 +12,7 @@ import typer
 
 from ackfloor.errors import AckfloorError, ConfigError
 from ackfloor.live.control import PATH, SCHEME
-from ackfloor.live.token import read_token, token_path
+from ackfloor.live.token import FIELD, read_token, token_path
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.settings import Settings
 
@@ -82,12 +82,15 @@ def set_(
     It counts more than flags, environment and file. Records in flight go by it at once. The run
     writes its token to a file that only its user can read, and logs where.
     """
+    if listen is not None:
+        _address(listen)
+    named = FIELD if token_file is None else "--token-file"
     if listen is None or token_file is None:
         app = Settings.load(config=config_file).app
         listen = listen or app.listen
         token_file = token_file or token_path(listen, app.control_token_file)
     try:
-        token = read_token(token_file)
+        token = read_token(token_file, named)
     except ConfigError as exc:
         raise ControlFailed(str(exc)) from None
     answer = post(listen, token, {"set": {name: value}, "dry_run": dry_run})
@@ -111,13 +114,8 @@ def post(listen: str, token: str, tree: object) -> Any:
     Raises:
         ControlFailed: nobody answers, or the answer is no.
     """
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
-    if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
-        raise ControlFailed(f"--listen={listen!r}: not an address; write host:port")
-    # An address that means all of them is this machine for who asks.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+    host, port = _address(listen)
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     try:
         connection.request("POST", PATH, json.dumps(tree).encode(), headers)
@@ -140,6 +138,18 @@ def post(listen: str, token: str, tree: object) -> Any:
     raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
 
 
+def _address(listen: str) -> tuple[str, int]:
+    """Where to ask; raises ControlFailed for what is no address."""
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
+        raise ControlFailed(
+            f'--listen={listen!r}: not an address; write host:port, such as "127.0.0.1:9600"'
+        )
+    # An address that means all of them is this machine for who asks.
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
+
+
 def _show(answer: Any) -> None:
     would = "would be " if answer["dry_run"] else ""
     if not answer["changed"]:
@@ -149,7 +159,8 @@ def _show(answer: Any) -> None:
     told = ", ".join(map(str, answer["workers"]["applied"])) or "none"
     typer.echo(f"{would}applied by worker {told}")
     if answer["ends"]:
-        typer.echo(f"{answer['ends']} records in flight {would or 'were '}parked at once")
+        records, were = ("record", "was") if answer["ends"] == 1 else ("records", "were")
+        typer.echo(f"{answer['ends']} {records} in flight {would or were + ' '}parked at once")
     if not answer["dry_run"]:
         return
     for each in answer["overdue"][:MOST_SHOWN]:

@@ -53,7 +53,7 @@ class ConfigControl:
         given = request.authorization.encode("utf-8", "replace")
         expected = SCHEME.encode() + self._token
         if not hmac.compare_digest(given, expected):
-            return 401, {"error": "not the token of this run"}
+            return 401, {"error": "not the token of this run; its log says which file has it"}
         try:
             values, dry_run = _read(request.body)
         except ValueError as exc:

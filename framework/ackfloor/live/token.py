@@ -78,8 +78,8 @@ class TokenFile:
         return token
 
 
-def read_token(path: Path) -> str:
-    """The token in a file.
+def read_token(path: Path, field: str = FIELD) -> str:
+    """The token in a file, which `field` has named.
 
     Raises:
         ConfigError: it can't be read, others can read it, or it holds no token.
@@ -90,14 +90,14 @@ def read_token(path: Path) -> str:
             mode = os.fstat(file.fileno()).st_mode
             token = file.read(4096).decode("ascii").strip()
     except OSError as exc:
-        fix = "is the run on this machine, and yours? name its address or its token file"
-        raise ConfigError(FIELD, str(path), exc.strerror or str(exc), fix) from None
+        fix = "is the run on this machine, and yours? give --listen or --token-file as it logs them"
+        raise ConfigError(field, str(path), exc.strerror or str(exc), fix) from None
     except UnicodeDecodeError:
         pass
     if not stat.S_ISREG(mode) or mode & 0o077:
         fix = f"chmod 600 {path}"
-        raise ConfigError(FIELD, str(path), f"others may read it (mode {mode & 0o777:o})", fix)
+        raise ConfigError(field, str(path), f"others may read it (mode {mode & 0o777:o})", fix)
     if len(token) < SHORTEST or not token.isprintable() or " " in token:
         why = f"no token: one line of at least {SHORTEST} characters"
-        raise ConfigError(FIELD, str(path), why, "openssl rand -hex 32 makes one")
+        raise ConfigError(field, str(path), why, "openssl rand -hex 32 makes one")
     return token

@@ -93,6 +93,8 @@ def test_a_dry_run_names_the_records(run: Run) -> None:
     assert (len(lines), lines[-1]) == (3 + MOST_SHOWN + 1, "  and 10 more")
     assert run.asked == [({NAME: VALUE}, True)]
     assert len(run.set().stdout.splitlines()) == 3
+    run.becomes = replace(DONE, ends=1, overdue=overdue[:1])
+    assert run.set().stdout.splitlines()[-1] == "1 record in flight was parked at once"
 
 
 def test_a_value_it_has_already_is_no_change(run: Run) -> None:
@@ -121,7 +123,7 @@ def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
     """Nobody there, no address, no controls, no token, the token of another run."""
     other = TokenFile(tmp_path / "other", keep=False)
     told = refused(run.set("--token-file", str(other.path)))
-    assert told == f"{run.listen} refused (401): not the token of this run"
+    assert told.startswith(f"{run.listen} refused (401): not the token of this run; its log says")
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"127.0.0.1:{free.getsockname()[1]}"
     token = str(run.token.path)
@@ -129,10 +131,13 @@ def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
     assert "control_token_file" in refused(run.set("--listen", nobody))
     for listen in ("9600", "localhost", "localhost:http", ":1", "x:99999"):
         assert "write host:port" in refused(run.set("--listen", listen, "--token-file", token))
+        assert "write host:port" in refused(run.set("--listen", listen))
     run.controls.clear()
     assert "takes no settings" in refused(run.set())
     run.token.remove()
-    assert "No such file" in refused(run.set())
+    assert "--token-file" in refused(run.set())
+    named = refused(run.set("--token-file", token))
+    assert named.startswith(f"--token-file='{token}': No such file or directory")
 
 
 def test_the_settings_file_may_name_address_and_token(run: Run, tmp_path: Path) -> None:
