@@ -24,6 +24,8 @@ FENCED = frozenset(
 #: How the client words that a static member was replaced, and that it can't be yet (KIP-848).
 _FENCED_MEMBER = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 _HELD_MEMBER = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+#: How the client words that the broker has no such assignor (KIP-848).
+_NO_ASSIGNOR = KafkaError(KafkaError.UNSUPPORTED_ASSIGNOR).str()
 #: What an abort takes out of the client's queues.
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
@@ -56,7 +58,20 @@ def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
             f"the group still has a member {instance_id!r}: this worker's predecessor, whose "
             "session has to time out first, or another run with the same app.instance_id_prefix"
         )
+    if _NO_ASSIGNOR in text:
+        fix = "set kafka.consumer.group.remote.assignor to one of the broker's: uniform or range"
+        return SourceFailed(f"{told(error)}; {fix}")
     return SourceFailed(told(error))
+
+
+def advice(error: KafkaError) -> str:
+    """What to do about an error that does not pass by itself; nothing where it does."""
+    if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+        return (
+            "; the group has members with another partition.assignment.strategy: stop all its "
+            "workers, and those with static_membership for as long as their session lasts"
+        )
+    return ""
 
 
 def told(error: KafkaError | BaseException) -> str:

@@ -152,10 +152,11 @@ def _check_strategy(given: Mapping[str, Any]) -> None:
     """One strategy: with several, the members of a group may settle on either protocol."""
     name = "partition.assignment.strategy"
     if name in given and given[name] not in (*EAGER, COOPERATIVE):
+        mixed = "eager and cooperative strategies can't be mixed, and one must be named"
         raise ConfigError(
             f"kafka.consumer.{name}",
             given[name],
-            "eager and cooperative strategies can't be mixed, and one must be named",
+            mixed if "," in str(given[name]) else "no such strategy",
             f"set one of {', '.join((COOPERATIVE, *EAGER))}",
         )
 

@@ -29,7 +29,7 @@ from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.committer import Committer, Result
-from ackfloor.kafka.errors import OUT_OF_RANGE, ended_for_good, is_fatal, told
+from ackfloor.kafka.errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import (
     KafkaOptions,
@@ -161,7 +161,7 @@ class KafkaSource:
             if (topic, partition) in self._membership:
                 self._membership.restart(topic, partition, message.offset())
             return
-        text = told(error)
+        text = told(error) + advice(error)
         now_s = time.monotonic()
         if now_s >= self._say_again_s.get(text, 0.0):
             log.warning("%s", text)

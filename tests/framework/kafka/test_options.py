@@ -80,6 +80,17 @@ def test_dangerous_consumer_properties_are_refused(name: str, value: Any) -> Non
 
 
 @pytest.mark.parametrize(
+    ("strategy", "why"),
+    [("range,cooperative-sticky", "can't be mixed"), ("rnge", "no such strategy")],
+)
+def test_a_strategy_is_one_of_three(strategy: str, why: str) -> None:
+    """Two of them and a misspelt one are told apart."""
+    with pytest.raises(ConfigError, match=why) as refused:
+        consumer_config(KafkaOptions(consumer={"partition.assignment.strategy": strategy}), "g")
+    assert refused.value.fix == "set one of cooperative-sticky, range, roundrobin"
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("acks", "1"),

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from ackfloor import App
 from ackfloor.errors import ConfigError, InstanceFenced, InstanceHeld, SourceFailed
-from ackfloor.kafka.errors import FATAL, ended_for_good
+from ackfloor.kafka.errors import FATAL, advice, ended_for_good
 from ackfloor.kafka.options import KafkaOptions, consumer_config
 from ackfloor.launch import Launch
 from ackfloor.runtime.exit_codes import Exit
@@ -45,6 +45,7 @@ def test_a_prefix_that_kafka_would_refuse_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError) as refused:
         launch(instance_id_prefix=prefix)
     assert refused.value.field == "app.instance_id_prefix"
+    assert "1 to 100 letters" in refused.value.fix
 
 
 def test_broadcast_mode_has_no_members() -> None:
@@ -60,6 +61,7 @@ def test_broadcast_mode_has_no_members() -> None:
         (KafkaError.FENCED_INSTANCE_ID, InstanceFenced, Exit.FENCED),
         (KafkaError.UNRELEASED_INSTANCE_ID, InstanceHeld, Exit.HELD_UP),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, SourceFailed, Exit.FAILURE),
+        (KafkaError.UNSUPPORTED_ASSIGNOR, SourceFailed, Exit.FAILURE),
     ],
 )
 def test_the_client_calls_everything_fatal_and_its_text_says_what_it_was(
@@ -71,3 +73,13 @@ def test_the_client_calls_everything_fatal_and_its_text_says_what_it_was(
     assert type(failed) is kind
     assert failed.exit_code == exit_code
     assert ("'a-b-0'" in str(failed)) == (kind is not SourceFailed)
+    unknown = code == KafkaError.UNSUPPORTED_ASSIGNOR
+    assert ("set kafka.consumer.group.remote.assignor" in str(failed)) == unknown
+
+
+def test_only_what_does_not_pass_by_itself_has_advice() -> None:
+    """A strategy that differs from the group's needs somebody; an election does not."""
+    assert "partition.assignment.strategy" in advice(
+        KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+    )
+    assert advice(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)) == ""
