@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -87,7 +88,6 @@ class AppSettings(BaseModel):
     )
     instance_id_prefix: str = Field(
         default="ackfloor",
-        pattern="^[A-Za-z0-9._-]{1,100}$",
         description="Begins the workers' names in the group under static membership, before host "
         "and worker number. Two runs of a group on one host must not share it.",
     )
@@ -134,6 +134,15 @@ class AppSettings(BaseModel):
     def _legal_group(cls, value: str) -> str:
         if value:
             check_group(value)
+        return value
+
+    @field_validator("instance_id_prefix")
+    @classmethod
+    def _legal_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", value):
+            why = "not a name that Kafka takes"
+            fix = "write 1 to 100 letters, digits, dots, underscores or dashes"
+            raise SettingError("instance_id_prefix", value, why, fix)
         return value
 
     @field_validator("listen")
