@@ -124,5 +124,5 @@ def _of_snapshot(
     for handler in snapshot.handlers:
         if handler.held_for_s > 0 and not handler.tripped:
             why = handler.held_reason or "no reason given"
-            text = f"handler {handler.name} asked for a pause of {handler.held_for_s:.1f} s: {why}"
+            text = f"handler {handler.name} is paused for another {handler.held_for_s:.1f} s: {why}"
             yield Finding("held", worker, text)

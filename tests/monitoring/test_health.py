@@ -86,7 +86,7 @@ def test_a_held_handler_says_what_is_away() -> None:
     health = judge({0: WorkerFacts(held, joined=True)}, NOW_MS, 1)
     assert health.live
     assert [reason.message for reason in health.reasons] == [
-        "handler bill asked for a pause of 4.2 s: the bank is away"
+        "handler bill is paused for another 4.2 s: the bank is away"
     ]
 
 

@@ -310,10 +310,7 @@ class Supervisor:
         return in_flight
 
     def _suspect(self, worker: _Worker, in_flight: list[RecordId], code: int) -> None:
-        log.error(
-            "worker %d died with %d records in flight: %s", worker.number, len(in_flight),
-            named(in_flight),
-        )  # fmt: skip
+        log.error("worker %d died while it handled %s", worker.number, named(in_flight))
         if self._crashes.died(in_flight, how_it_ended(code)):
             # One crash less to come: what is next is not to wait for what is over.
             worker.crashes = 0
