@@ -301,6 +301,11 @@ class Guard:
             return False
         return self._next_round(now_s)
 
+    @property
+    def tried(self) -> bool:
+        """Whether a probe has failed since the guard tripped."""
+        return bool(self._probed)
+
     def probes_of(self, origin: Origin) -> int:
         """Failed probes of one record since the guard tripped."""
         return self._probed[origin]

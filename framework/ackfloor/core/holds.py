@@ -18,6 +18,8 @@ H2  a delivery that was put back stays ended: the record gets a new one, and wha
 H3  a handler whose guard is tripped always has a next probe planned.
 H4  what fetching stopped for, a long pause or a tripped guard, resumes it when it ends; and while
     there is nothing to probe, or always the same, fetching goes on.
+H5  after a first probe has failed, lanes that are fewer than `min_sample` are tried together: what
+    is first in one of them does not wait for the probes of all others.
 """
 
 from __future__ import annotations
@@ -167,7 +169,9 @@ class Holds:
         guard = handler.guard
         guard.probing_since_s = min(guard.probing_since_s, now.mono_s)
         handler.held_until_s = now.mono_s + guard.next_delay_s(handler.rules.guard)
-        self._state.commands.append(Probe(handler.rules.name, 1))
+        lanes = handler.lanes.waiting() if guard.tried else 0
+        count = lanes if 1 < lanes < handler.rules.guard.min_sample else 1
+        self._state.commands.append(Probe(handler.rules.name, count))
 
     def _next_round(self, handler: HandlerState, now: Now) -> None:
         if handler.guard.done:
@@ -183,10 +187,17 @@ class Holds:
             return
         if guard.let_through(count):
             return
-        if guard.succeeding or not self._has_partitions(handler):
+        if guard.succeeding or not self._has_partitions(handler) or self._is_over(handler, now):
             self._reset(handler, now)
         else:
             self._rest(handler, False)
+
+    def _is_over(self, handler: HandlerState, now: Now) -> bool:
+        """Whether what it tripped for is forgotten, and nothing is left that could tell."""
+        if now.mono_s < handler.guard.since_s + handler.rules.guard.forget_after_s:
+            return False
+        mine = (a for a in self._state.assignments.values() if a.handler is handler)
+        return not any(assignment.tracker.open for assignment in mine)
 
     def _reset(self, handler: HandlerState, now: Now) -> None:
         guard, name = handler.guard, handler.rules.name

@@ -52,6 +52,10 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._live)
 
+    def waiting(self) -> int:
+        """How many lanes have work and don't wait for their head."""
+        return len(self._live) - len(self._blocked)
+
     def admit(self, lane: Hashable, delivery: Delivery) -> Run | None:
         """Queue a delivery on its lane; return a run to dispatch if the lane was idle."""
         run = self._live.get(lane)

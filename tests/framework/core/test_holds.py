@@ -351,6 +351,73 @@ def test_redeliveries_are_put_back_and_released_no_more() -> None:
     assert world.start().attempt == 2
 
 
+LANES = replace(RULES, ordering="key")
+
+
+def behind_bad_heads(rules: HandlerRules, lanes: int) -> HeldWorld:
+    """The guard has tripped at the fifth failure in so many lanes."""
+    world = HeldWorld(rules)
+    world.assign()
+    for offset in range(5 * lanes):
+        world.read([offset], key=b"k%d" % (offset % lanes))
+    for _ in range(5):
+        world.finish(world.start(), BOOM)
+    assert world.held
+    return world
+
+
+def fail_probes(world: HeldWorld, seconds: float) -> list[int]:
+    """Time passes; every probe that goes out fails."""
+    world.tick(seconds)
+    heads: list[int] = []
+    while world.startable() and world.held:
+        delivery = world.start()
+        heads.append(delivery.offset)
+        world.finish(delivery, BOOM)
+    return heads
+
+
+def test_a_few_lanes_are_tried_together() -> None:
+    """The first is tried alone, then all: one good head among bad ones is found at once."""
+    world = behind_bad_heads(LANES, 4)
+    assert len(fail_probes(world, 1)) == 1
+    assert len(fail_probes(world, 2)) == 4
+    assert len(set(fail_probes(world, 4))) == 4
+    assert world.held
+
+
+def test_bad_heads_of_a_few_lanes_are_judged_in_the_same_time_as_one() -> None:
+    """Four of them used to take four times as long."""
+    world = behind_bad_heads(LANES, 4)
+    for _ in range(MOST_PROBES):
+        assert len(world.parcels) == 4
+        bad = fail_probes(world, 5)
+    assert len(bad) == 4
+    assert len(world.parcels) == 5, "the one that was tried before the others"
+    fail_probes(world, 5)
+    assert len(world.parcels) == 8
+
+
+def test_as_many_lanes_as_trip_it_are_tried_one_by_one() -> None:
+    """Together they would be a flood of their own."""
+    world = behind_bad_heads(LANES, 5)
+    for _ in range(3):
+        assert len(fail_probes(world, 5)) == 1
+
+
+def test_where_nothing_is_left_it_ends() -> None:
+    """A quiet topic whose bad records are all gone is not held until the next record comes."""
+    world = tripped(5)
+    for _ in range(MOST_PROBES):
+        probe(world, 5)
+    for _ in range(5):
+        world.confirm()
+    assert world.held
+    world.tick(5)
+    assert not world.held
+    assert len(world.told(GuardReset)) == 1
+
+
 @pytest.mark.parametrize("in_place", [False, True], ids=["park", "block"])
 def test_a_record_is_put_back_first_in_its_lane(in_place: bool) -> None:
     """What came after it waits behind it, and so after each failed probe."""
