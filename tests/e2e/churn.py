@@ -325,10 +325,10 @@ def churn(
 def main() -> None:
     """Run it from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.churn", description=__doc__)
-    parser.add_argument("protocol", choices=PROTOCOLS)
-    parser.add_argument("--changes", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=150.0)
+    parser.add_argument("protocol", choices=PROTOCOLS, help="broker is KIP-848")
+    parser.add_argument("--changes", type=int, default=50, help="joins, leaves and kills (50)")
+    parser.add_argument("--seed", type=int, default=1, help="what decides over them (1)")
+    parser.add_argument("--rate", type=float, default=150.0, help="records per second (150)")
     given = parser.parse_args()
     with open_broker() as broker, tempfile.TemporaryDirectory() as folder:
         found = churn(

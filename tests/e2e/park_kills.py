@@ -279,10 +279,13 @@ def park_kills(folder: Path, servers: str, parking: str, kills: int, seed: int) 
 
 def main() -> int:
     """Run it by hand; the table is on stdout."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.park_kills",
+        description=__doc__.splitlines()[0] if __doc__ else "",
+    )
     parser.add_argument("parking", choices=["transactional", "at_least_once"])
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=200, help="of the one worker (200)")
+    parser.add_argument("--seed", type=int, default=1, help="what decides when (1)")
     given = parser.parse_args()
     with open_broker() as broker, tempfile.TemporaryDirectory() as folder:
         found = park_kills(

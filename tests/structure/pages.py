@@ -155,9 +155,9 @@ def _check_command(words: list[str], page: Page) -> None:
     match words:
         case ["ackfloor", group, *rest] if group in ON_A_BROKER:
             sub = [word for word in rest[:1] if group in GROUPS and word[0] != "-"]
-            told = run(["ackfloor", group, *sub, "--help"], page.folder)
-            options = [word.partition("=")[0] for word in rest if word.startswith("-")]
-            assert [option for option in options if option not in told] == []
+            _check_options([group, *sub], rest, page)
+        case ["ackfloor", "config", "set", *rest]:
+            _check_options(["config", "set"], rest, page)
         case ["python", file, *_] if file in page.typed:
             pass
         case ["python", "-m", "ackfloor_monitoring.spark.jobs", *rest]:
@@ -176,6 +176,12 @@ def _check_command(words: list[str], page: Page) -> None:
             assert wanted <= set(project["optional-dependencies"])
         case _:
             assert words[0] in NOT_OURS, f"nothing here knows how to check: {shlex.join(words)}"
+
+
+def _check_options(command: list[str], rest: list[str], page: Page) -> None:
+    told = run(["ackfloor", *command, "--help"], page.folder)
+    options = [word.partition("=")[0] for word in rest if word.startswith("-")]
+    assert [option for option in options if option not in told] == []
 
 
 def _leads_somewhere(page: Path, link: str, heading: str) -> bool:

@@ -8,6 +8,7 @@ a script it prints the figures of one outage, on a broker that is started for it
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import threading
@@ -175,10 +176,17 @@ def _everything(worker: OnKafka, seen: set[tuple[int, int]], sent: int) -> Calla
 
 def main() -> None:
     """One outage as the command line says."""
-    seconds, rate = float(sys.argv[1]), float(sys.argv[2])
+    parser = argparse.ArgumentParser(prog="python -m tests.framework.runtime.outage")
+    parser.add_argument("seconds", type=float, help="how long the dependency is down")
+    parser.add_argument("rate", type=float, help="records per second")
+    parser.add_argument(
+        "kinds", nargs="*", metavar="KIND", choices=KINDS,
+        help="park (the default policy), dlq (no redelivery) or hang (calls outlive their timeout)",
+    )  # fmt: skip
+    given = parser.parse_args()
     with open_broker() as broker:
-        for kind in sys.argv[3:] or ["park"]:
-            found = outage(broker.bootstrap_servers, seconds, rate, kind)
+        for kind in given.kinds or ["park"]:
+            found = outage(broker.bootstrap_servers, given.seconds, given.rate, kind)
             sys.stdout.write(f"{kind}: {found.told()}\n")
             sys.stdout.flush()
 
