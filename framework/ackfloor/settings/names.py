@@ -159,7 +159,7 @@ def near(path: Path) -> str:
         return f"set one property of it, such as {variable_of((*path, 'CLIENT_RACK'))}"
     if path[0] == "handlers":
         if path[-1] in _IN_CODE:
-            return f"it has no setting; say it in code: @app.handler(..., {path[-1]}=...)"
+            return f"it is said in code: @app.handler(..., {path[-1]}=...)"
         known = {".".join(keys): ".".join((*path[:2], *keys)) for keys in _PER_HANDLER}
         return nearest(".".join(path[2:]), known, _ALL)
     for start in range(len(path)):
