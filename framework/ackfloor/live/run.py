@@ -259,7 +259,8 @@ class RunSettings:
 def _refuse_fixed(layer: Layer) -> None:
     for path, (value, _) in layer.items():
         if not is_live(path):
-            why, fix = "can't change while the run runs", "set it where it is set and restart"
+            why = "can't change while the run runs"
+            fix = "change it in ackfloor.toml, or where `ackfloor config show` says, and restart the run"
             raise ConfigError(".".join(path), shown(path, value), why, fix)
 
 
