@@ -260,7 +260,7 @@ def _refuse_fixed(layer: Layer) -> None:
     for path, (value, _) in layer.items():
         if not is_live(path):
             why = "can't change while the run runs"
-            fix = "change it in ackfloor.toml, or where `ackfloor config show` says, and restart the run"
+            fix = "change it where `ackfloor config show` says that it comes from, and restart"
             raise ConfigError(".".join(path), shown(path, value), why, fix)
 
 
