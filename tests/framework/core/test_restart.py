@@ -285,3 +285,35 @@ def test_whatever_is_settled_and_committed_is_never_handled_again(
                         commit = world.answer_commit().positions[0]
                         durable = set(handled)
         assert set(range(commit.position)) <= durable
+
+
+@given(data=st.data(), steps=st.lists(st.integers(0, 9), min_size=20, max_size=80))
+@settings(max_examples=80, deadline=None)
+def test_two_workers_that_both_think_a_partition_theirs_lose_nothing(
+    data: st.DataObject, steps: list[int]
+) -> None:
+    """Kafka takes the commits of both, and the last one stands: whatever it says is true, because
+    each says only what its worker has settled, or read from a commit at its start."""
+    count, handled = 30, set[int]()
+    commit = CommitPosition("orders", 0, 0, "", 0)
+    owners = [restarted(commit) for _ in range(2)]
+    for step in steps:
+        index = data.draw(st.integers(0, 1))
+        world = owners[index]
+        if step < 2:
+            position = world.engine.assignments["orders", 0].tracker.position
+            read(world, range(position, min(count, position + 7)))
+        elif step < 7 and world.ready:
+            world.ready.rotate(data.draw(st.integers(0, len(world.ready))))
+            delivery = world.start()
+            world.finish(delivery)
+            handled.add(delivery.offset)
+        elif step < 9:
+            world.tick(1)
+            while world.commits:
+                commit = world.answer_commit().positions[0]
+                gaps = decode(commit.metadata, "orders", 0)
+                told = {offset for run in gaps.runs for offset in range(*run)}
+                assert set(range(commit.position)) | told <= handled
+        else:
+            owners[index] = restarted(commit)
