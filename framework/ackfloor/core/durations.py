@@ -33,7 +33,7 @@ def parse_duration(value: timedelta | str, *, field: str) -> float:
         field: the setting's name, for the error.
 
     Raises:
-        SettingError: no unit, no number, negative, or over a year.
+        SettingError: no unit, no number, negative, below a millisecond (in a text), or over a year.
     """
     if isinstance(value, timedelta):
         seconds, shown = value.total_seconds(), str(value)
@@ -56,7 +56,11 @@ def _parse(text: str, field: str) -> float:
     if not text or match is None:
         raise _refuse(text, text, field)
     parts = zip(match.groups(), _UNITS_MS.values(), strict=True)
-    return float(sum(Fraction(number) * unit_ms for number, unit_ms in parts if number) / 1000)
+    ms = sum(Fraction(number) * unit_ms for number, unit_ms in parts if number)
+    if 0 < ms < 1:
+        # It would print as no time at all.
+        raise SettingError(field, text, "less than a millisecond", 'write "1ms" or more')
+    return float(ms / 1000)
 
 
 def _refuse(value: object, text: str, field: str) -> SettingError:

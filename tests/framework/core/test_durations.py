@@ -60,6 +60,7 @@ def test_a_duration_is_a_timedelta_or_a_text_with_units(
         (1.5, 'consume_timeout=1.5: a bare number has no unit; write "1.5s" or'),
         (-5, "consume_timeout=-5: a duration can't be negative; write numbers with units"),
         ("-5s", "consume_timeout='-5s': a duration can't be negative"),
+        ("0.5ms", "consume_timeout='0.5ms': less than a millisecond; write \"1ms\" or more"),
         (timedelta(seconds=-1), "a duration can't be negative"),
         (True, "consume_timeout=True: not a duration; write numbers with units, largest first"),
         (None, "consume_timeout=None: not a duration"),
