@@ -107,7 +107,8 @@ class Settings(BaseModel):
     @classmethod
     def _of(cls, assigned: Layer) -> Self:
         nested: dict[str, Any] = {}
-        for path, (value, _) in assigned.items():
+        for path, (value, source) in assigned.items():
+            _check_truth(path, value, source)
             table = nested
             for part in path[:-1]:
                 table = table.setdefault(part, {})
@@ -187,6 +188,14 @@ class Settings(BaseModel):
             source = assigned.source if assigned else ""
             field = f"handlers.{spec.name}.{own}"
             raise ConfigError.of(exc, field=field, source=source) from None
+
+
+def _check_truth(path: names.Path, value: object, source: str) -> None:
+    """Refuse true and false where a number belongs: pydantic would take them for 1 and 0."""
+    setting = names.find(path) if isinstance(value, bool) else None
+    if setting is not None and setting.accepts.startswith(("a whole number", "a number", "a size")):
+        fix = f"write {setting.accepts}"
+        raise ConfigError(".".join(path), value, "no number", fix, source=source)
 
 
 def _refusal(problem: ErrorDetails, assigned: Layer) -> ConfigError:
