@@ -94,7 +94,7 @@ class Engine:
         self.suspects = Suspects(self._state, self._parcels)
         self._intake = Intake(self._state, self._parcels, self.suspects)
         self._in_place = InPlace(self._state, self._parcels)
-        self._holds = Holds(self._state)
+        self._holds = Holds(self._state, self.suspects)
         self._endings = Endings(self._state, self._parcels, self._in_place, self._holds)
 
     # What comes out.

@@ -36,6 +36,7 @@ from ackfloor.core.messages import Dispatch, HandlerHeld, Hold, Probe, Unhold
 from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.state import WorkerState
+from ackfloor.core.suspects import Suspects
 
 #: A pause is no shorter: one of no time at all would come again without end.
 SHORTEST_PAUSE_S = 0.01
@@ -47,10 +48,11 @@ FAULT = "guard"
 class Holds:
     """The handlers that take no records, and the guards that decide it."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "_suspects")
 
-    def __init__(self, state: WorkerState) -> None:
+    def __init__(self, state: WorkerState, suspects: Suspects) -> None:
         self._state = state
+        self._suspects = suspects
 
     # A handler's own word.
 
@@ -193,11 +195,14 @@ class Holds:
             self._rest(handler, False)
 
     def _is_over(self, handler: HandlerState, now: Now) -> bool:
-        """Whether what it tripped for is forgotten, and nothing is left that could tell."""
+        """Whether what it tripped for is forgotten, and nothing is left that could tell.
+
+        Suspects of a crash can't: they wait for the guard.
+        """
         if now.mono_s < handler.guard.since_s + handler.rules.guard.forget_after_s:
             return False
         mine = (a for a in self._state.assignments.values() if a.handler is handler)
-        return not any(assignment.tracker.open for assignment in mine)
+        return sum(len(a.tracker.open) for a in mine) <= self._suspects.kept(handler)
 
     def _reset(self, handler: HandlerState, now: Now) -> None:
         guard, name = handler.guard, handler.rules.name

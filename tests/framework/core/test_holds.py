@@ -418,6 +418,27 @@ def test_where_nothing_is_left_it_ends() -> None:
     assert len(world.told(GuardReset)) == 1
 
 
+def test_a_suspect_does_not_wait_for_a_guard_that_waits_for_a_record() -> None:
+    """What killed a process may be the only record that is left, and it is nobody's probe."""
+    world = world_of(5)
+    world.engine.suspects.learn([("orders", 0, 5, 1, "was killed")])
+    world.read([5])
+    for _ in range(5):
+        world.finish(world.start(), BOOM)
+    for _ in range(MOST_PROBES):
+        probe(world, 5)
+    for _ in range(5):
+        assert world.held
+        world.confirm()
+    world.engine.suspects.tick(world.now, quiet=True)
+    assert not world.startable()
+    world.tick(5)
+    assert not world.held
+    world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    assert world.start().offset == 5
+
+
 @pytest.mark.parametrize("in_place", [False, True], ids=["park", "block"])
 def test_a_record_is_put_back_first_in_its_lane(in_place: bool) -> None:
     """What came after it waits behind it, and so after each failed probe."""
