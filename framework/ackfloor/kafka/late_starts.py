@@ -4,8 +4,7 @@ A worker that is killed in the middle of a transaction leaves it open until its 
 or until its timeout (20 s). So long the group does not tell what it has committed of the
 partitions in it. Whoever gets them must not wait for that inside the rebalance callback: nothing
 else of the worker would go on meanwhile, not even the deadlines of what runs. So they are
-assigned and paused, and the group is asked between two polls, for one partition at a time, and
-briefly.
+assigned and paused, and the group is asked between two polls, and briefly.
 """
 
 from __future__ import annotations
@@ -72,26 +71,30 @@ class LateStarts:
             found += one or []
         return found
 
-    def next(self) -> TopicPartition | None:
-        """One that waits no longer, with what is committed of it; None where it is too early.
+    def next(self) -> list[TopicPartition]:
+        """Those that wait no longer, with what is committed of them; none where it is too early.
 
         Raises:
             SourceFailed: the group has not said it within `PATIENCE_S` seconds, or refuses to.
         """
         now_s = time.monotonic()
         if not self._waiting or now_s < self._ask_at_s:
-            return None
-        key = next(iter(self._waiting))
+            return []
+        # All together, as after a coordinator that was away, or else the next one alone.
+        first, *others = self.partitions()
+        for some in [[first, *others], [first]] if others else [[first]]:
+            found = self._committed(some, ALONE_S)
+            if found is not None:
+                self.forget(some)
+                return found
+        key = first.topic, first.partition
         until_s = self._waiting.pop(key)
-        found = self._committed([TopicPartition(*key)], ALONE_S)
-        if found:
-            return found[0]
         if now_s >= until_s:
             what = f"the committed position of {key[0]}/{key[1]}"
             raise SourceFailed(f"{what} could not be read in time: {self._why}")
         self._waiting[key] = until_s
         self._ask_at_s = time.monotonic() + AGAIN_S
-        return None
+        return []
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions leave before they were read."""

@@ -187,8 +187,8 @@ class Membership:
             SourceFailed: a topic has become another one (see `topic_ids`), or a start is not known.
         """
         self._topic_ids.look(self._began)
-        while (committed := self._late.next()) is not None:
-            starts = self._resolved([committed])
+        while committed := self._late.next():
+            starts = self._resolved(committed)
             self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
             self._announce(starts)
         if not self._joined:
@@ -223,7 +223,7 @@ class Membership:
                 "%s/%d: retention has removed what was to be read next, %d to %d; going on at %d",
                 topic, partition, wanted, low - 1, low,
             )  # fmt: skip
-            self.reassign(target)
+            self.reassign([target])
             self._listener.on_gone(Partition(topic, partition), low)
             return
         log.error(
@@ -237,8 +237,7 @@ class Membership:
 
     def _move(self, targets: list[TopicPartition]) -> None:
         """Read partitions from other positions, paused or not."""
-        for target in targets:
-            self.reassign(target)
+        self.reassign(targets)
         self._consumer.resume(targets)
 
     def _assign(self, explicit: list[TopicPartition]) -> None:
@@ -253,23 +252,20 @@ class Membership:
         else:
             self._consumer.unassign()
 
-    def reassign(self, target: TopicPartition) -> None:
-        """Read a partition from another position where the client refuses to seek.
+    def reassign(self, targets: list[TopicPartition]) -> None:
+        """Read partitions from other positions where the client refuses to seek.
 
         It does once it has stopped fetching for an error; a new assignment it takes.
         """
         if self._incremental:
-            self._consumer.incremental_unassign([target])
-            self._consumer.incremental_assign([target])
+            self._consumer.incremental_unassign(targets)
+            self._consumer.incremental_assign(targets)
             return
+        moved = {(p.topic, p.partition) for p in targets}
         others = [
             TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
             for p in self._consumer.position(self.partitions())
-            if (p.topic, p.partition) != (target.topic, target.partition)
         ]
-        late = [
-            p
-            for p in self._late.partitions()
-            if p.topic != target.topic or p.partition != target.partition
-        ]
-        self._consumer.assign([*others, *late, target])
+        rest = [*others, *self._late.partitions()]
+        kept = [p for p in rest if (p.topic, p.partition) not in moved]
+        self._consumer.assign([*kept, *targets])

@@ -202,7 +202,7 @@ class KafkaSource:
                 try:
                     self._consumer.seek(target)
                 except KafkaException:
-                    self._membership.reassign(target)
+                    self._membership.reassign([target])
 
     def positions(self) -> Mapping[tuple[str, int], int]:
         """The consumer's own next positions."""

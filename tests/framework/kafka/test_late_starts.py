@@ -131,15 +131,24 @@ def test_only_those_wait_that_the_group_is_silent_about(monkeypatch: pytest.Monk
     starts, at_once = late(group)
     assert at_once == [1]
     assert [p.partition for p in starts.partitions()] == [0, 2]
-    assert [starts.next() for _ in range(3)] == [None] * 3
-    assert group.asked[-3:] == [[0], [2], [0]]
+    assert [starts.next() for _ in range(3)] == [[]] * 3
+    assert group.asked[-6:] == [[0, 2], [0], [2, 0], [2], [0, 2], [0]]
     group.silent.discard(2)
-    found = starts.next()
-    assert found is not None
+    [found] = starts.next()
     assert (found.partition, found.offset) == (2, 7)
     starts.forget([TopicPartition("orders", 0), TopicPartition("orders", 9)])
     assert not starts
-    assert starts.next() is None
+    assert starts.next() == []
+
+
+def test_a_group_that_was_away_tells_of_all_at_once() -> None:
+    """Not of one after the other: there may be hundreds."""
+    group = Group(0, 1, 2)
+    starts, at_once = late(group)
+    assert at_once == []
+    group.silent.clear()
+    assert [p.partition for p in starts.next()] == [0, 1, 2]
+    assert not starts
 
 
 def test_two_questions_have_a_pause_between_them() -> None:
@@ -147,7 +156,7 @@ def test_two_questions_have_a_pause_between_them() -> None:
     group = Group(0)
     starts, _ = late(group)
     asked = len(group.asked)
-    assert [starts.next() for _ in range(5)] == [None] * 5
+    assert [starts.next() for _ in range(5)] == [[]] * 5
     assert len(group.asked) == asked + 1
 
 
