@@ -13,7 +13,6 @@ import pytest
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope
-from ackfloor.core.flow import Gate
 from ackfloor.core.model import Headers, Record
 from ackfloor.core.parcel import Parcel
 from ackfloor.ports import Sink
@@ -67,7 +66,6 @@ def assignment_of(name: str = "bill", *, manual: bool = False) -> Assignment:
         handler=HandlerState(HandlerRules(name, manual=manual)),
         source_topic="orders",
         tier_s=None,
-        span_gate=Gate(1),
         stats=AckStats("orders", name),
         inbox=deque(),
         clock=time.monotonic,

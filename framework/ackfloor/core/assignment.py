@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ackfloor.core.commit_lane import CommitLane
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.flow import FlowLimits, Gate
-from ackfloor.core.gapset import LARGEST_OFFSET, LONGEST, SHORT, GapSet
+from ackfloor.core.flow import FlowLimits, PartitionGates
+from ackfloor.core.gapset import GapSet
 from ackfloor.core.guard import FloodGuard, Guard
 from ackfloor.core.lanes import Lanes
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
@@ -122,43 +123,31 @@ class Assignment:
 
     __slots__ = (
         "backoff",
-        "bytes_gate",
         "clock",
         "closed",
-        "commit_in_doubt",
-        "commit_outstanding",
-        "commit_sent_s",
-        "committed",
-        "committed_count",
+        "commit",
         "epoch",
         "floor_advanced_ms",
+        "gates",
         "handler",
         "held",
         "held_bytes",
-        "held_gate",
         "inbox",
         "last_floor",
         "leader_epochs",
-        "longest_metadata",
         "mark",
-        "metadata_gate",
-        "metadata_length",
         "open_bytes",
-        "open_bytes_gate",
-        "open_gate",
         "parking",
         "partition",
         "paused",
         "restored_epoch",
         "source_topic",
-        "span_gate",
         "stats",
         "stopping",
         "tier_s",
         "topic",
         "topic_hash",
         "tracker",
-        "transacting",
         "waiting",
         "waiting_bytes",
     )
@@ -173,7 +162,6 @@ class Assignment:
         handler: HandlerState,
         source_topic: str,
         tier_s: float | None,
-        span_gate: Gate,
         stats: AckStats,
         inbox: deque[Delivery],
         clock: Callable[[], float],
@@ -182,7 +170,6 @@ class Assignment:
         restored: GapSet | None = None,
         topic_hash: int = 0,
     ) -> None:
-        limits = limits or FlowLimits()
         self.topic = topic
         self.partition = partition
         self.epoch = epoch
@@ -210,52 +197,18 @@ class Assignment:
         #: Records that wait in lanes behind one that failed, and the bytes of their values.
         self.held = 0
         self.held_bytes = 0
-        self.span_gate = span_gate
         #: Bytes of the open records' values.
         self.open_bytes = 0
-        self.open_gate = Gate(limits.partition_open)
-        self.open_bytes_gate = Gate(limits.partition_open_bytes)
-        #: Of what is held, where the topic is a source.
-        self.held_gate = Gate(1)
-        #: Of the waiting bytes; of those that are held, where the topic is a source.
-        self.bytes_gate = Gate(1)
+        self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats
         self.paused = False
         #: No further delivery may start (revoke or shutdown is under way).
         self.stopping = False
         #: The assignment has ended: everything that still comes is stale.
         self.closed = False
-        self.committed: int | None = None
-        #: `tracker.settled_count()` as of the last confirmed commit.
-        self.committed_count = 0
-        #: A commit of it is on its way, plain or in a transaction.
-        self.commit_outstanding = False
-        #: It is in a transaction.
-        self.transacting = False
-        #: The last plain commit came back as refused: it may have been stored, or yet be.
-        self.commit_in_doubt = False
-        #: Monotonic seconds at which the outstanding commit was sent.
-        self.commit_sent_s = 0.0
-        #: Most characters a commit's metadata may have; less after a broker refused some.
-        self.longest_metadata = LONGEST
-        #: Characters that all of the gap set took in the last commit, whether they fitted or not.
-        self.metadata_length = 0
-        self.metadata_gate = Gate(LONGEST)
-        self.limit_metadata(LONGEST)
+        self.commit = CommitLane()
         self.last_floor = position
         self.floor_advanced_ms = now_ms
-
-    def limit_metadata(self, longest: int) -> None:
-        """Fetching stops at three quarters of this many characters.
-
-        A broker that takes less than any gap set needs gets floors alone, and holds back nothing.
-        """
-        if longest < SHORT:
-            self.longest_metadata = 0
-            self.metadata_gate.limit = LARGEST_OFFSET
-        else:
-            self.longest_metadata = longest
-            self.metadata_gate.limit = longest * 3 // 4
 
     def gap_set(self, settling: Collection[int] = ()) -> GapSet:
         """What a commit says now: the floor, and what is settled above it.

@@ -69,11 +69,11 @@ class CommitPlan:
         positions: list[CommitPosition] = []
         for assignment in assignments:
             assignment.floor(now.wall_ms)
-            if assignment.stopping or assignment.commit_outstanding:
+            if assignment.stopping or assignment.commit.outstanding:
                 continue
-            if _uncommitted(assignment) or assignment.commit_in_doubt:
-                assignment.commit_outstanding = True
-                assignment.commit_sent_s = now.mono_s
+            if _uncommitted(assignment) or assignment.commit.in_doubt:
+                assignment.commit.outstanding = True
+                assignment.commit.sent_s = now.mono_s
                 positions.append(commit_position(assignment))
         if positions:
             commands.append(Commit(tuple(positions)))
@@ -84,8 +84,8 @@ class CommitPlan:
     ) -> Iterator[tuple[Assignment, float]]:
         """Whose commit the broker has not answered for long, and for how many seconds."""
         for assignment in assignments:
-            waited_s = now.mono_s - assignment.commit_sent_s
-            if assignment.commit_outstanding and waited_s >= UNANSWERED_S:
+            waited_s = now.mono_s - assignment.commit.sent_s
+            if assignment.commit.outstanding and waited_s >= UNANSWERED_S:
                 yield assignment, waited_s
 
     def final(self, assignments: Iterable[Assignment]) -> tuple[CommitPosition, ...]:
@@ -93,11 +93,11 @@ class CommitPlan:
         return tuple(
             commit_position(assignment)
             for assignment in assignments
-            if not assignment.transacting
+            if not assignment.commit.transacting
             and (
                 _uncommitted(assignment)
-                or assignment.commit_outstanding
-                or assignment.commit_in_doubt
+                or assignment.commit.outstanding
+                or assignment.commit.in_doubt
             )
         )
 
@@ -109,15 +109,19 @@ class CommitPlan:
     ) -> bool:
         """A commit came back; False where its epoch has ended."""
         assignment = assignments.get((position.topic, position.partition))
-        if assignment is None or assignment.epoch != position.epoch or assignment.transacting:
+        if (
+            assignment is None
+            or assignment.epoch != position.epoch
+            or assignment.commit.transacting
+        ):
             return False
-        assignment.commit_outstanding = False
-        assignment.commit_in_doubt = error is not None
+        assignment.commit.outstanding = False
+        assignment.commit.in_doubt = error is not None
         if error is None:
-            assignment.committed = position.position
-            assignment.committed_count = position.settled_count
+            assignment.commit.position = position.position
+            assignment.commit.settled_count = position.settled_count
         elif error.startswith(METADATA_TOO_LARGE):
-            assignment.limit_metadata(len(position.metadata) // 2)
+            assignment.commit.limit_metadata(len(position.metadata) // 2)
         return True
 
 
@@ -125,8 +129,8 @@ def _uncommitted(assignment: Assignment) -> bool:
     """Whether a commit made now would say more than the last confirmed one."""
     tracker = assignment.tracker
     return (
-        tracker.floor() != assignment.committed
-        or tracker.settled_count() != assignment.committed_count
+        tracker.floor() != assignment.commit.position
+        or tracker.settled_count() != assignment.commit.settled_count
     )
 
 
@@ -137,8 +141,8 @@ def commit_position(assignment: Assignment, settling: Collection[int] = ()) -> C
         settling: open offsets to take for settled.
     """
     gaps = assignment.gap_set(settling)
-    metadata, assignment.metadata_length = encode(
-        gaps, assignment.topic, assignment.partition, assignment.longest_metadata
+    metadata, assignment.commit.metadata_length = encode(
+        gaps, assignment.topic, assignment.partition, assignment.commit.longest_metadata
     )
     return CommitPosition(
         assignment.topic,
@@ -160,7 +164,7 @@ def foreseen(assignment: Assignment, settling: Collection[int]) -> tuple[CommitP
     position = commit_position(assignment, settling)
     if not position.metadata:
         return position, position.position
-    if assignment.metadata_length <= assignment.longest_metadata:
+    if assignment.commit.metadata_length <= assignment.commit.longest_metadata:
         return position, assignment.tracker.position
     runs = decode(position.metadata, position.topic, position.partition).runs
     return position, runs[-1][1] if runs else position.position

@@ -164,7 +164,7 @@ class Engine:
         """
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
         return self._state.commits.final(
-            a for a in found if a is not None and (a.commit_outstanding or a.commit_in_doubt)
+            a for a in found if a is not None and (a.commit.outstanding or a.commit.in_doubt)
         )
 
     def gone(self, partition: TopicPartition, position: int) -> None:
@@ -235,7 +235,7 @@ class Engine:
     def transacting(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether one of these partitions is in the transaction under way."""
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
-        return any(a is not None and a.transacting for a in found)
+        return any(a is not None and a.commit.transacting for a in found)
 
     def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
         """A transaction is over: its records are settled and the commit is made, or neither."""

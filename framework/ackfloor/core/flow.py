@@ -76,6 +76,27 @@ class Gate:
         return self.shut
 
 
+class PartitionGates:
+    """The limits of one assigned partition.
+
+    Attributes:
+        span: of its span; where it is of a retry tier, of its open records.
+        open, open_bytes: of its open records.
+        held: of records that wait in lanes behind a failed one, where it is of a source.
+        bytes: of the bytes that wait there, or for their due time in a tier.
+    """
+
+    __slots__ = ("bytes", "held", "open", "open_bytes", "span")
+
+    def __init__(self, limits: FlowLimits, *, tier: bool) -> None:
+        self.span = Gate(limits.tier_buffer if tier else limits.partition_span)
+        self.open = Gate(limits.partition_open)
+        self.open_bytes = Gate(limits.partition_open_bytes)
+        # These two are divided anew at each look at the levels.
+        self.held = Gate(1)
+        self.bytes = Gate(1)
+
+
 class FlowControl:
     """The levels of one worker and the gates they drive.
 
@@ -108,15 +129,11 @@ class FlowControl:
         self._count_gate.limit = limits.max_open
         self._bytes_gate.limit = limits.max_open_bytes
         for a in assignments:
-            a.open_gate.limit = limits.partition_open
-            a.open_bytes_gate.limit = limits.partition_open_bytes
+            a.gates.open.limit = limits.partition_open
+            a.gates.open_bytes.limit = limits.partition_open_bytes
             if a.tier_s is None:
                 # Those of the tiers are divided anew at each look.
-                a.span_gate.limit = limits.partition_span
-
-    def partition_gate(self, tier: bool) -> Gate:
-        """The gate of a newly assigned partition."""
-        return Gate(self.limits.tier_buffer if tier else self.limits.partition_span)
+                a.gates.span.limit = limits.partition_span
 
     def add(self, count: int, size: int) -> None:
         """Records were opened."""
@@ -142,15 +159,15 @@ class FlowControl:
                 continue
             tracker = a.tracker
             if a.tier_s is None:
-                shut = a.span_gate.update(tracker.span())
-                shut |= a.held_gate.update(a.held)
-                shut |= a.bytes_gate.update(a.held_bytes)
+                shut = a.gates.span.update(tracker.span())
+                shut |= a.gates.held.update(a.held)
+                shut |= a.gates.bytes.update(a.held_bytes)
             else:
-                shut = a.span_gate.update(len(tracker.open))
-                shut |= a.bytes_gate.update(a.waiting_bytes)
-            shut |= a.open_gate.update(len(tracker.open))
-            shut |= a.open_bytes_gate.update(a.open_bytes)
-            shut |= a.metadata_gate.update(a.metadata_length)
+                shut = a.gates.span.update(len(tracker.open))
+                shut |= a.gates.bytes.update(a.waiting_bytes)
+            shut |= a.gates.open.update(len(tracker.open))
+            shut |= a.gates.open_bytes.update(a.open_bytes)
+            shut |= a.commit.metadata_gate.update(a.commit.metadata_length)
             shut |= full or a.handler.resting
             self.any_paused |= shut
             if shut == a.paused:
@@ -172,11 +189,11 @@ class FlowControl:
         count = max(1, limits.max_open // parts)
         size = max(1, limits.max_open_bytes // parts)
         for a in waiting:
-            a.bytes_gate.limit = size
+            a.gates.bytes.limit = size
             if a.tier_s is None:
-                a.held_gate.limit = count
+                a.gates.held.limit = count
             else:
-                a.span_gate.limit = min(limits.tier_buffer, count)
+                a.gates.span.limit = min(limits.tier_buffer, count)
 
     def _full(self, waiting: Sequence[Assignment]) -> bool:
         """Whether the worker holds too much, waiting records counted as their part at most."""

@@ -62,7 +62,6 @@ class Intake:
                 handler=state.handlers[route.handler],
                 source_topic=route.source_topic,
                 tier_s=route.tier_s,
-                span_gate=state.flow.partition_gate(route.tier_s is not None),
                 stats=state.stats_of(route.source_topic, route.handler),
                 inbox=state.inbox,
                 clock=state.clock,
@@ -72,7 +71,7 @@ class Intake:
                 topic_hash=topic_hash(start.topic_id),
             )
             if start.committed:
-                assignment.committed = start.position
+                assignment.commit.position = start.position
             else:
                 state.commits.hurry()
             state.assignments[start.topic, start.partition] = assignment

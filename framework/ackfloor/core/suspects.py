@@ -81,10 +81,10 @@ class _Buried:
             return False
         if self.settled_count is None:
             self.settled_count = assignment.tracker.settled_count()
-        if not self.hurried and not assignment.commit_outstanding:
+        if not self.hurried and not assignment.commit.outstanding:
             self.hurried = True
             state.commits.hurry()
-        return assignment.committed_count >= self.settled_count
+        return assignment.commit.settled_count >= self.settled_count
 
 
 class _Queue(deque[tuple[Delivery, Suspicion | None]]):

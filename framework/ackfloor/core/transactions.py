@@ -81,8 +81,8 @@ class Transactions:
             # Only now: the wait begins with the writing, however long it took to come to that.
             self._state.parking.address(parcel, now)
             assignment = parcel.delivery.assignment
-            assignment.commit_outstanding = assignment.transacting = True
-            assignment.commit_sent_s = now.mono_s
+            assignment.commit.outstanding = assignment.commit.transacting = True
+            assignment.commit.sent_s = now.mono_s
         self.under_way = Transaction(tuple(parcels), tuple(positions))
         self._state.commands.append(Transact(self.under_way))
 
@@ -121,7 +121,7 @@ class Transactions:
 
     def _may_go(self, parcel: Parcel, now: Now) -> bool:
         assignment = parcel.delivery.assignment
-        if assignment.commit_outstanding or assignment.commit_in_doubt:
+        if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
         return self._too_far.get(assignment, 0.0) <= now.mono_s
 
@@ -160,7 +160,7 @@ class Transactions:
             assignment = state.assignments.get((position.topic, position.partition))
             if assignment is None or assignment.epoch != position.epoch:
                 continue
-            assignment.commit_outstanding = assignment.transacting = False
+            assignment.commit.outstanding = assignment.commit.transacting = False
             state.faults.clear("commit", f"{position.topic}/{position.partition}")
         if outcome.committed:
             for parcel in transaction.parcels:
@@ -182,7 +182,7 @@ class Transactions:
         longest = max(transaction.positions, key=lambda position: len(position.metadata))
         assignment = self._state.assignments.get((longest.topic, longest.partition))
         if assignment is not None:
-            assignment.limit_metadata(len(longest.metadata) // 2)
+            assignment.commit.limit_metadata(len(longest.metadata) // 2)
 
     def not_at_fault(self, transaction: Transaction, outcome: Outcome) -> list[Parcel]:
         """Parcels of an aborted transaction that nothing was found wrong with.

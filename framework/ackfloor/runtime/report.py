@@ -60,7 +60,7 @@ def _partition(a: Assignment, high_watermark: int | None, now: Now) -> Partition
         source_topic=a.source_topic,
         tier_s=a.tier_s,
         floor=a.floor(now.wall_ms),
-        committed=a.committed,
+        committed=a.commit.position,
         position=tracker.position,
         highest_settled=tracker.highest_settled,
         high_watermark=high_watermark,

@@ -193,6 +193,6 @@ class Driver:
         moments = [self._event_loop.due_s, engine.next_due_s(now)]
         if any(delivery.started_s for delivery in self._in_flight()):
             moments.append(engine.next_scan_s)
-        if any(a.floor(now.wall_ms) != a.committed for a in engine.assignments.values()):
+        if any(a.floor(now.wall_ms) != a.commit.position for a in engine.assignments.values()):
             moments.append(engine.state.commits.next_s)
         return min((moment for moment in moments if moment > now.mono_s), default=inf)

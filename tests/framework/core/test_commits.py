@@ -123,7 +123,7 @@ def test_a_refused_commit_is_made_anew_from_the_present_floor() -> None:
     world.answer_commit()
     assert world.subjects() == []
     assert world.told(PositionsCommitted) == [PositionsCommitted(1)]
-    assert world.engine.assignments["orders", 0].committed == 3
+    assert world.engine.assignments["orders", 0].commit.position == 3
 
 
 def test_an_answer_of_an_older_epoch_is_ignored() -> None:
@@ -137,7 +137,7 @@ def test_an_answer_of_an_older_epoch_is_ignored() -> None:
     old = world.commits.pop()
     world.engine.committed([(old.positions[0], None), (old.positions[0], "FENCED")], world.now)
     world.take()
-    assert world.engine.assignments["orders", 0].committed == 0
+    assert world.engine.assignments["orders", 0].commit.position == 0
     assert not world.told(PositionsCommitted)
     assert not world.told(CommitFailed)
     assert world.subjects() == []

@@ -163,9 +163,9 @@ def test_pulsar_7683_an_ack_counts_when_its_request_succeeded() -> None:
     world = world_with(0)
     world.finish(world.start())
     world.tick()
-    assert world.engine.assignments["orders", 0].committed == 0
+    assert world.engine.assignments["orders", 0].commit.position == 0
     world.answer_commit()
-    assert world.engine.assignments["orders", 0].committed == 1
+    assert world.engine.assignments["orders", 0].commit.position == 1
 
 
 def test_pulsar_10167_one_unanswered_record_stops_its_key_until_its_deadline_only() -> None:

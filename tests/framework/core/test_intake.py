@@ -31,7 +31,7 @@ def test_an_assignment_starts_at_its_position() -> None:
     world.engine.assign(starts, world.now)
     world.take()
     assert (world.floor(0), world.floor(1)) == (500, 0)
-    assert world.engine.assignments["orders", 0].committed == 500
+    assert world.engine.assignments["orders", 0].commit.position == 500
     both = (TopicPartition("orders", 0), TopicPartition("orders", 1))
     assert world.events == [PartitionsAssigned(both)]
 

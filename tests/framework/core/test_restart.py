@@ -252,7 +252,7 @@ def test_a_broker_that_takes_less_metadata_gets_less() -> None:
         world.answer_commit(TOO_LARGE)
     assert all(shorter <= longer // 2 for longer, shorter in pairwise(lengths))
     assert lengths[-1] == 0
-    assert world.engine.assignments["orders", 0].committed == 0
+    assert world.engine.assignments["orders", 0].commit.position == 0
     for delivery in list(world.engine.assignments["orders", 0].tracker.open.values()):
         world.engine.answered([answered(delivery)], world.now)
     assert last_commit(world).position == 21_000

@@ -135,7 +135,7 @@ def test_a_late_answer_to_a_plain_commit_frees_no_lane() -> None:
     world.finish(world.start(), BOOM)
     late = CommitPosition("orders", 0, 0, "", world.engine.assignments["orders", 0].epoch)
     world.engine.committed([(late, None)], world.now)
-    assert world.engine.assignments["orders", 0].commit_outstanding
+    assert world.engine.assignments["orders", 0].commit.outstanding
 
 
 def test_a_partition_in_a_transaction_has_no_final_commit() -> None:
@@ -278,8 +278,8 @@ def test_a_record_beyond_the_stored_gap_set_waits() -> None:
     assignment = world.engine.assignments["orders", 0]
     for delivery in running[4:20:2]:
         world.finish(delivery)
-    assignment.longest_metadata = 24
-    assignment.metadata_gate.limit = 1000
+    assignment.commit.longest_metadata = 24
+    assignment.commit.metadata_gate.limit = 1000
     world.finish(running[28], BOOM)
     assert world.transactions == []
     world.finish(running[2], BOOM)
@@ -299,7 +299,7 @@ def test_where_no_metadata_is_taken_only_the_floor_settles() -> None:
     """A broker that takes none gets floors; a parcel above waits for it."""
     world = world_of(2)
     head, failed = world.start(), world.start()
-    world.engine.assignments["orders", 0].limit_metadata(0)
+    world.engine.assignments["orders", 0].commit.limit_metadata(0)
     world.finish(failed, BOOM)
     assert world.transactions == []
     world.finish(head)
@@ -346,7 +346,7 @@ def test_a_transaction_of_the_last_epoch_changes_nothing_in_this_one() -> None:
     world.take()
     world.end_transaction()
     assignment = world.engine.assignments["orders", 0]
-    assert (assignment.committed, assignment.commit_outstanding) == (0, False)
+    assert (assignment.commit.position, assignment.commit.outstanding) == (0, False)
 
 
 def test_a_transaction_nobody_answers_is_a_fault() -> None:
@@ -387,7 +387,7 @@ def test_a_broker_that_takes_less_metadata_gets_less() -> None:
     assignment = world.engine.assignments["orders", 0]
     refused = world.transactions[0].positions[0].metadata
     world.end_transaction(Outcome("OFFSET_METADATA_TOO_LARGE: no"))
-    assert assignment.longest_metadata < len(refused)
+    assert assignment.commit.longest_metadata < len(refused)
     world.finish(world.start(), BOOM)
     world.revoke(0, lost=True)
     assert world.transactions == []

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope
-from ackfloor.core.flow import Gate
 from ackfloor.core.model import CommitPosition, Record, StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.core.parcel import Parcel
@@ -172,7 +171,7 @@ def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = 
     assignment = Assignment(
         "orders", 0, 1, 0,
         handler=HandlerState(HandlerRules("bill")), source_topic="orders", tier_s=None,
-        span_gate=Gate(1), stats=AckStats("orders", "bill"), inbox=None,  # type: ignore[arg-type]
+        stats=AckStats("orders", "bill"), inbox=None,  # type: ignore[arg-type]
         clock=time.monotonic, now_ms=0,
     )  # fmt: skip
     delivery = Delivery(assignment, record, 0, len(record), 0.0)

@@ -121,15 +121,15 @@ def test_a_commit_that_is_refused_is_recorded_and_made_again(
     """The whole request or one partition of it: work goes on, and the next commit is complete."""
     crowd, place, engine = scene.crowd, scene.crowd.place, scene.worker.loop.engine
     assignment = engine.assignments[place.topic, 0]
-    crowd.until(lambda: not assignment.commit_outstanding)
-    committed, told = assignment.committed, len(scene.worker.watcher.told(CommitFailed))
+    crowd.until(lambda: not assignment.commit.outstanding)
+    committed, told = assignment.commit.position, len(scene.worker.watcher.told(CommitFailed))
     met, epoch = scene.trouble.met, assignment.epoch
     seen: list[tuple[int, str]] = []
 
     def refused() -> bool:
         failed = scene.worker.watcher.told(CommitFailed)
         if len(failed) > told and not seen:
-            seen.append((assignment.committed, scene.worker.faults()))
+            seen.append((assignment.commit.position, scene.worker.faults()))
         return bool(seen)
 
     setattr(scene.trouble, where, KafkaError(ERRORS[name]))
@@ -140,7 +140,7 @@ def test_a_commit_that_is_refused_is_recorded_and_made_again(
     assert seen[0][0] == committed, "counted as a success"
     assert f"commit {place.topic}/0" in seen[0][1]
     assert name.strip("_") in scene.worker.watcher.told(CommitFailed)[-1].reason
-    crowd.until(lambda: assignment.committed == end, "the next commit")
+    crowd.until(lambda: assignment.commit.position == end, "the next commit")
     crowd.until(lambda: scene.worker.faults() == "")
     assert place.committed() == end
     assert engine.assignments[place.topic, 0].epoch == epoch
