@@ -10,6 +10,10 @@ AckfloorError
 ├── ReadFailed               Spark gave up half-way: 1
 ├── NothingToReport          the table has no failure in it: 1
 ├── UnknownRelease           no failure in the table names it: 2
+├── TableRefused             a folder is no table of failures, or one of another version: 2
+├── StoreFailed              the table could not be read or written: 1
+├── AnotherIngest            somebody else has begun to write the table: 1
+├── StreamBroken             a stream can't go on as it is: ingest begins it anew
 └── BadSince                 `--since` is neither a time nor a duration: 2
 """
 
@@ -63,3 +67,21 @@ class BadSince(AckfloorError):
     """A time that cannot be read."""
 
     exit_code = 2
+
+
+class TableRefused(AckfloorError):
+    """A path is no table of failures, or one of a version that is not this one's."""
+
+    exit_code = 2
+
+
+class StoreFailed(AckfloorError):
+    """The table could not be read or written."""
+
+
+class AnotherIngest(AckfloorError):
+    """Another ingest has begun to write the same table."""
+
+
+class StreamBroken(AckfloorError):
+    """A stream can't go on as it is: ingest begins it anew."""

@@ -1,4 +1,4 @@
-"""Pure transforms, DataFrame in and DataFrame out: Kafka records to failures to counts.
+"""Pure transforms, DataFrame in and DataFrame out: Kafka records to rows of the table, to counts.
 
 A record is never dropped and never fails a job, whatever its headers hold: what is missing is
 null, what is there and cannot be read is null and named in the column `unreadable`.
@@ -6,13 +6,16 @@ null, what is there and cannot be read is null and named in the column `unreadab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ackfloor.core import envelope
 from ackfloor_monitoring.spark.schema import (
     EARLIEST_TIME_MS,
+    FAILURE,
     HEADER_COLUMNS,
     LATEST_TIME_MS,
     HeaderColumn,
@@ -26,6 +29,15 @@ CAUSE = ("stage", "handler", "reason", "error_type")
 # As the runtime reads them; 18 digits always fit.
 _COUNT = r"\A[0-9]{1,18}\z"
 _WHOLE_NUMBER = r"\A-?[0-9]{1,18}\z"
+# A group's name becomes a folder's: what is no name that the runtime accepts must not.
+_GROUP = r"\A[a-zA-Z0-9._]+(?:-[a-zA-Z0-9._]+)*\z"
+_LONGEST_GROUP = 249
+# How the names of other tools' headers begin, by the tool.
+FOREIGN_HEADERS = {
+    "spring": "kafka_dlt-",
+    "connect": "__connect.errors.",
+    "kafka-dlq": "__dlq.errors.",
+}
 
 
 def decode_headers(records: DataFrame) -> DataFrame:
@@ -55,6 +67,39 @@ def failure_events(records: DataFrame) -> DataFrame:
             # Without our header the best guess is the record's own time: in a tier that of parking.
             "event_time": F.coalesce("failed_at", "timestamp"),
         }
+    )
+
+
+def failure_rows(
+    records: DataFrame, topic_ids: Mapping[str, str], ingested_at: datetime
+) -> DataFrame:
+    """Rows of the table `FAILURE`, one for each record, none left out, nothing redacted yet.
+
+    Args:
+        records: in the columns of `KAFKA_RECORD`.
+        topic_ids: of every topic there; at least one.
+        ingested_at: the time of this batch.
+    """
+    parts = F.split("topic", "--")
+    ids = F.create_map(*(F.lit(part) for pair in topic_ids.items() for part in pair))
+    named = F.col("group").rlike(_GROUP) & (F.length("group") <= _LONGEST_GROUP)
+    return (
+        records.transform(failure_events)
+        .withColumns(
+            {
+                "topic_id": ids[F.col("topic")],
+                "group": F.when(named, F.col("group")).otherwise(F.get(parts, 1)),
+                "day": F.to_date("event_time"),
+                "tier": F.nullif(F.regexp_extract("topic", "--retry-([^-]+)$", 1), F.lit("")),
+                "kafka_time": F.col("timestamp"),
+                "ingested_at": F.lit(ingested_at),
+                "payload": F.col("value"),
+                "payload_bytes": F.octet_length("value").cast("bigint"),
+                "foreign": _foreign(),
+                "headers": _own_headers(),
+            }
+        )
+        .select(*FAILURE.fieldNames())
     )
 
 
@@ -96,3 +141,18 @@ def _unreadable() -> Column:
         for spec in HEADER_COLUMNS
     ]
     return F.array_compact(F.array(*names))
+
+
+def _own_headers() -> Column:
+    own = F.filter("headers", lambda header: ~header["key"].startswith(envelope.PREFIX))
+    return F.coalesce(own, F.array().cast(FAILURE["headers"].dataType))
+
+
+def _foreign() -> Column:
+    """Looked up in the joined names: far cheaper than a lambda over the headers."""
+    names = F.concat(F.lit("\n"), F.array_join(F.col("headers")["key"], "\n"))
+    found = [
+        F.when(F.contains(names, F.lit("\n" + prefix)), F.lit(tool))
+        for tool, prefix in FOREIGN_HEADERS.items()
+    ]
+    return F.coalesce(F.array_compact(F.array(*found)), F.array().cast(FAILURE["foreign"].dataType))

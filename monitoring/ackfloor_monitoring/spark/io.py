@@ -1,16 +1,18 @@
-"""The only reads: what leaves this file is a DataFrame of Kafka records, unchanged.
+"""The only reads from Kafka: what leaves this file is a DataFrame of its records, unchanged.
 
-A batch read covers each partition from its earliest to its latest record at the moment Spark
-plans it, committed records only: what an aborted transaction wrote and the control records of
-transactions are no failures and are not counted.
+Committed records only: what an aborted transaction wrote and the control records of transactions
+are no failures and are not counted. A batch read covers each partition from its earliest to its
+latest record at the moment Spark plans it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,11 +23,11 @@ from ackfloor_monitoring.spark.errors import KafkaRefused, ReadFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_S = 15.0
 
-_BATCH = {
-    "startingOffsets": "earliest",
-    "endingOffsets": "latest",
+_SOURCE = {
     "includeHeaders": "true",
     # A count that is silently short is worse than no count.
     "failOnDataLoss": "true",
@@ -35,6 +37,7 @@ _BATCH = {
     # there holds up the next one for Kafka's default of 500 ms: per partition, however small.
     "kafka.fetch.max.wait.ms": "10",
 }
+_BATCH = {**_SOURCE, "startingOffsets": "earliest", "endingOffsets": "latest"}
 _UNREACHABLE = ("TimeoutException", "ConfigException")
 _REFUSED = ("AuthenticationException", "AuthorizationException")
 
@@ -63,23 +66,67 @@ def list_topics(
         KafkaUnreachable: no broker answered within `connect_timeout_s` seconds.
         KafkaRefused: the credentials or permissions do not do.
     """
-    timeout_ms = str(int(connect_timeout_s * 1000))
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public name for its Java
-    properties = jvm.java.util.HashMap()
-    for name, value in kafka_options.items():
-        if name.startswith("kafka."):
-            properties.put(name.removeprefix("kafka."), value)
-    properties.put("default.api.timeout.ms", timeout_ms)
-    properties.put("request.timeout.ms", timeout_ms)
-    try:
-        client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-        try:
-            names = [str(name) for name in client.listTopics().names().get()]
-        finally:
-            client.close(jvm.java.time.Duration.ZERO)
-    except Py4JJavaError as error:
-        raise _connection_error(error, kafka_options, connect_timeout_s) from error
+    names = _ask(spark, kafka_options, _names, connect_timeout_s)
     return sorted(name for name in names if re.search(pattern, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the brokers know it now.
+
+    Attributes:
+        id: as Kafka prints it; another one when the topic was deleted and made anew.
+        spans: for each partition the positions of its first record and behind its last.
+    """
+
+    name: str
+    id: str
+    spans: Mapping[int, tuple[int, int]]
+
+
+def topic_ids(
+    spark: SparkSession, kafka_options: Mapping[str, str], pattern: str
+) -> dict[str, str]:
+    """The ids of the existing topics that match, by their names. Raises as `list_topics`."""
+
+    def ask(jvm: Any, client: Any) -> dict[str, str]:
+        names = [name for name in _names(jvm, client) if re.search(pattern, name)]
+        return {name: each.topicId().toString() for name, each in _described(jvm, client, names)}
+
+    return _ask(spark, kafka_options, ask)
+
+
+def describe_topics(
+    spark: SparkSession, kafka_options: Mapping[str, str], pattern: str
+) -> list[Topic]:
+    """The existing topics that match, with the spans of their logs. Raises as `list_topics`."""
+
+    def ask(jvm: Any, client: Any) -> list[Topic]:
+        names = [name for name in _names(jvm, client) if re.search(pattern, name)]
+        found = list(_described(jvm, client, names))
+        partitions = [
+            (name, each.partition()) for name, topic in found for each in topic.partitions()
+        ]
+        first = _positions(
+            jvm, client, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest()
+        )
+        end = _positions(
+            jvm, client, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        )
+        return [
+            Topic(
+                name,
+                topic.topicId().toString(),
+                {
+                    part: (first[name, part], end[name, part])
+                    for of, part in partitions
+                    if of == name
+                },
+            )
+            for name, topic in found
+        ]
+
+    return _ask(spark, kafka_options, ask)
 
 
 def read_topics(
@@ -104,9 +151,35 @@ def read_topics(
     return spark.read.format("kafka").options(**options).load()
 
 
-def read_failures(spark: SparkSession, table: str) -> DataFrame:
-    """The table of failures as it is now; Spark's own error where there is none."""
-    return spark.read.format("delta").load(table)
+def stream_topics(
+    spark: SparkSession,
+    kafka_options: Mapping[str, str],
+    pattern: str,
+    start: Mapping[str, Mapping[int, int]],
+    *,
+    at_most: int,
+) -> DataFrame:
+    """A stream of the committed records of all topics that match, also of those that come later.
+
+    Args:
+        spark: the session.
+        kafka_options: from `options.connection_options`.
+        pattern: an anchored one.
+        start: the positions to begin at, by topic and partition: of every partition there is.
+            What comes later is read from its first record.
+        at_most: how many records a batch takes.
+    """
+    positions = {
+        topic: {str(part): at for part, at in each.items()} for topic, each in start.items()
+    }
+    options = {
+        **_SOURCE,
+        **kafka_options,
+        "subscribePattern": pattern,
+        "startingOffsets": json.dumps(positions) if positions else "earliest",
+        "maxOffsetsPerTrigger": str(at_most),
+    }
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 def load_class(spark: SparkSession, name: str) -> None:
@@ -134,6 +207,59 @@ def spark_failures_told(what: str = "the topics") -> Iterator[None]:
         raise ReadFailed(f"Spark could not read {what}: {_first_line(error)}") from error
 
 
+def _ask(
+    spark: SparkSession,
+    kafka_options: Mapping[str, str],
+    question: Callable[[Any, Any], T],
+    timeout_s: float = CONNECT_TIMEOUT_S,
+) -> T:
+    """What the brokers answer to a question that is given Java and an admin client."""
+    timeout_ms = str(int(timeout_s * 1000))
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public name for its Java
+    properties = jvm.java.util.HashMap()
+    for name, value in kafka_options.items():
+        if name.startswith("kafka."):
+            properties.put(name.removeprefix("kafka."), value)
+    properties.put("default.api.timeout.ms", timeout_ms)
+    properties.put("request.timeout.ms", timeout_ms)
+    try:
+        client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        try:
+            return question(jvm, client)
+        finally:
+            client.close(jvm.java.time.Duration.ZERO)
+    except Py4JJavaError as error:
+        raise _connection_error(error, kafka_options, timeout_s) from error
+
+
+def _names(_: Any, client: Any) -> list[str]:
+    return [str(name) for name in client.listTopics().names().get()]
+
+
+def _described(jvm: Any, client: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The descriptions of these topics; one that has just been deleted has none."""
+    asked = jvm.java.util.ArrayList()
+    for name in names:
+        asked.add(name)
+    futures = client.describeTopics(asked).topicNameValues()
+    for name in names:
+        try:
+            yield name, futures.get(name).get()
+        except Py4JJavaError as error:
+            if not _root_cause(error)[0].endswith("UnknownTopicOrPartitionException"):
+                raise
+
+
+def _positions(
+    jvm: Any, client: Any, partitions: Collection[tuple[str, int]], which: Any
+) -> dict[tuple[str, int], int]:
+    asked = jvm.java.util.HashMap()
+    for name, partition in partitions:
+        asked.put(jvm.org.apache.kafka.common.TopicPartition(name, partition), which)
+    found = client.listOffsets(asked).all().get()
+    return {(each.topic(), each.partition()): found.get(each).offset() for each in found}
+
+
 def _connection_error(
     error: Py4JJavaError, kafka_options: Mapping[str, str], timeout_s: float
 ) -> KafkaUnreachable | KafkaRefused:
@@ -154,9 +280,16 @@ def _first_line(error: PySparkException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def java_causes(exception: Any) -> list[tuple[str, str]]:
+    """Class and message of a Java exception and of each that caused it, the root last."""
+    causes = []
+    while exception is not None:
+        message = str(exception.getMessage() or "").strip()
+        causes.append((exception.getClass().getSimpleName(), message))
+        exception = exception.getCause()
+    return causes
+
+
 def _root_cause(error: Py4JJavaError) -> tuple[str, str]:
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    message = str(cause.getMessage() or "").strip()
-    return cause.getClass().getSimpleName(), message.partition("\n")[0]
+    *_, last = java_causes(error.java_exception)
+    return last[0], last[1].partition("\n")[0]

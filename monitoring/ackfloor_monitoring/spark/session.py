@@ -177,6 +177,10 @@ def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         # The default of 200 partitions costs seconds for a result of a few dozen rows.
         "spark.sql.shuffle.partitions": str(cores),
+        # The same for a Delta table's own state (50), and for the tasks that list its folders when
+        # dead files are deleted (10,000).
+        "spark.databricks.delta.snapshotPartitions": str(cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(4 * cores),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -137,12 +137,12 @@ def _rate(text: str | None) -> float | None:
 
 
 def _choose(table: str, where: str) -> list[Chosen]:
-    from ackfloor_monitoring.spark import io
+    from ackfloor_monitoring.spark import io, store
     from ackfloor_monitoring.spark.replay import choose
     from ackfloor_monitoring.spark.session import spark_session
 
     with spark_session() as spark, io.spark_failures_told(f"the table {table}"):
-        return choose(io.read_failures(spark, table), where)
+        return choose(store.read_failures(spark, table), where)
 
 
 def _part(options: KafkaOptions, order: Order, chosen: Chosen) -> Part:
