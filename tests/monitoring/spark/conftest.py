@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ackfloor_monitoring.spark.session import local_session
+from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,3 +20,9 @@ def spark() -> Iterator[SparkSession]:
     """A local session as the jobs make it, with one task at a time."""
     with local_session("tests", cores=2) as session:
         yield session
+
+
+@pytest.fixture
+def scene(bootstrap_servers: str, tmp_path: Path) -> Scene:
+    """A group with no topics yet, and a table that is not there yet."""
+    return Scene(bootstrap_servers, str(tmp_path / "failures"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars
+from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
 
 spark_app = typer.Typer(
@@ -22,5 +23,6 @@ def spark() -> None:
 
 
 spark_app.command()(doctor)
+spark_app.command()(ingest)
 spark_app.command()(jars)
 spark_app.command()(replay)

@@ -1,0 +1,138 @@
+"""Scene: a consumer group's retry and dead-letter topics on a real broker, and its table."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from ackfloor_monitoring.spark import io, store
+from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
+from ackfloor_monitoring.spark.options import kafka_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON_MS = 1_772_366_400_000
+
+
+@dataclass
+class Scene:
+    """A group with topics on a broker, and a table for its failures."""
+
+    bootstrap_servers: str
+    table: str
+    group: str = field(default_factory=lambda: f"ingest.{uuid.uuid4().hex[:8]}")
+    told: list[str] = field(default_factory=list)
+    run: Future[object] | None = None
+    partitions: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        self.producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+
+    def topic(self, ending: str) -> str:
+        """A topic of the group."""
+        return f"orders--{self.group}--{ending}"
+
+    def create(self, *endings: str, partitions: int = 2) -> None:
+        """Topics of the group."""
+        self.partitions |= dict.fromkeys(endings, partitions)
+        new = [NewTopic(self.topic(each), partitions, 1) for each in endings]
+        for made in self.admin.create_topics(new, operation_timeout=30).values():
+            made.result(30)
+
+    def delete(self, ending: str) -> None:
+        """Delete one of them."""
+        for gone in self.admin.delete_topics([self.topic(ending)], operation_timeout=30).values():
+            gone.result(30)
+
+    def produce(self, ending: str, count: int) -> None:
+        """Records as a worker parks them."""
+        for number in range(count):
+            self.producer.produce(
+                self.topic(ending), b"v%d" % number, b"k%d" % (number % 7),
+                number % self.partitions[ending],
+                headers=[
+                    ("own", b"1"),
+                    ("ackfloor.handler", b"bill"),
+                    ("ackfloor.attempt", b"1"),
+                    ("ackfloor.failed_at", str(NOON_MS + number * 3_600_000).encode()),
+                ],
+            )  # fmt: skip
+        assert self.producer.flush(30) == 0
+
+    def plan(self, **changes: object) -> IngestPlan:
+        """A single run over this group."""
+        given: dict[str, object] = {
+            "table": self.table,
+            "kafka": kafka_options(self.bootstrap_servers),
+            "pattern": io.group_pattern(self.group),
+            "once": True,
+        }
+        return IngestPlan(**(given | changes))  # type: ignore[arg-type]
+
+    def ingest(self, spark: SparkSession, **changes: object) -> Ingest:
+        """Run it once."""
+        work = Ingest(spark, self.plan(**changes), self.told.append)
+        work.run()
+        return work
+
+    def allow_large(self, ending: str) -> None:
+        """Let a topic take records of 12 MB."""
+        entry = ConfigEntry(
+            "max.message.bytes", "12000000", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(
+            ResourceType.TOPIC, self.topic(ending), incremental_configs=[entry]
+        )
+        for done in self.admin.incremental_alter_configs([resource]).values():
+            done.result(30)
+
+    @contextmanager
+    def running(self, spark: SparkSession) -> Iterator[Ingest]:
+        """A stream on a thread; what it raises is raised here."""
+        work = Ingest(spark, self.plan(once=False, every_s=0.2), self.told.append)
+        with ThreadPoolExecutor(1) as threads:
+            self.run = threads.submit(work.run)
+            try:
+                yield work
+            finally:
+                work.stop()
+            self.run.result(60)
+
+    @property
+    def ended(self) -> bool:
+        """Whether that stream has."""
+        return self.run is not None and self.run.done()
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for it; a stream that has failed is not waited for."""
+        end = time.monotonic() + 240
+        while not reached():
+            assert time.monotonic() < end, self.told
+            if self.run is not None and self.run.done():
+                self.run.result()
+            time.sleep(0.05)
+
+    def counts(self, spark: SparkSession) -> Counter[str]:
+        """Rows by the ending of the topic; no identity is there twice."""
+        rows = store.read_failures(spark, self.table)
+        assert rows.count() == rows.select("topic_id", "partition", "offset").distinct().count()
+        counted = rows.groupBy("topic").count().collect()
+        return Counter({row["topic"].split("--")[2]: row["count"] for row in counted})

@@ -1,0 +1,201 @@
+"""Every record of the retry and dead-letter topics is in the table, once, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from ackfloor import KafkaUnreachable
+from ackfloor.core.redaction import Redaction
+from ackfloor_monitoring.spark import store
+from ackfloor_monitoring.spark.errors import AnotherIngest, NoTopics, TableRefused
+from ackfloor_monitoring.spark.options import kafka_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.monitoring.spark.scene import Scene
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(300),
+]
+
+
+def test_what_is_there_is_stored_once(spark: SparkSession, scene: Scene) -> None:
+    """A second run stores what came since, and a third nothing."""
+    scene.create("retry-5s", "dlq")
+    scene.produce("retry-5s", 40)
+    scene.produce("dlq", 10)
+    assert scene.ingest(spark).stored.records == 50
+    scene.produce("dlq", 5)
+    assert scene.ingest(spark).stored.records == 5
+    assert scene.ingest(spark).stored.records == 0
+    assert scene.counts(spark) == {"retry-5s": 40, "dlq": 15}
+
+
+def test_a_killed_or_foreign_checkpoint_means_nothing(spark: SparkSession, scene: Scene) -> None:
+    """The table says where to go on, whatever is left of the folder that Spark keeps."""
+    scene.create("dlq")
+    scene.produce("dlq", 10)
+    scene.ingest(spark)
+    shutil.rmtree(Path(scene.table) / "_ingest")
+    other = Path(scene.table) / "_ingest" / "another" / "offsets"
+    other.mkdir(parents=True)
+    (other / "0").write_text("no offsets")
+    scene.produce("dlq", 3)
+    assert scene.ingest(spark).stored.records == 3
+    assert scene.counts(spark) == {"dlq": 13}
+
+
+def test_odd_records_are_stored(spark: SparkSession, scene: Scene) -> None:
+    """10 MB, 500 headers, no UTF-8, times at the ends of what can be told, names as long as day."""
+    scene.create("dlq", partitions=1)
+    scene.producer = Producer(
+        {"bootstrap.servers": scene.bootstrap_servers, "message.max.bytes": 12_000_000}
+    )
+    large = os.urandom(10_000_000)
+    scene.allow_large("dlq")
+    odd: list[tuple[bytes | None, list[tuple[str, bytes | None]]]] = [
+        (large, []),
+        (b"many", [(f"h{n % 100}", b"%d" % n) for n in range(500)]),
+        (b"\xff\xfe", [("ackfloor.handler", b"\xc3\x28"), ("", b"\xff")]),
+        (None, [("ackfloor.failed_at", b"-62135510400000"), ("ackfloor.group", b"x" * 5_000)]),
+        (b"", [("ackfloor.failed_at", b"253402214400000"), ("ackfloor.group", b"../..")]),
+        (b"s", [("kafka_dlt-exception-fqcn", b"X"), ("__connect.errors.topic", b"t")]),
+        (b"d", [("__dlq.errors.group", None), ("ackfloor.attempt", None)]),
+    ]
+    for value, headers in odd:
+        scene.producer.produce(scene.topic("dlq"), value, None, headers=headers)
+    assert scene.producer.flush(60) == 0
+    scene.ingest(spark)
+    rows = store.read_failures(spark, scene.table).orderBy("offset").collect()
+    assert [row["payload"] for row in rows] == [value for value, _ in odd]
+    assert rows[0]["payload_bytes"] == len(large)
+    assert len(rows[1]["headers"]) == 500
+    assert rows[2]["unreadable"] == ["ackfloor.handler"]
+    assert rows[2]["headers"] == [("", b"\xff")]
+    assert {row["group"] for row in rows} == {scene.group}
+    assert [str(row["day"]) for row in rows[3:5]] == ["0001-01-02", "9999-12-31"]
+    assert [row["foreign"] for row in rows[4:]] == [[], ["spring", "connect"], ["kafka-dlq"]]
+    assert {row["stage"] for row in rows} == {"dlq"}
+
+
+def test_what_is_taken_away_is_in_no_file(spark: SparkSession, scene: Scene) -> None:
+    """Neither values nor keys, headers or messages hold it."""
+    scene.create("dlq", partitions=1)
+    secret = b"4111111111111111"
+    headers = [("auth", secret), ("ackfloor.error.message", b"card " + secret)]
+    scene.producer.produce(
+        scene.topic("dlq"), b'{"card": "%s", "email": "a@b"}' % secret, secret, headers=headers
+    )
+    scene.producer.flush(30)
+    scene.ingest(spark, rules=Redaction(patterns=("[0-9]{16}",), fields=("email",)))
+    (row,) = store.read_failures(spark, scene.table).collect()
+    assert row["payload"] == b'{"card": "***", "email": "***"}'
+    assert (row["key"], row["error_message"]) == (b"***", "card ***")
+    assert row["headers"] == [("auth", b"***")]
+
+
+def test_a_topic_that_comes_later_is_read_and_one_that_goes_is_let_go(
+    spark: SparkSession, scene: Scene
+) -> None:
+    """A running stream notices both, and a topic made anew under its old name."""
+    scene.create("retry-5s", "dlq")
+    scene.produce("retry-5s", 6)
+    with scene.running(spark) as work:
+        scene.until(lambda: work.stored.records == 6)
+        scene.create("retry-25s")
+        scene.produce("retry-25s", 4)
+        scene.until(lambda: work.stored.records == 10)
+        scene.delete("retry-5s")
+        scene.produce("dlq", 2)
+        scene.until(lambda: work.stored.records == 12)
+        scene.delete("retry-25s")
+        scene.create("retry-25s")
+        scene.produce("retry-25s", 9)
+        scene.until(lambda: work.stored.records == 21)
+    assert scene.counts(spark) == {"retry-5s": 6, "dlq": 2, "retry-25s": 13}
+
+
+def test_the_one_that_began_last_writes(spark: SparkSession, scene: Scene) -> None:
+    """The other one stops with a sentence, and nothing is there twice."""
+    scene.create("dlq")
+    scene.produce("dlq", 6)
+
+    def displaced() -> None:
+        with scene.running(spark) as work:
+            scene.until(lambda: work.stored.records == 6)
+            scene.ingest(spark)
+            scene.produce("dlq", 4)
+            scene.until(lambda: scene.ended)
+
+    with pytest.raises(AnotherIngest, match="another ingest"):
+        displaced()
+    scene.ingest(spark)
+    assert scene.counts(spark) == {"dlq": 10}
+
+
+def test_what_retention_took_is_told(spark: SparkSession, scene: Scene) -> None:
+    """How much, and where; the rest is stored."""
+    scene.create("dlq", partitions=1)
+    scene.produce("dlq", 5)
+    scene.ingest(spark)
+    scene.produce("dlq", 10)
+    before = TopicPartition(scene.topic("dlq"), 0, 12)
+    for done in scene.admin.delete_records([before]).values():
+        done.result(30)
+    assert scene.ingest(spark).stored.gone == 7
+    assert any("/0: 7 offsets from 5 on are gone" in line for line in scene.told)
+    assert scene.counts(spark) == {"dlq": 8}
+
+
+def test_old_days_are_forgotten_and_stay_so(spark: SparkSession, scene: Scene) -> None:
+    """Also where that leaves nothing of a partition, so that it is read from its start again."""
+    scene.create("dlq", partitions=1)
+    scene.produce("dlq", 30)
+    scene.ingest(spark)
+    scene.ingest(spark, keep_s=86_400.0)
+    assert scene.counts(spark) == {}
+    scene.ingest(spark, keep_s=86_400.0)
+    assert scene.counts(spark) == {}
+
+
+def test_a_folder_of_something_else_is_refused(
+    spark: SparkSession, scene: Scene, tmp_path: Path
+) -> None:
+    """Other files, another Delta table, another version: each by its own sentence, code 2."""
+    scene.create("dlq")
+    files, foreign, newer = (str(tmp_path / name) for name in ("files", "foreign", "newer"))
+    spark.range(1).write.parquet(files)
+    spark.range(1).write.format("delta").save(foreign)
+    store.open_table(spark, newer)
+    spark.sql(f"ALTER TABLE delta.`{newer}` SET TBLPROPERTIES ('ackfloor.table_version' = '9')")
+    for table, why in (
+        (files, "holds files that are no table"),
+        (foreign, "not one of failures"),
+        (newer, "version 9"),
+    ):
+        with pytest.raises(TableRefused, match=why) as caught:
+            scene.ingest(spark, table=table)
+        assert caught.value.exit_code == 2
+
+
+def test_a_broker_that_is_away_is_a_sentence(spark: SparkSession, scene: Scene) -> None:
+    """For a single run it is the end."""
+    with pytest.raises(KafkaUnreachable, match="no Kafka broker answered"):
+        scene.ingest(spark, kafka=kafka_options("localhost:9"))
+
+
+def test_a_group_without_topics_is_told(spark: SparkSession, scene: Scene) -> None:
+    """A single run would store nothing, and for ever."""
+    with pytest.raises(NoTopics, match=re.escape(re.escape(scene.group))):
+        scene.ingest(spark)
