@@ -38,7 +38,8 @@ class Plan:
         minutes: how long records are produced; start-up and the drain come on top.
         rate: records per second, over all sources.
         pause_s: between two faults, from and to.
-        settle_s: how long the end may take until everything is settled.
+        settle_s: how long nothing may change at the end before everything is settled; the end takes
+            five times as long at most.
         protocol: how partitions are assigned: a classic strategy, or "consumer" for KIP-848.
         parking: how records are parked: one of `PARKINGS`.
         only, without: the kinds of faults to draw from, all where empty; and those to leave out.

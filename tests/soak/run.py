@@ -162,15 +162,23 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
 
 
 def _settle(stage: Stage) -> dict[tuple[str, int], int]:
-    """What is left when all is settled, or when the time for it is over."""
-    topics = stage.topics()
-    until_s = time.monotonic() + stage.plan.settle_s
+    """What is left when all is settled, when nothing changes any more, or when it takes too long.
+
+    A busy machine needs its time for what the faults have left; so does a flood guard for a retry
+    topic in which nothing but bad records is left.
+    """
+    topics, plan = stage.topics(), stage.plan
+    until_s = time.monotonic() + plan.settle_s
+    give_up_s = time.monotonic() + 5 * plan.settle_s
     left = {("?", 0): -1}
-    while left and time.monotonic() < until_s:
+    while left and time.monotonic() < min(until_s, give_up_s):
         try:
-            left = topics.unsettled()
+            before, left = left, topics.unsettled()
         except KafkaException as exc:
             print(f"the brokers do not answer: {exc}", file=sys.stderr)  # noqa: T201
+        else:
+            if left != before:
+                until_s = time.monotonic() + plan.settle_s
         time.sleep(_LOOK_EVERY_S)
     topics.close()
     return left
