@@ -85,6 +85,7 @@ LAYERS: Final = {
     "process": Layer(
         (
             "ackfloor.cli.loading",
+            "ackfloor.commits",
             "ackfloor.launch",
             "ackfloor.live",
             "ackfloor.redrive",

@@ -1,0 +1,27 @@
+"""What consumer groups have committed, for whoever watches or judges them.
+
+    from ackfloor.commits import settled
+    from ackfloor.redrive import kafka_options
+
+    settled(kafka_options(), "billing", ["orders--billing--retry-1s"])
+
+The Kafka client is loaded when it is first needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.settled import Settled, settled
+
+__all__ = ["Settled", "settled"]
+
+if not TYPE_CHECKING:
+    # A type checker that saw this would take every misspelt name for one of these.
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'ackfloor.commits' has no attribute {name!r}")
+        from ackfloor.kafka import settled as module
+
+        return getattr(module, name)
