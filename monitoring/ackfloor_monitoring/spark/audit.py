@@ -21,16 +21,40 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-
-from ackfloor_monitoring.spark.report.events import MESSAGE, events
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# A message of a group: it is one wherever its retries lie.
+MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
 # In broadcast mode every worker has dead letters of its own.
 LIFE = (*MESSAGE, "worker", "replays")
 PLACE = ("topic", "partition", "offset")
 FINDING = ("fault", *MESSAGE, "replays", "attempt", *PLACE)
+
+
+# What a group has committed: all below `position` is settled, and the runs above it.
+COMMIT = StructType(
+    [
+        StructField("topic_id", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("position", LongType()),
+        StructField(
+            "runs",
+            ArrayType(
+                StructType([StructField("start", LongType()), StructField("end", LongType())])
+            ),
+        ),
+    ]
+)
 
 
 class Fault(StrEnum):
@@ -72,21 +96,40 @@ _WORDS = {
 def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
     """What the audit looks at, a row for each record: keep it, it is read several times.
 
+    Adds `again` (it only goes on waiting: a hop of an explicit wait), `settled` (null where no
+    commit is known for its partition) and `whole`.
+
     Args:
         failures: rows of the table.
-        commits: rows of `events.COMMIT`.
+        commits: rows of `COMMIT`.
     """
-    first = failures.select(F.unix_millis(F.min("event_time")).alias("first_ms"))
+    first = failures.select(F.min("event_time").alias("first"))
+    # What one explicit wait's records share.
+    wait = Window.partitionBy(*MESSAGE, "worker", "replays", "attempt", "event_time")
+    offset = F.col("offset")
+    above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
+    zero = F.lit(0)
     return (
-        events(failures, commits)
-        .crossJoin(F.broadcast(first))
-        .select(
-            *LIFE, *PLACE, "topic_id", "attempt", "stage", "kind", "settled", "not_before",
-            "kafka_time",
-            # A life that began before the table did is not all here.
-            F.coalesce(F.col("first_failed_at") >= F.col("first_ms"), F.lit(True)).alias("whole"),
+        failures.crossJoin(F.broadcast(first))
+        .join(F.broadcast(commits), ["topic_id", "partition"], "left")
+        .withColumns(
+            {
+                "attempt": F.coalesce("attempt", zero),
+                "replays": F.coalesce("replays", zero),
+                # A life that began before the table did is not all here.
+                "whole": F.coalesce(F.col("first_failed_at") >= F.col("first"), F.lit(True)),
+                "settled": F.when(offset < F.col("position"), F.lit(True)).otherwise(above),
+                "due_ms": F.unix_millis(F.coalesce("not_before", "kafka_time")),
+            }
         )
-    )  # fmt: skip
+        .withColumn(
+            "again",
+            F.col("retry_at").isNotNull() & (F.col("kafka_time") > F.min("kafka_time").over(wait)),
+        )
+        .select(
+            *LIFE, *PLACE, "topic_id", "attempt", "stage", "again", "settled", "due_ms", "whole"
+        )
+    )
 
 
 def findings(rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = None) -> DataFrame:
@@ -142,7 +185,7 @@ def _steps(rows: DataFrame) -> DataFrame:
         rows.repartition(*MESSAGE)
         .groupBy(*LIFE, "attempt")
         .agg(
-            F.count_if(F.col("kind") != "hop").alias("records"),
+            F.count_if(~F.col("again")).alias("records"),
             F.count_if(F.col("stage") == "retry").alias("parked"),
             F.count_if(F.col("stage") == "dlq").alias("died"),
             F.min(F.struct(*PLACE)).alias("place"),
@@ -223,5 +266,4 @@ def _is_stray() -> Column:
 
 def _is_overdue(before_ms: int) -> Column:
     open_ = ~F.coalesce(F.col("settled"), F.lit(False))
-    due = F.coalesce("not_before", "kafka_time")
-    return (F.col("stage") == "retry") & open_ & (due < before_ms)
+    return (F.col("stage") == "retry") & open_ & (F.col("due_ms") < before_ms)

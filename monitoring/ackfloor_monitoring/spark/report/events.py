@@ -49,7 +49,6 @@ COMMIT = StructType(
 _READ = (
     "topic_id", "topic", "partition", "offset", "stage", "tier", *MESSAGE, "handler", "key",
     "reason", "error_type", "error_message", "error_fingerprint", "duration_ms", "release",
-    "worker",
 )  # fmt: skip
 _TIMES = ("event_time", "kafka_time", "first_failed_at", "not_before")
 
