@@ -34,7 +34,7 @@ class Stage:
 
     def __init__(self, servers: str) -> None:
         self._name(servers, fresh("redrive"))
-        for name in (self.source, self.tier, f"{self.source}--billing--retry-5s", self.dlq):
+        for name in (self.source, self.tier, f"{self.source}--{self.group}--retry-5s", self.dlq):
             self.topic(name)
 
     @classmethod
@@ -48,12 +48,14 @@ class Stage:
         self.servers = servers
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.source = source
-        self.tier = f"{self.source}--billing--retry-1s"
-        self.dlq = f"{self.source}--billing--dlq"
-        self.dispositions = f"{self.source}--billing--dispositions"
+        # A group of its own, for what is asked of groups.
+        self.group = source.replace("redrive", "billing")
+        self.tier = f"{self.source}--{self.group}--retry-1s"
+        self.dlq = f"{self.source}--{self.group}--dlq"
+        self.dispositions = f"{self.source}--{self.group}--dispositions"
         self.places: list[tuple[int, int]] = []
         self.died = Envelope(
-            origin_topic=self.source, origin_partition=1, group="billing", handler="bill",
+            origin_topic=self.source, origin_partition=1, group=self.group, handler="bill",
             attempt=7, failures=7, reason=Reason.EXHAUSTED, error_type="shop.Boom",
             first_failed_at_ms=1, failed_at_ms=2,
         )  # fmt: skip

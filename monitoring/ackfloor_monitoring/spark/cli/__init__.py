@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typer
 
+from ackfloor_monitoring.spark.cli.audit import audit
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
@@ -26,3 +27,4 @@ spark_app.command()(doctor)
 spark_app.command()(ingest)
 spark_app.command()(jars)
 spark_app.command()(replay)
+spark_app.command()(audit)

@@ -141,7 +141,10 @@ def _choose(table: str, where: str) -> list[Chosen]:
     from ackfloor_monitoring.spark.replay import choose
     from ackfloor_monitoring.spark.session import spark_session
 
-    with spark_session() as spark, io.spark_failures_told(f"the table {table}"):
+    with (
+        spark_session("ackfloor spark replay") as spark,
+        io.spark_failures_told(f"the table {table}"),
+    ):
         return choose(store.read_failures(spark, table), where)
 
 

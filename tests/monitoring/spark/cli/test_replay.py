@@ -117,7 +117,7 @@ def test_it_chooses_from_the_table(
     """A Delta table, a condition that can't be evaluated, and no table."""
 
     @contextmanager
-    def session() -> Iterator[SparkSession]:
+    def session(_name: str) -> Iterator[SparkSession]:
         yield spark
 
     monkeypatch.setattr("ackfloor_monitoring.spark.session.spark_session", session)

@@ -1,0 +1,100 @@
+"""`ackfloor spark audit`: nothing is missing from the history of failures, or this is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ackfloor.redrive import kafka_options
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.parameters import (
+    BootstrapServersOption,
+    ConfigOption,
+    Output,
+    OutputOption,
+    TableOption,
+    settings_flags,
+)
+from ackfloor_monitoring.spark.options import connection_options
+
+if TYPE_CHECKING:
+    from ackfloor_monitoring.spark.audit_job import Audit
+
+
+def audit(
+    table: TableOption,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_GROUP", help="Only this consumer group.", show_default="every group"
+        ),
+    ] = None,
+    grace: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            envvar="ACKFLOOR_SPARK_AUDIT_GRACE",
+            help="How many seconds past its due time a record may still be open.",
+        ),
+    ] = 300,
+    most: Annotated[
+        int,
+        typer.Option(
+            "--max",
+            min=1,
+            envvar="ACKFLOOR_SPARK_AUDIT_MAX",
+            help="How many findings of each kind to name.",
+        ),
+    ] = 20,
+    bootstrap_servers: BootstrapServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Look for what is missing, doubled or late: every attempt of every message, hop by hop.
+
+    Exits with 1 and a table where something is. Ingest first: what is not in the table is not
+    judged. Without brokers, what is overdue and whether replays were noted is left out.
+    """
+    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    named = settings.assigned_to("kafka.bootstrap_servers") is not None
+    from ackfloor_monitoring.spark import audit_job as job
+    from ackfloor_monitoring.spark import io, store
+    from ackfloor_monitoring.spark.session import spark_session
+
+    clients = kafka_options(flags=settings_flags(bootstrap_servers), config=config)
+    kafka = job.Kafka(clients, connection_options(settings.kafka)) if named else None
+    with spark_session("ackfloor spark audit") as spark, io.spark_failures_told(f"table {table}"):
+        failures = store.read_failures(spark, table)
+        made = job.audit(spark, failures, kafka, group=group, grace_s=grace, most=most)
+    typer.echo(made.to_json()) if output is Output.json else _show(made)
+    if made.counts:
+        raise typer.Exit(1)
+
+
+def _show(made: Audit) -> None:
+    from ackfloor_monitoring.spark.audit import Fault
+
+    for what in made.left_out:
+        typer.echo(f"not judged: {what}", err=True)
+    if not made.counts:
+        typer.echo(f"{made.records:,} records, nothing missing, doubled or late")
+        return
+    for fault, count in made.counts.items():
+        typer.echo(f"{count:>9,}  {fault}: {Fault(fault).words}")
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("fault")
+    # Copied into other commands, so they may be folded and never cut.
+    for name in ("message", "record"):
+        table.add_column(name, overflow="fold")
+    for name in ("group", "attempt", "replays"):
+        table.add_column(name)
+    for each in made.findings:
+        table.add_row(
+            each.fault, each.message, each.record, each.group or "", str(each.attempt),
+            str(each.replays),
+        )  # fmt: skip
+    Console().print(table)

@@ -1,0 +1,38 @@
+"""Rows of the table `failures` read straight from topics, as an ingest that missed nothing has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark import frames, io
+from ackfloor_monitoring.spark.options import kafka_options
+from ackfloor_monitoring.spark.schema import FAILURE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def failures_in(spark: SparkSession, servers: str, topics: list[str]) -> DataFrame:
+    """The records of these retry and dead-letter topics; no payloads."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    described = admin.describe_topics(TopicCollection(topics))
+    ids = {
+        name: str(future.result(20).topic_id).replace("+", "-").replace("/", "_")
+        for name, future in described.items()
+    }
+    id_of = F.create_map(*(F.lit(part) for pair in ids.items() for part in pair))
+    records = io.read_topics(spark, kafka_options(servers), topics=topics)
+    rows = frames.failure_events(records).withColumns(
+        {
+            "topic_id": id_of[F.col("topic")],
+            "group": F.coalesce("group", F.get(F.split("topic", "--"), F.lit(1))),
+            "kafka_time": F.col("timestamp"),
+            "ingested_at": F.current_timestamp(),
+        }
+    )
+    missing = {f.name: F.lit(None).cast(f.dataType) for f in FAILURE if f.name not in rows.columns}
+    return rows.withColumns(missing).select(*FAILURE.fieldNames())
