@@ -83,7 +83,7 @@ def events(failures: DataFrame, commits: DataFrame) -> DataFrame:
             "cause": F.coalesce("error_fingerprint", "error_type", "reason", F.lit("unknown")),
         }
     )
-    return rows.transform(_with_kind).transform(_with_settled, commits).drop("_hops", "_replayed")
+    return rows.transform(_with_kind).transform(with_settled, commits).drop("_hops", "_replayed")
 
 
 def _with_kind(rows: DataFrame) -> DataFrame:
@@ -97,7 +97,8 @@ def _with_kind(rows: DataFrame) -> DataFrame:
     return rows.where("not _hops").withColumn("kind", kind).unionByName(waits)
 
 
-def _with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
+def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
+    """Add `settled`, from `topic_id`, `partition` and `offset` and the rows of `COMMIT`."""
     offset = F.col("offset")
     above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
     return (

@@ -1,0 +1,132 @@
+"""The answer in plain Python: what was, what would have been, and what that rests on.
+
+Here without PySpark. Durations in seconds. The JSON is this tree, name for name: fields are added,
+never renamed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number that is an expectation, and the bounds that hold for every recovery in between."""
+
+    likely: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One handler, or all of them; `_then` is under the other policy.
+
+    Attributes:
+        messages: that failed and whose end is known; `recovered` + `dead`.
+        dead_anyway: dead letters that no policy decides over: the handler's own word, and what
+            could not be decoded or crashed.
+        redeliveries: after a failure; the first delivery is none.
+        to_recovery_s: the mean from the first failure, None where nothing recovered.
+        sooner_s: of those that recover under both, by how much on the average; negative: later.
+        to_death_s: the mean from the first failure to the last, of those that retries gave up.
+        tried_later: dead letters that the other policy had tried clearly later than they were.
+    """
+
+    group: str | None
+    handler: str | None
+    messages: int
+    recovered: int
+    recovered_then: Estimate
+    dead: int
+    dead_then: Estimate
+    dead_anyway: int
+    redeliveries: int
+    redeliveries_then: Estimate
+    to_recovery_s: float | None
+    to_recovery_then_s: float | None
+    sooner_s: float | None
+    to_death_s: float | None
+    to_death_then_s: float | None
+    tried_later: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What the answer does not cover.
+
+    Attributes:
+        waiting: messages whose retries are not over.
+        own_waits: messages whose handler said when they come again: no policy did.
+        replays: lives of replayed dead letters; the message's first life is counted.
+        without_origin: failures that can't be told to which message they belong.
+    """
+
+    waiting: int
+    own_waits: int
+    replays: int
+    without_origin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The other policy. `waits_s` are nominal, as the schedule says them."""
+
+    max_redeliveries: int
+    waits_s: tuple[float, ...]
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """All of it.
+
+    Attributes:
+        commits_known: else it is presumed that what was due before the table ends recovered.
+        handlers: most messages first.
+        assumptions: sentences, to be shown with the numbers.
+    """
+
+    table: str
+    policy: Policy
+    commits_known: bool
+    total: Outcome
+    handlers: tuple[Outcome, ...]
+    left_out: LeftOut
+    assumptions: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """The answer as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=2)
+
+
+ASSUMPTIONS = (
+    (
+        "A message fails until its cause is over and succeeds from then on. It is over between the "
+        "last failure and the first success of the same handler and cause around the message's "
+        "recovery; where these lie apart, any moment between them is as likely. Bounds: the "
+        "message's own last failure and its own success."
+    ),
+    (
+        "What died at the end of its retries stays dead: nobody can know what a later attempt had "
+        "done. The lower bound of the dead letters is for all of it recovering at the first "
+        "redelivery that is clearly later than its last one."
+    ),
+    (
+        "What the handler dead-lettered itself, and what could not be decoded or crashed, dies "
+        "under any policy."
+    ),
+    (
+        "A redelivery begins when its wait is over, jitter counts with its mean, and failed calls "
+        "take as long as those of the message did."
+    ),
+    (
+        "More or fewer retries change nothing about how long the cause lasts, and no flood guard "
+        "holds the handler up."
+    ),
+)
+PRESUMED = (
+    "The groups' commits are not known: a message counts as recovered when its last wait was over "
+    "before the table's last record and nothing later came of it."
+)

@@ -1,0 +1,143 @@
+"""The same seeded messages and outages through any policy, by the real worker on a manual clock.
+
+Two services are away for known stretches of time; a message needs one of them, fails while it is
+away and is handled otherwise. Some messages are poison: they fail for ever, some by the handler's
+own word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ackfloor import App, DeadLetter, RetryPolicy
+from ackfloor.core.envelope import read_envelope
+from ackfloor.core.topics import parse_topic
+from ackfloor.testing import Harness
+from ackfloor_monitoring.spark.report.commits import GroupCommit
+from ackfloor_monitoring.spark.schema import HEADER_COLUMNS
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+# From second to second, by service.
+OUTAGES = {"cards": ((20, 65), (240, 480)), "mail": ((120, 210),)}
+
+
+class CardsAway(Exception):
+    """The card service did not answer."""
+
+
+class MailAway(Exception):
+    """The mail service did not answer."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is sent when, and how long its handler takes."""
+
+    at_s: float
+    needs: str
+    takes_ms: int
+
+
+def messages(seed: int, count: int) -> list[Message]:
+    """So many, in order of time: those that fail, for the others leave no trace."""
+    rng = random.Random(seed)
+    spans = [(s, a, b) for s, each in OUTAGES.items() for a, b in each]
+    lengths = [b - a for _, a, b in spans]
+    made = []
+    for _ in range(count):
+        needs, begin, end = rng.choices(spans, lengths)[0]
+        needs = rng.choices((needs, "poison", "nothing good"), (95, 4, 1))[0]
+        made.append(Message(rng.uniform(begin, end), needs, rng.randint(5, 400)))
+    return sorted(made, key=lambda message: message.at_s)
+
+
+@dataclass
+class Rerun:
+    """What came of it: counts, rows of the table of failures, and the group's commits."""
+
+    recovered: int
+    dead: int
+    redeliveries: int
+    to_recovery_s: float
+    rows: list[dict[str, Any]]
+    commits: list[GroupCommit]
+
+
+def run(policy: RetryPolicy, sent: list[Message]) -> Rerun:
+    """All of it, until nothing waits any more."""
+    app = App(group="billing")
+    failed: dict[bytes, datetime] = {}
+    took_s: dict[bytes, float] = {}
+
+    @app.handler("orders", retry=policy, concurrency=1_000, guard=None)
+    async def bill(body: bytes) -> None:
+        message, began = sent[int(body)], h.now
+        await asyncio.sleep(message.takes_ms / 1000)
+        try:
+            _call(message.needs, (began - START).total_seconds())
+        except Exception:
+            failed.setdefault(body, h.now)
+            raise
+        if body in failed:
+            took_s[body] = (began - failed[body]).total_seconds()
+
+    with Harness(app, partitions=4, jitter=True, start=START) as h:
+        for number, message in enumerate(sent):
+            h.advance(START + timedelta(seconds=message.at_s) - h.now)
+            h.send("orders", str(number), settle=False)
+        h.advance(timedelta(seconds=policy.total_s() * 1.2 + 60))
+        assert h.parked("orders") == []
+        rows = list(_rows(h))
+        return Rerun(
+            recovered=len(took_s),
+            dead=len(h.dlq("orders")),
+            redeliveries=sum(row["stage"] == "retry" for row in rows),
+            to_recovery_s=sum(took_s.values()) / len(took_s),
+            rows=rows,
+            commits=list(_commits(h)),
+        )
+
+
+def _call(service: str, began_s: float) -> None:
+    if service == "nothing good":
+        raise DeadLetter("it says so itself")
+    if service == "poison":
+        raise KeyError("amount")
+    if any(begin <= began_s < end for begin, end in OUTAGES[service]):
+        raise CardsAway if service == "cards" else MailAway
+
+
+def _rows(h: Harness) -> Iterator[dict[str, Any]]:
+    for name in h.broker.topics:
+        topic = parse_topic(name)
+        if topic is None or topic.kind not in {"retry", "dlq"}:
+            continue
+        for record in h.broker.records(name):
+            told = read_envelope(record.headers())
+            read = {
+                spec.column: _time(getattr(told, f"{spec.column}_ms"))
+                if spec.kind == "time"
+                else getattr(told, spec.column)
+                for spec in HEADER_COLUMNS
+            }
+            yield read | {
+                "topic_id": name, "topic": name, "partition": record.partition(),
+                "offset": record.offset(), "stage": topic.kind, "event_time": read["failed_at"],
+                "kafka_time": _time(record.timestamp()[1]), "unreadable": [], "foreign": [],
+            }  # fmt: skip
+
+
+def _time(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _commits(h: Harness) -> Iterator[GroupCommit]:
+    for name, count in h.broker.topics.items():
+        for partition in range(count):
+            if (found := h.broker.committed("billing", name, partition)) is not None:
+                yield GroupCommit(name, name, partition, found.position, found.metadata)
