@@ -12,6 +12,7 @@ from ackfloor_monitoring.spark.cli.audit import audit
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
+from ackfloor_monitoring.spark.cli.whatif import whatif
 
 spark_app = typer.Typer(
     name="spark", help="The history of failures, and what it says.", no_args_is_help=True
@@ -28,3 +29,4 @@ spark_app.command()(ingest)
 spark_app.command()(jars)
 spark_app.command()(replay)
 spark_app.command()(audit)
+spark_app.command()(whatif)

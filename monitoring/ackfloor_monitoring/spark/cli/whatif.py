@@ -1,0 +1,121 @@
+"""`ackfloor spark whatif`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ackfloor import SettingError
+from ackfloor_monitoring.spark.cli.parameters import Output, OutputOption, TableOption
+from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+from ackfloor_monitoring.spark.whatif.model import Words
+from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
+
+if TYPE_CHECKING:
+    from ackfloor import RetryPolicy
+    from ackfloor_monitoring.spark.whatif.answer import WhatIf
+
+
+def whatif(
+    table: TableOption,
+    handler: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_HANDLER",
+            help="Only the failures of this handler.",
+            show_default="every handler",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_PRESET",
+            help="A whole policy: activemq or rocketmq.",
+        ),
+    ] = None,
+    max_redeliveries: Annotated[
+        int | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_MAX_REDELIVERIES",
+            help="How often a message comes again.",
+            show_default="6",
+        ),
+    ] = None,
+    initial_delay: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_INITIAL_DELAY",
+            help="The wait before the first redelivery, such as 10s.",
+            show_default="1s",
+        ),
+    ] = None,
+    multiplier: Annotated[
+        float | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_MULTIPLIER",
+            help="How much longer each wait is than the one before.",
+            show_default="5",
+        ),
+    ] = None,
+    max_delay: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_MAX_DELAY",
+            help="The longest wait.",
+            show_default="10m",
+        ),
+    ] = None,
+    jitter: Annotated[
+        float | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_JITTER",
+            help="The share that is added to a wait at most.",
+            show_default="0.15",
+        ),
+    ] = None,
+    delay: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WHATIF_DELAY",
+            help="Instead of a curve each wait in turn: --delay 1s --delay 30s; the last repeats.",
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say what another retry policy would have made of the failures in the table.
+
+    How many messages would have recovered, how many had become dead letters, how many redeliveries
+    it had taken. The policy is given as to RetryPolicy; what is not said is its default. Nothing
+    is changed. The assumptions behind the numbers are printed with them.
+    """
+    words = Words(
+        preset, max_redeliveries, initial_delay, multiplier, max_delay, jitter, tuple(delay or ())
+    )
+    try:
+        told = _told(table, words.policy(), handler)
+    except SettingError as error:
+        raise typer.BadParameter(str(error)) from None
+    if output is Output.json:
+        typer.echo(told.to_json())
+        return
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=120)  # in a pipe nothing has to be folded
+    for part in whatif_tables(told):
+        console.print(part)
+
+
+def _told(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
+    require_pyspark()
+    from ackfloor_monitoring.spark import store
+    from ackfloor_monitoring.spark.whatif.build import what_if
+
+    status = Console(stderr=True).status("starting Spark")
+    with status, spark_session("ackfloor spark whatif") as spark:
+        status.update(f"replaying the failures in {table}")
+        failures = store.read_failures(spark, table)
+        with store.store_failures_told(table):
+            return what_if(failures, None, policy, table=table, handler=handler)

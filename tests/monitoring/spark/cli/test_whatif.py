@@ -1,0 +1,163 @@
+"""`ackfloor spark whatif`: the words of a policy, the tables, the JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from ackfloor import RetryPolicy, SettingError
+from ackfloor_monitoring.spark import store
+from ackfloor_monitoring.spark.cli import spark_app
+from ackfloor_monitoring.spark.errors import NothingToReport, TableRefused
+from ackfloor_monitoring.spark.whatif.answer import (
+    ASSUMPTIONS,
+    Estimate,
+    LeftOut,
+    Outcome,
+    Policy,
+    WhatIf,
+)
+from ackfloor_monitoring.spark.whatif.model import Words, mean_waits_ms
+from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
+from tests.monitoring.spark.failure_rows import dead, frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The package has the command of this name where the module would be.
+command = import_module("ackfloor_monitoring.spark.cli.whatif")
+
+
+def whatif(*arguments: str, table: str = "t") -> Result:
+    """Run the command."""
+    return CliRunner().invoke(spark_app, ["whatif", "--table", table, *arguments])
+
+
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        (Words(), RetryPolicy()),
+        (Words(max_redeliveries=3, initial_delay="10s"), RetryPolicy("10s", max_redeliveries=3)),
+        (Words(multiplier=2, max_delay="1m", jitter=0), RetryPolicy("1s", 2, "1m", jitter=0)),
+        (Words(delays=["1s", "1m"]), RetryPolicy(delays=["1s", "1m"])),
+        (Words("activemq"), RetryPolicy.activemq()),
+        (Words("rocketmq"), RetryPolicy.rocketmq()),
+    ],
+)
+def test_a_policy_is_said_as_in_code(words: Words, policy: RetryPolicy) -> None:
+    """What is not said is its default."""
+    assert words.policy() == policy
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            Words(initial_delay="10"),
+            "--initial-delay='10': a bare number has no unit; write \"10s\"",
+        ),
+        (Words(max_redeliveries=-1), "--max-redeliveries=-1: not a count"),
+        (Words(max_redeliveries=1_001), "--max-redeliveries=1001: over 1000"),
+        (Words(multiplier=0.5), "--multiplier=0.5: delays would shrink"),
+        (Words(delays=["1x"]), "--delay='1x': not a duration"),
+        (
+            Words(delays=["1s"], multiplier=2),
+            "--delay='1s': an explicit schedule has no multiplier",
+        ),
+        (Words("sqs"), "--preset='sqs': no such preset; there are activemq, rocketmq"),
+        (Words("activemq", jitter=0), "--preset='activemq': it is a whole policy, and --jitter"),
+    ],
+)
+def test_a_bad_policy_names_the_option(words: Words, sentence: str) -> None:
+    """And what to write instead."""
+    with pytest.raises(SettingError) as caught:
+        words.policy()
+    assert str(caught.value).startswith(sentence)
+
+
+def test_waits_count_with_the_mean_of_their_jitter() -> None:
+    """Half of the jitter on top of each."""
+    assert mean_waits_ms(RetryPolicy("1s", 2, "2s", 3, 0.2)) == pytest.approx((1100, 2200, 2200))
+    assert mean_waits_ms(RetryPolicy(max_redeliveries=0)) == ()
+
+
+def test_a_refused_policy_ends_before_spark_starts() -> None:
+    """With exit code 2 and a sentence."""
+    refused = whatif("--initial-delay", "10")
+    assert refused.exit_code == 2
+    assert "--initial-delay" in refused.stderr
+
+
+def outcome(handler: str | None, messages: int) -> Outcome:
+    """Some numbers."""
+    return Outcome(
+        "billing", handler, messages, 1_900, Estimate(1_800.4, 1_700, 1_950), 100,
+        Estimate(199.6, 50, 300), 4, 4_000, Estimate(3_000, 2_900, 3_100), 90.0, 60.0, 31.5,
+        1_356.0, 31.0, 7,
+    )  # fmt: skip
+
+
+def test_the_tables_say_what_the_numbers_rest_on() -> None:
+    """Numbers, their bounds, the assumptions; names that try to be markup or more are text."""
+    answer = WhatIf(
+        "[red]t", Policy(3, (1, 5, 5), 0.15), True, outcome(None, 2_000),
+        (outcome("bill", 1_500), outcome("\x1b[31m[b]evil", 500)), LeftOut(3, 0, 2, 0), ASSUMPTIONS,
+    )  # fmt: skip
+    console = Console(width=120, record=True, file=StringIO())
+    for part in whatif_tables(answer):
+        console.print(part)
+    text = console.export_text()
+    assert "Through 3 redeliveries after 1s, 5s (2 times), with up to 15% jitter" in text
+    assert "2,000 messages that failed, of [red]t" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "recovered 1,900 1,800 1,700 \u2013 1,950 \u2212100" in rows
+    assert "dead letters 100 200 50 \u2013 300 +100" in rows
+    assert "mean time to recovery 1m 30s 1m 0s" in rows
+    assert "billing \\x1b[31m[b]evil 500 1,900 > 1,800 100 > 200 4,000 > 3,000" in rows
+    assert "What recovers under both does so 31.5 s sooner on the average." in rows
+    assert "Left out: 3 messages that still wait; 2 replays of dead letters." in rows
+    joined = " ".join(rows)
+    assert all(sentence in joined for sentence in ASSUMPTIONS)
+
+
+@pytest.mark.spark
+def test_it_reads_the_table(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A Delta table as JSON and as tables, an empty one, none, and a handler that is not there."""
+
+    @contextmanager
+    def session(_name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(command, "spark_session", session)
+    origin: dict[str, Any] = {"origin_topic": "orders", "origin_partition": 0, "origin_offset": 5}
+    table, empty = str(tmp_path / "failures"), str(tmp_path / "empty")
+    store.open_table(spark, table)
+    store.append(frame(spark, [dead(1, **origin)]), table)
+    store.open_table(spark, empty)
+    read = whatif("--max-redeliveries", "3", "-o", "json", table=table)
+    assert read.exit_code == 0, read.stderr
+    told = json.loads(read.stdout)
+    assert told["policy"] == {"max_redeliveries": 3, "waits_s": [1, 5, 25], "jitter": 0.15}
+    assert (told["total"]["dead"], told["total"]["redeliveries"]) == (1, 6)
+    assert len(told["assumptions"]) == len(ASSUMPTIONS) + 1
+    shown = whatif("--preset", "activemq", table=table)
+    assert (shown.exit_code, "Through 6 redeliveries after 1s (6 times)" in shown.stdout) == (
+        0,
+        True,
+    )
+    unknown = whatif("--handler", "bil", table=table)
+    assert unknown.exit_code == 2
+    assert "the table has bill" in " ".join(unknown.stderr.replace("│", " ").split())
+    assert isinstance(whatif(table=empty).exception, NothingToReport)
+    assert isinstance(whatif(table=table + "-not").exception, TableRefused)
