@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import select
+from ackfloor_monitoring.spark import store
 from ackfloor_monitoring.spark.cli import spark_app
-from ackfloor_monitoring.spark.errors import ReadFailed, WhereRefused
+from ackfloor_monitoring.spark.errors import TableRefused, WhereRefused
 from ackfloor_monitoring.spark.replay import Chosen
 from tests.monitoring.spark.failure_rows import dead, frame
 from tests.redrive_stage import Stage
@@ -111,6 +112,7 @@ def test_what_is_wrong_gets_a_sentence(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(400)
 def test_it_chooses_from_the_table(
     stage: Stage, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -124,10 +126,11 @@ def test_it_chooses_from_the_table(
     topic_id = stage.job().topics.dlq_id
     rows = [dead(o, p, topic=stage.dlq, topic_id=topic_id) for p, o in stage.places]
     table = str(tmp_path / "failures")
-    frame(spark, rows).write.format("delta").save(table)
+    store.open_table(spark, table)
+    store.append(frame(spark, rows), table)
     dry = replay(stage, "--dry-run", "-o", "json", table=table, where="offset < 3")
     assert json.loads(dry.stdout)[0]["would_send"] == 6
     refused = replay(stage, "--yes", table=table, where="reson = 1")
     assert isinstance(refused.exception, WhereRefused)
     missing = replay(stage, "--yes", table=table + "-not")
-    assert isinstance(missing.exception, ReadFailed)
+    assert isinstance(missing.exception, TableRefused)
