@@ -25,6 +25,7 @@ from ackfloor_monitoring.spark.report.words import (
     percent,
     short_moment,
     since_words,
+    some,
     source,
     stretch,
 )
@@ -60,7 +61,7 @@ def causes(report: Report, figures: Figures) -> str:  # noqa: ARG001
     shown, rest = report.failure_groups[:_MOST_GROUPS], report.failure_groups[_MOST_GROUPS:]
     parts = [_groups_table(shown, report)]
     if rest:
-        parts.append(details(f"{len(rest)} more causes", _groups_table(rest, report)))
+        parts.append(details(some(len(rest), "more cause"), _groups_table(rest, report)))
     lead = (
         "Failures with the same error at the same place in the code are one cause. The trend has "
         f"a column for each {stretch(report)} of the whole period."
@@ -173,11 +174,11 @@ def notes(report: Report, figures: Figures) -> str:  # noqa: ARG001
     ]
     if totals.unreadable:
         told.append(
-            f"{count(totals.unreadable)} records carry headers that could not be read; they are "
-            "counted with what could be."
+            f"{some(totals.unreadable, 'record')} with headers that could not be read, counted "
+            "with what could be."
         )
     if report.failure_groups_left_out:
-        told.append(f"{count(report.failure_groups_left_out)} rarer causes are left out.")
+        told.append(f"{some(report.failure_groups_left_out, 'rarer cause')} left out.")
     items = "".join(f"<li>{text(each)}</li>" for each in told)
     return section(
         "notes", "How to read this", "What is counted, and what is not.", f"<ul>{items}</ul>"

@@ -37,17 +37,17 @@ _MOST = 10
 
 def report_tables(report: Report) -> Iterator[RenderableType]:
     """Everything the page shows, shortened to the largest numbers."""
-    yield Text(f"Failures of {', '.join(report.groups)}", style="bold")
-    yield Text(period(report), style="dim")
+    yield _plain(f"Failures of {', '.join(report.groups)}", "bold")
+    yield _plain(period(report), "dim")
     for sentence in in_short(report):
-        yield Text(sentence)
+        yield _plain(sentence)
     yield from (_when(report), _groups("Causes", report.failure_groups[:_MOST], report))
     if report.new:
         yield _groups(f"New since {since_words(report)}", report.new[:_MOST], report)
     yield from (_funnel(report), _times(report), _keys(report), _partitions(report))
     yield from (_traffic(report), _handlers(report), _replays(report))
     if report.commits_known:
-        yield Text(RECOVERED_NOTE, style="dim")
+        yield _plain(RECOVERED_NOTE, "dim")
 
 
 def _when(report: Report) -> Table:
@@ -184,7 +184,7 @@ def _table(
     title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int
 ) -> Table:
     table = Table(
-        title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        title=_plain(title, "bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for at, head in enumerate(heads):
         if at >= len(heads) - numbers:
@@ -196,5 +196,6 @@ def _table(
     return table
 
 
-def _plain(value: str) -> Text:
-    return Text("".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in value))
+def _plain(value: str, style: str = "") -> Text:
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in value)
+    return Text(shown, style=style)

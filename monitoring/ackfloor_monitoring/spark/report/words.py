@@ -26,6 +26,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def some(number: int, what: str) -> str:
+    """1 failure, 2 failures."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def percent(share: float) -> str:
     """12 %, 1.2 %, under 0.1 %."""
     if share and share < 0.001:
@@ -118,25 +123,21 @@ def _what_became(report: Report) -> str:
         f"{word.format(count(number))} ({percent(number / totals.messages)})"
         for number, word in (
             (totals.recovered, "at most {} recovered"),
-            (totals.dead, "{} are dead letters"),
+            (totals.dead, "{} dead letters"),
             (totals.waiting, "{} still wait for a retry"),
             (totals.unknown, "{} recovered or still wait"),
         )
         if number and totals.messages
     ]
     ended = ": " + ", ".join(told) if told else ""
-    return f"{_messages(totals.messages)} failed at least once{ended}."
-
-
-def _messages(number: int) -> str:
-    return "1 message" if number == 1 else f"{count(number)} messages"
+    return f"{some(totals.messages, 'message')} failed at least once{ended}."
 
 
 def _largest(report: Report) -> str:
     top = report.failure_groups[0]
     return (
         f"The largest cause is {cause_name(top)} in {owner(top.group, top.handler, report)}: "
-        f"{count(top.failures)} failures, {percent(top.share)} of all, last seen "
+        f"{some(top.failures, 'failure')}, {percent(top.share)} of all, last seen "
         f"{moment(top.last)}."
     )
 
@@ -145,7 +146,7 @@ def _new(report: Report) -> str:
     if not report.new:
         return f"Nothing new since {since_words(report)}."
     named = ", ".join(
-        f"{cause_name(g)} in {owner(g.group, g.handler, report)} ({count(g.failures)} failures)"
+        f"{cause_name(g)} in {owner(g.group, g.handler, report)} ({some(g.failures, 'failure')})"
         for g in report.new[:3]
     )
     more = f", and {len(report.new) - 3} more" if len(report.new) > 3 else ""
@@ -159,7 +160,7 @@ def _replayed(report: Report) -> list[str]:
     all_of_it, good = (
         sum(getattr(row, name) for row in report.replays) for name in ("replayed", "recovered")
     )
-    return [f"{count(all_of_it)} dead letters were replayed, {count(good)} of them recovered."]
+    return [f"Of {some(all_of_it, 'replayed dead letter')} {count(good)} recovered."]
 
 
 def _missing(report: Report) -> list[str]:
@@ -167,13 +168,13 @@ def _missing(report: Report) -> list[str]:
     totals = report.totals
     if report.commits_refused:
         told.append(
-            f"The commits of {count(report.commits_refused)} partitions carry metadata that could "
+            f"The commits of {some(report.commits_refused, 'partition')} carry metadata that could "
             "not be believed; what lies above their position is counted as waiting."
         )
     if totals.without_origin:
         told.append(
-            f"{count(totals.without_origin)} records do not say which message they come from: "
-            "they are among the failures, not among the messages."
+            f"{some(totals.without_origin, 'record')} cannot be traced to a message: counted among "
+            "the failures, not among the messages."
         )
     return told
 

@@ -1,0 +1,51 @@
+"""The report in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from ackfloor_monitoring.spark.report.answer import Report
+from ackfloor_monitoring.spark.report.terminal import report_tables
+from tests.monitoring.spark.report.samples import REPORT, UNKNOWN
+
+
+def printed(report: Report, width: int) -> str:
+    """What a terminal of this width shows."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        for part in report_tables(report):
+            console.print(part)
+    return capture.get()
+
+
+def test_it_fits_into_80_columns() -> None:
+    """No line is longer, and the numbers are whole."""
+    lines = printed(REPORT, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[-4:] == ["20", "11", "1", "3"] for line in lines)
+
+
+def test_names_are_printed_as_they_are() -> None:
+    """Markup and control characters in them reach the terminal as text."""
+    told = printed(REPORT, 300)
+    assert "<img src=x onerror=alert(1)>\\x1b[31m" in told
+    assert "\x1b" not in told
+
+
+def test_all_sections_are_there() -> None:
+    """The same parts as on the page."""
+    told = printed(REPORT, 200)
+    for title in (
+        "Over time", "Causes", "New since 3 Mar 2026 00:00", "What each retry saved",
+        "From the first failure", "Hot keys", "Hot partitions", "Retry traffic", "Failed calls",
+        "Replays", "bound from above",
+    ):  # fmt: skip
+        assert title in told
+
+
+def test_what_is_not_known_is_not_called_waiting() -> None:
+    """Without commits the column has another name, and the note says what to do."""
+    told = printed(UNKNOWN, 200)
+    assert "waiting" not in told
+    assert "unknown" in told
+    assert "--bootstrap-servers" in told
