@@ -14,7 +14,8 @@ AckfloorError
 ├── StoreFailed              the table could not be read or written: 1
 ├── AnotherIngest            somebody else has begun to write the table: 1
 ├── StreamBroken             a stream can't go on as it is: ingest begins it anew
-└── BadSince                 `--since` is neither a time nor a duration: 2
+├── BadSince                 `--since` is neither a time nor a duration: 2
+└── PageNotWritten           the report's file can't be written: 2
 """
 
 from __future__ import annotations
@@ -85,3 +86,9 @@ class AnotherIngest(AckfloorError):
 
 class StreamBroken(AckfloorError):
     """A stream can't go on as it is: ingest begins it anew."""
+
+
+class PageNotWritten(AckfloorError):
+    """The file that was named for the report's page cannot be written."""
+
+    exit_code = 2

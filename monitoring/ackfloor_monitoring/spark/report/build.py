@@ -1,22 +1,22 @@
 """Collect the report: the one place that makes Spark work on it.
 
-The events are read once and kept in memory while everything else is counted from them; the lives,
-a row per message, likewise.
+The counts are kept in memory while the parts of the report are summed up from them; the lives and
+the messages, a row each, likewise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ackfloor_monitoring.spark.errors import NothingToReport, UnknownRelease
-from ackfloor_monitoring.spark.report import causes, lives
+from ackfloor_monitoring.spark.report import counts, lives
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
 from ackfloor_monitoring.spark.report.commits import GroupCommit, commit_rows
-from ackfloor_monitoring.spark.report.events import COMMIT, events
+from ackfloor_monitoring.spark.report.events import COMMIT
 from ackfloor_monitoring.spark.report.shares import (
     handler_rows,
     key_rows,
@@ -66,45 +66,60 @@ def build_report(
         NothingToReport: there is no row, or no failure among them.
         UnknownRelease: no failure names the release.
     """
+    whole = counts.period(failures).first()
+    assert whole is not None, "an aggregate without groups has one row"
+    if not whole["records"]:
+        raise NothingToReport(f"{table}: there is no row in it")
+    bucket_ms = 1000 * _bucket_s((whole["last"] - whole["first"]) / 1000)
     rows, refused = commit_rows(commits or ())
     known = failures.sparkSession.createDataFrame(rows, COMMIT)
-    with _kept(events(failures, known)) as seen:
-        total = causes.totals(seen).first()
-        assert total is not None, "an aggregate without groups has one row"
-        if not total["failures"]:
-            raise NothingToReport(f"{table}: {total['records']} rows and no failure among them")
-        new_since = _new_since(seen, since, _time(total["last"]))
-        bucket_ms = 1000 * _bucket_s((total["last"] - total["first"]) / 1000)
-        starts = _starts(total["first"], total["last"], bucket_ms)
-        groups = _groups(causes.failure_groups(seen, bucket_ms), starts, total["failures"])
-        with _kept(lives.lives(seen)) as lived, _kept(lives.messages(lived)) as messages:
-            ended = lives.endings(lived).collect()
-            placed = lives.partitions(messages).collect()
-            return Report(
-                made_at=made_at,
-                table=table,
-                groups=tuple(total["groups"]),
-                first=_time(total["first"]),
-                last=_time(total["last"]),
-                commits_known=commits is not None,
-                commits_refused=refused,
-                totals=_totals(total, placed),
-                bucket_s=bucket_ms // 1000,
-                buckets=tuple(map(_time, starts)),
-                over_time=_over_time(causes.over_time(seen, bucket_ms)),
-                failure_groups=groups[:MOST_GROUPS],
-                failure_groups_left_out=max(0, len(groups) - MOST_GROUPS),
-                since=new_since,
-                since_release=since.release,
-                new=tuple(group for group in groups if group.first >= new_since),
-                funnel=steps(ended, lives.tiers(seen).collect()),
-                times=time_rows(lives.times(lived).collect()),
-                hot_keys=key_rows(lives.hot_keys(messages, MOST_KEYS).collect(), total["failures"]),
-                hot_partitions=partition_rows(placed),
-                traffic=traffic_rows(placed),
-                handlers=handler_rows(causes.handlers(seen).collect(), ended),
-                replays=replay_rows(ended),
-            )
+    with (
+        _kept(counts.counts(failures, bucket_ms)) as counted,
+        _kept(lives.lives(failures, known)) as lived,
+        _kept(lives.messages(lived)) as messages,
+    ):
+        total = counts.totals(counted).first()
+        if total is None or not total["failures"]:
+            raise NothingToReport(f"{table}: {whole['records']} rows and no failure among them")
+        new_since = _new_since(counted, since, _time(whole["last"]))
+        starts = _starts(whole["first"], whole["last"], bucket_ms)
+        groups = _groups(failures, counted, starts, total["failures"])
+        handlers = counts.topic_handlers(counted)
+        of_topic = {
+            (row["group"], row["origin_topic"]): row["handler"] for row in handlers.collect()
+        }
+        ended = lives.endings(lived).collect()
+        placed = lives.partitions(messages).collect()
+        return Report(
+            made_at=made_at,
+            table=table,
+            groups=tuple(total["groups"]),
+            first=_time(whole["first"]),
+            last=_time(whole["last"]),
+            commits_known=commits is not None,
+            commits_refused=refused,
+            totals=_totals(total, placed),
+            bucket_s=bucket_ms // 1000,
+            buckets=tuple(map(_time, starts)),
+            over_time=_over_time(counts.over_time(counted)),
+            failure_groups=groups[:MOST_GROUPS],
+            failure_groups_left_out=max(0, len(groups) - MOST_GROUPS),
+            since=new_since,
+            since_release=since.release,
+            new=tuple(group for group in groups if group.first >= new_since),
+            funnel=steps(ended, counts.tiers(counted).collect(), of_topic),
+            times=time_rows(lives.times(lived, handlers).collect()),
+            hot_keys=key_rows(lives.hot_keys(messages, MOST_KEYS).collect(), total["failures"]),
+            hot_partitions=partition_rows(placed),
+            traffic=traffic_rows(placed),
+            handlers=handler_rows(
+                counts.handlers(counted).collect(),
+                counts.durations(failures).collect(),
+                ended,
+                of_topic,
+            ),
+            replays=replay_rows(ended, of_topic),
+        )
 
 
 @contextmanager
@@ -117,10 +132,10 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-def _new_since(seen: DataFrame, since: Since, last: datetime) -> datetime:
+def _new_since(counted: DataFrame, since: Since, last: datetime) -> datetime:
     if since.release is None:
         return since.time or last - timedelta(days=1)
-    began = {row["release"]: _time(row["first"]) for row in causes.releases(seen).collect()}
+    began = {row["release"]: _time(row["first"]) for row in counts.releases(counted).collect()}
     if since.release not in began:
         known = ", ".join(sorted(began, key=lambda name: began[name])[-20:]) or "none at all"
         raise UnknownRelease(
@@ -145,14 +160,30 @@ def _over_time(frame: DataFrame) -> tuple[Bucket, ...]:
     )
 
 
-def _groups(frame: DataFrame, starts: list[int], total: int) -> tuple[FailureGroup, ...]:
+def _groups(
+    failures: DataFrame, counted: DataFrame, starts: list[int], total: int
+) -> tuple[FailureGroup, ...]:
     """All of them, most failures first."""
-    found = [_group(row, starts, total) for row in frame.collect()]
+    rows = counts.failure_groups(counted).collect()
+    places = {(row["group"], row["handler"], row["cause"]): row["last"] for row in rows}
+    wanted = failures.sparkSession.createDataFrame(
+        [(*place, last) for place, last in places.items()],
+        "`group` string, handler string, cause string, last long",
+    )
+    samples: dict[tuple[object, ...], Sample] = {}
+    # Of several, the first record: the others are its hops.
+    told = counts.samples(failures, wanted).orderBy("kafka_time", "topic", "partition", "offset")
+    for row in told.collect():
+        group, handler, cause, _, *sample = row
+        samples.setdefault((group, handler, cause), Sample(*sample))
+    found = [_group(row, starts, total, samples) for row in rows]
     order = sorted(found, key=lambda g: (-g.failures, g.group or "", g.handler or "", g.cause))
     return tuple(order)
 
 
-def _group(row: Row, starts: list[int], total: int) -> FailureGroup:
+def _group(
+    row: Row, starts: list[int], total: int, samples: Mapping[tuple[object, ...], Sample]
+) -> FailureGroup:
     named: dict[str, Any] = {
         name: row[name]
         for name in (
@@ -166,7 +197,7 @@ def _group(row: Row, starts: list[int], total: int) -> FailureGroup:
         last=_time(row["last"]),
         releases=tuple(row["releases"]),
         trend=tuple(row["trend"].get(start, 0) for start in starts),
-        sample=Sample(**row["sample"].asDict()),
+        sample=samples[row["group"], row["handler"], row["cause"]],
     )
 
 

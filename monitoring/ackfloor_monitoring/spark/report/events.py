@@ -54,7 +54,7 @@ _TIMES = ("event_time", "kafka_time", "first_failed_at", "not_before")
 
 
 def events(failures: DataFrame, commits: DataFrame) -> DataFrame:
-    """The columns the report needs, times in milliseconds, and what each record is.
+    """The columns that judge single records, times in milliseconds, and what each record is.
 
     Adds `timed_out`, `cause` (what groups a failure with its like), `settled`, and `kind`:
     "failed", "hop" or "replay".

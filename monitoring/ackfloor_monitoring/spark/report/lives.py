@@ -11,6 +11,8 @@ A message's first life begins with its first failure; each replay begins another
 
 When it recovered is not written either. It was not before its last wait was over, so
 `recovery_ms` is a bound from below.
+
+As in `counts`, only numbers are aggregated: an outcome is its place in `OUTCOMES`.
 """
 
 from __future__ import annotations
@@ -19,32 +21,51 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.events import MESSAGE
+from ackfloor_monitoring.spark.report.counts import told
+from ackfloor_monitoring.spark.report.events import MESSAGE, with_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OUTCOMES = ("recovered", "dead", "waiting", "unknown")
+_RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
 
 
-def lives(events: DataFrame) -> DataFrame:
+def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
     """One row per message and replay, of the messages whose origin is known.
 
-    Columns: `MESSAGE`, `replays`, `handler`, `key`, `outcome`, `attempts` (deliveries that failed),
-    `failures` and `duplicates` (of them: of an attempt that had failed before), `tier_records`,
+    Columns: `MESSAGE`, `key`, `replays`, `outcome`, `attempts` (deliveries that failed), `failures`
+    and `duplicates` (of them: of an attempt that had failed before), `tier_records`,
     `recovery_ms`, `death_ms` (from the first failure).
+
+    Args:
+        failures: the table.
+        commits: rows of `events.COMMIT`; none where the commits are not known.
     """
+    rows = told(failures).where(F.col("origin_offset").isNotNull())
     retried = F.col("stage") == "retry"
-    failed = F.col("kind") == "failed"
-    # Partitioned by message once, both steps and what groups by message again need no shuffle.
+    # A redrive and a park leave the key as it is, so it is part of what a message is. Partitioned
+    # by offset once, none of the steps below needs a shuffle.
     by_attempt = (
-        events.where(F.col("origin_offset").isNotNull())
-        .repartition(*MESSAGE)
-        .groupBy(*MESSAGE, "replays", "attempt")
+        rows.transform(with_settled, commits)
+        .select(
+            *MESSAGE,
+            "key",
+            "replays",
+            "attempt",
+            # The records of one explicit wait are one failure.
+            F.when(F.col("waits"), F.col("event_time")).alias("wait"),
+            "replayed",
+            "stage",
+            "settled",
+            "event_time",
+            "not_before",
+            "first_failed_at",
+        )
+        .repartition("origin_offset")
+        .groupBy(*MESSAGE, "key", "replays", "attempt", "wait")
         .agg(
-            F.max("handler").alias("handler"),
-            F.max("key").alias("key"),
-            F.count_if(failed).alias("failures"),
+            F.count_if(~F.col("replayed")).alias("records"),
             F.count_if(retried).alias("tier_records"),
             F.count_if(retried & ~F.col("settled")).alias("open"),
             F.count_if(retried & F.col("settled").isNull()).alias("untold"),
@@ -52,15 +73,31 @@ def lives(events: DataFrame) -> DataFrame:
             F.max(F.when(retried, F.col("not_before"))).alias("due"),
             F.min("first_failed_at").alias("first_failed_at"),
         )
+        .withColumn(
+            "failures",
+            F.when(F.col("wait").isNotNull(), F.lit(1)).otherwise(F.col("records")),
+        )
     )
-    repeats = F.greatest(F.col("failures") - 1, F.lit(0))
-    return by_attempt.groupBy(*MESSAGE, "replays").agg(
-        F.max("handler").alias("handler"),
-        F.max("key").alias("key"),
+    return _by_life(by_attempt)
+
+
+def _by_life(by_attempt: DataFrame) -> DataFrame:
+    summed = ("failures", "tier_records", "open", "untold")
+    tried = (
+        by_attempt.groupBy(*MESSAGE, "key", "replays", "attempt")
+        .agg(
+            *(F.sum(name).alias(name) for name in summed),
+            F.min("died_at").alias("died_at"),
+            F.max("due").alias("due"),
+            F.min("first_failed_at").alias("first_failed_at"),
+        )
+        .withColumn("repeats", F.when(F.col("attempt") > 0, F.col("failures") - 1).otherwise(0))
+    )
+    return tried.groupBy(*MESSAGE, "key", "replays").agg(
         _outcome().alias("outcome"),
         F.max("attempt").alias("attempts"),
         F.sum("failures").alias("failures"),
-        F.sum(F.when(F.col("attempt") > 0, repeats).otherwise(0)).alias("duplicates"),
+        F.sum("repeats").alias("duplicates"),
         F.sum("tier_records").alias("tier_records"),
         (F.max("due") - F.min("first_failed_at")).alias("recovery_ms"),
         (F.min("died_at") - F.min("first_failed_at")).alias("death_ms"),
@@ -69,53 +106,49 @@ def lives(events: DataFrame) -> DataFrame:
 
 def _outcome() -> Column:
     return (
-        F.when(F.min("died_at").isNotNull(), "dead")
-        .when(F.sum("open") > 0, "waiting")
-        .when(F.sum("untold") > 0, "unknown")
-        .otherwise("recovered")
+        F.when(F.min("died_at").isNotNull(), _DEAD)
+        .when(F.sum("open") > 0, _WAITING)
+        .when(F.sum("untold") > 0, _UNKNOWN)
+        .otherwise(_RECOVERED)
     )
 
 
 def messages(lives: DataFrame) -> DataFrame:
     """One row per message: what its last life came to, and all its lives together."""
-    return lives.groupBy(*MESSAGE).agg(
-        F.max_by("outcome", "replays").alias("outcome"),
-        F.max("handler").alias("handler"),
-        F.max("key").alias("key"),
+    last = F.max(F.col("replays") * len(OUTCOMES) + F.col("outcome"))
+    return lives.groupBy(*MESSAGE, "key").agg(
+        (last % len(OUTCOMES)).alias("outcome"),
         F.sum("failures").alias("failures"),
         F.sum("tier_records").alias("tier_records"),
     )
 
 
 def endings(lives: DataFrame) -> DataFrame:
-    """Lives by handler, whether they are replays, number of failed deliveries, and outcome."""
+    """Lives by source topic, whether they are replays, number of failed deliveries, and outcome."""
     return lives.groupBy(
-        "group", "handler", (F.col("replays") > 0).alias("replayed"), "attempts", "outcome"
+        "group", "origin_topic", (F.col("replays") > 0).alias("replayed"), "attempts", "outcome"
     ).agg(F.count("*").alias("lives"), F.sum("duplicates").alias("duplicates"))
 
 
-def tiers(events: DataFrame) -> DataFrame:
-    """In which tiers the records of each attempt waited, of first lives; hops left out."""
-    return (
-        events.where("kind = 'failed' and stage = 'retry' and replays = 0")
-        .groupBy("group", "handler", "attempt")
-        .agg(F.sort_array(F.collect_set("tier")).alias("tiers"))
-    )
+def times(lives: DataFrame, handlers: DataFrame) -> DataFrame:
+    """Percentiles 50, 95 and 99 of recovery (a bound from below) and death, in milliseconds.
 
-
-def times(lives: DataFrame) -> DataFrame:
-    """Percentiles 50, 95 and 99 of recovery (a bound from below) and death, in milliseconds."""
+    Args:
+        lives: of which the first ones count.
+        handlers: `group`, `origin_topic`, `handler`.
+    """
     chosen = F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99)))
-    told = {
-        "recovered": F.when(F.col("outcome") == "recovered", F.col("recovery_ms")),
-        "dead": F.when(F.col("outcome") == "dead", F.col("death_ms")),
+    taken = {
+        "recovered": F.when(F.col("outcome") == _RECOVERED, F.col("recovery_ms")),
+        "dead": F.when(F.col("outcome") == _DEAD, F.col("death_ms")),
     }
     return (
         lives.where("replays = 0")
+        .join(F.broadcast(handlers), ["group", "origin_topic"], "left")
         .groupBy("group", "handler")
         .agg(
-            *(F.percentile(column, chosen).alias(name) for name, column in told.items()),
-            *(F.count(column).alias(f"{name}_messages") for name, column in told.items()),
+            *(F.percentile(column, chosen).alias(name) for name, column in taken.items()),
+            *(F.count(column).alias(f"{name}_messages") for name, column in taken.items()),
         )
     )
 
@@ -128,7 +161,7 @@ def hot_keys(messages: DataFrame, most: int) -> DataFrame:
         .agg(
             F.sum("failures").alias("failures"),
             F.count("*").alias("messages"),
-            F.count_if(F.col("outcome") == "dead").alias("dead"),
+            F.count_if(F.col("outcome") == _DEAD).alias("dead"),
         )
         .orderBy(F.desc("failures"), "group", "origin_topic", "key")
         .limit(most)
@@ -146,5 +179,5 @@ def partitions(messages: DataFrame) -> DataFrame:
         F.count("*").alias("messages"),
         F.sum("tier_records").alias("tier_records"),
         (F.max("origin_offset") - F.min("origin_offset") + 1).alias("span"),
-        *(F.count_if(F.col("outcome") == name).alias(name) for name in OUTCOMES),
+        *(F.count_if(F.col("outcome") == at).alias(name) for at, name in enumerate(OUTCOMES)),
     )

@@ -7,9 +7,12 @@ from html import escape
 
 
 def text(value: str) -> str:
-    """Text as HTML shows it: never as markup, control characters made visible."""
+    """Text as HTML shows it: never as markup, control characters made visible.
+
+    A number and its % stay on one line.
+    """
     shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in value)
-    return escape(shown)
+    return escape(shown).replace(" %", "&nbsp;%")
 
 
 def table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ackfloor_monitoring.spark.report.answer import (
@@ -17,22 +17,26 @@ from ackfloor_monitoring.spark.report.answer import (
     Traffic,
 )
 from ackfloor_monitoring.spark.report.funnel import Owner, funnel_steps
+from ackfloor_monitoring.spark.report.lives import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
+
+# By group and source topic.
+Handlers = Mapping[tuple[str | None, str | None], str | None]
 
 MOST_PARTITIONS = 50
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def steps(ended: Sequence[Row], tiers: Sequence[Row]) -> tuple[Step, ...]:
+def steps(ended: Sequence[Row], tiers: Sequence[Row], handlers: Handlers) -> tuple[Step, ...]:
     """The retry funnel, of first lives."""
     waited = {(_owner(row), row["attempt"]): _by_length(row["tiers"]) for row in tiers}
-    counted = [
-        (_owner(row), row["attempts"], row["outcome"], row["lives"])
-        for row in ended
-        if not row["replayed"]
-    ]
+    counted: Counter[tuple[Owner, int, str]] = Counter()
+    for row in ended:
+        if not row["replayed"]:
+            outcome = OUTCOMES[row["outcome"]]
+            counted[_reader(row, handlers), row["attempts"], outcome] += row["lives"]
     return funnel_steps(counted, waited)
 
 
@@ -105,18 +109,21 @@ def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
     return tuple(sorted(told, key=lambda t: (-t.multiple, t.group or "", t.topic or "")))
 
 
-def handler_rows(rows: Sequence[Row], ended: Sequence[Row]) -> tuple[Handler, ...]:
+def handler_rows(
+    rows: Sequence[Row], durations: Sequence[Row], ended: Sequence[Row], handlers: Handlers
+) -> tuple[Handler, ...]:
     """Timeouts, errors, duplicates and durations; the slowest handler first."""
     repeated: Counter[Owner] = Counter()
     for row in ended:
-        repeated[_owner(row)] += row["duplicates"]
+        repeated[_reader(row, handlers)] += row["duplicates"]
+    took = {_owner(row): row["duration_ms"] for row in durations}
     told = [
         Handler(
             *_owner(row),
             row["timeouts"],
             row["errors"],
             repeated[_owner(row)],
-            _seconds(row["duration_ms"]),
+            _seconds(took.get(_owner(row))),
         )
         for row in rows
     ]
@@ -128,15 +135,14 @@ def handler_rows(rows: Sequence[Row], ended: Sequence[Row]) -> tuple[Handler, ..
     )
 
 
-def replay_rows(ended: Sequence[Row]) -> tuple[Replayed, ...]:
+def replay_rows(ended: Sequence[Row], handlers: Handlers) -> tuple[Replayed, ...]:
     """Replays by handler."""
     replays: dict[Owner, Counter[str]] = defaultdict(Counter)
     for row in ended:
         if row["replayed"]:
-            replays[_owner(row)][row["outcome"]] += row["lives"]
-    names = ("recovered", "dead", "waiting", "unknown")
+            replays[_reader(row, handlers)][OUTCOMES[row["outcome"]]] += row["lives"]
     told = [
-        Replayed(*owner, counts.total(), *(counts[name] for name in names))
+        Replayed(*owner, counts.total(), *(counts[name] for name in OUTCOMES))
         for owner, counts in replays.items()
     ]
     return tuple(sorted(told, key=lambda r: (-r.replayed, r.group or "", r.handler or "")))
@@ -162,6 +168,11 @@ def _by_length(tiers: Sequence[str]) -> tuple[str, ...]:
 
 def _owner(row: Row) -> Owner:
     return row["group"], row["handler"]
+
+
+def _reader(row: Row, handlers: Handlers) -> Owner:
+    """The group and the handler of a source topic."""
+    return row["group"], handlers.get((row["group"], row["origin_topic"]))
 
 
 def _seconds(milliseconds: Sequence[float] | None) -> tuple[float, ...] | None:

@@ -35,7 +35,7 @@ def percent(share: float) -> str:
     """12 %, 1.2 %, under 0.1 %."""
     if share and share < 0.001:
         return "< 0.1 %"
-    return f"{share:.0%}".replace("%", " %") if share >= 0.1 else f"{share:.1%}".replace("%", " %")
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
 def seconds(amount: float) -> str:

@@ -29,7 +29,12 @@ def test_durations(amount: float, said: str) -> None:
 
 def test_shares_and_multiples() -> None:
     """A small number is never said to be none."""
-    assert [percent(x) for x in (0, 0.0004, 0.0123, 0.5)] == ["0.0 %", "< 0.1 %", "1.2 %", "50 %"]
+    assert [percent(x) for x in (0, 0.0004, 0.0123, 0.5)] == [
+        "0.0 %",
+        "< 0.1 %",
+        "1.2 %",
+        "50 %",
+    ]
     assert [multiple(x) for x in (0, 0.00045, 2.5)] == ["0.00", "0.00045", "2.50"]
 
 
