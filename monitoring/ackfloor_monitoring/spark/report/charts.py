@@ -132,7 +132,9 @@ def hot_keys(report: Report) -> Figure:
         "marker": _marker(_COLOURS[0], ""),
         "hovertemplate": "%{y}: %{x:,} failures<extra></extra>",
     }
-    layout = _layout(yaxis=_NAMES, xaxis=_counts("failures"), showlegend=False)
+    # Room for the number behind the longest bar.
+    failures = {**_counts("failures"), "range": [0, 1.15 * keys[0].failures]}
+    layout = _layout(yaxis=_NAMES, xaxis=failures, showlegend=False)
     return {"data": [bar], "layout": layout}
 
 
