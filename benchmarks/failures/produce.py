@@ -58,9 +58,9 @@ def produce(servers: str, records: Iterable[Parked]) -> int:
                     parked.value,
                     parked.key,
                     parked.partition,
-                    reported,
-                    parked.timestamp_ms,
-                    list(parked.headers),
+                    on_delivery=reported,
+                    timestamp=parked.timestamp_ms,
+                    headers=list(parked.headers),
                 )
                 break
             except BufferError:
