@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from ackfloor.errors import InstanceFenced, InstanceHeld, SourceFailed
 
@@ -30,8 +30,15 @@ _NO_ASSIGNOR = KafkaError(KafkaError.UNSUPPORTED_ASSIGNOR).str()
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
 
+#: A fatal error is raised while reports are given out, and the next report's callback finds it
+#: raised already: it comes as a SystemError then, with the client's exception as its cause.
+CLIENT_RAISES = (KafkaException, SystemError)
+
+
 def kafka_error(exc: BaseException) -> KafkaError | None:
     """The client's error inside an exception, if there is one."""
+    if isinstance(exc, SystemError) and exc.__cause__ is not None:
+        return kafka_error(exc.__cause__)
     if exc.args and isinstance(exc.args[0], KafkaError):
         return exc.args[0]
     return None

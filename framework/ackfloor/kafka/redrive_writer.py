@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.model import Headers
 from ackfloor.errors import AckfloorError, RedriveRefused
-from ackfloor.kafka.errors import FENCED, PURGED, TOO_LARGE, kafka_error, told
+from ackfloor.kafka.errors import CLIENT_RAISES, FENCED, PURGED, TOO_LARGE, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, make_client, transactional_config
 from ackfloor.kafka.sink import PARTITION_UA
 
@@ -114,7 +114,7 @@ class RedriveWriter:
             unsent = producer.flush(REQUEST_S)
             if not failed and not unsent:
                 producer.commit_transaction(max(1.0, until_s - time.monotonic()))
-        except (KafkaException, BufferError) as exc:
+        except (*CLIENT_RAISES, BufferError) as exc:
             producer.purge()
             error = failed[0] if failed else kafka_error(exc)
             raise self._meaning(error, told(error or exc)) from exc

@@ -43,7 +43,7 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.errors import FENCED, PURGED, TOO_LARGE, kafka_error, told
+from ackfloor.kafka.errors import CLIENT_RAISES, FENCED, PURGED, TOO_LARGE, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client, transactional_config
 from ackfloor.kafka.sink import REFUSED, produce
 
@@ -138,7 +138,7 @@ class Transactor:
             return Outcome(told(exc))
         try:
             self._write(producer, transaction, member, refusals, until_s)
-        except (KafkaException, _Unwritten) as exc:
+        except (*CLIENT_RAISES, _Unwritten) as exc:
             self._failed(exc)
             self._abort(producer)
             if refusals:
@@ -147,7 +147,7 @@ class Transactor:
         self._begin()
         try:
             producer.commit_transaction(_left_s(until_s))
-        except KafkaException as exc:
+        except CLIENT_RAISES as exc:
             self._failed(exc)
             error = kafka_error(exc)
             if error is not None and error.txn_requires_abort():

@@ -146,7 +146,7 @@ def test_redeliveries_count_from_one() -> None:
             ),
         ),
         ({"delays": ["1s", "0s"]}, "retry.delays='0s': no wait at all"),
-        ({"delays": ["0.4ms"], "max_redeliveries": None}, "retry.delays='0s': redelivers for ever"),
+        ({"delays": ["0.4ms"], "max_redeliveries": None}, "retry.delays='0.4ms': less than a"),
         ({"delays": [5]}, "retry.delays=5: a bare number has no unit"),
         ({"initial_delay": 1}, 'retry.initial_delay=1: a bare number has no unit; write "1s"'),
         ({"max_delay": "600"}, "retry.max_delay='600': a bare number has no unit"),
