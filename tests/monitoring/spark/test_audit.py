@@ -18,7 +18,7 @@ from tests.monitoring.spark.failure_rows import NOON, frame
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 Rows = list[dict[str, Any]]
 NOW_MS = round((NOON + timedelta(days=1)).timestamp() * 1000)

@@ -19,7 +19,12 @@ from tests.redrive_stage import Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(900),
+]
 
 
 def test_commits_and_dispositions_are_read(

@@ -112,6 +112,7 @@ def test_what_is_wrong_gets_a_sentence(
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
 def test_it_chooses_from_the_table(
     stage: Stage, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

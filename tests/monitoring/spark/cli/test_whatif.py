@@ -130,6 +130,7 @@ def test_the_tables_say_what_the_numbers_rest_on() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_it_reads_the_table(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

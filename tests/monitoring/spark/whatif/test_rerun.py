@@ -16,7 +16,7 @@ from tests.monitoring.spark.whatif.rerun import Rerun, messages, run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 WAS = RetryPolicy("1s", 3, "1m", 6)
 SENT = messages(5, 300)

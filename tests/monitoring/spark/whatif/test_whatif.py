@@ -18,7 +18,7 @@ from tests.monitoring.spark.failure_rows import NOON, frame
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 # Everything is settled.
 COMMITS = [GroupCommit("retry", "retry", 0, 1_000, "")]
