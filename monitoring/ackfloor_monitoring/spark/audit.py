@@ -21,40 +21,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+
+from ackfloor_monitoring.spark.schema import MESSAGE
+from ackfloor_monitoring.spark.settled import with_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# A message of a group: it is one wherever its retries lie.
-MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
 # In broadcast mode every worker has dead letters of its own.
 LIFE = (*MESSAGE, "worker", "replays")
 PLACE = ("topic", "partition", "offset")
 FINDING = ("fault", *MESSAGE, "replays", "attempt", *PLACE)
-
-
-# What a group has committed: all below `position` is settled, and the runs above it.
-COMMIT = StructType(
-    [
-        StructField("topic_id", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("position", LongType()),
-        StructField(
-            "runs",
-            ArrayType(
-                StructType([StructField("start", LongType()), StructField("end", LongType())])
-            ),
-        ),
-    ]
-)
 
 
 class Fault(StrEnum):
@@ -101,24 +78,21 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
 
     Args:
         failures: rows of the table.
-        commits: rows of `COMMIT`.
+        commits: rows of `settled.COMMIT`.
     """
     first = failures.select(F.min("event_time").alias("first"))
     # What one explicit wait's records share.
     wait = Window.partitionBy(*MESSAGE, "worker", "replays", "attempt", "event_time")
-    offset = F.col("offset")
-    above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
     zero = F.lit(0)
     return (
         failures.crossJoin(F.broadcast(first))
-        .join(F.broadcast(commits), ["topic_id", "partition"], "left")
+        .transform(with_settled, commits)
         .withColumns(
             {
                 "attempt": F.coalesce("attempt", zero),
                 "replays": F.coalesce("replays", zero),
                 # A life that began before the table did is not all here.
                 "whole": F.coalesce(F.col("first_failed_at") >= F.col("first"), F.lit(True)),
-                "settled": F.when(offset < F.col("position"), F.lit(True)).otherwise(above),
                 "due_ms": F.unix_millis(F.coalesce("not_before", "kafka_time")),
             }
         )

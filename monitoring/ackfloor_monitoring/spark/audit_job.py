@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark import io
 from ackfloor_monitoring.spark.audit import (
-    COMMIT,
     FINDING,
-    MESSAGE,
     PLACE,
     Fault,
     audited,
     findings,
 )
 from ackfloor_monitoring.spark.dispositions import PATTERN, dispositions
+from ackfloor_monitoring.spark.schema import MESSAGE
+from ackfloor_monitoring.spark.settled import COMMIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

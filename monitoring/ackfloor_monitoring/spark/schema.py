@@ -81,6 +81,9 @@ HEADER_COLUMNS = (
     HeaderColumn(envelope.TRUNCATED, "text"),
 )
 
+# What tells a message from others: it is one of a group, wherever its retries lie.
+MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
+
 # Midnight UTC of 0001-01-02 and 9999-12-31: what is beyond overflows in Spark or in Python.
 EARLIEST_TIME_MS = -62_135_510_400_000
 LATEST_TIME_MS = 253_402_214_400_000

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ackfloor.core.dispositions import Disposition, DispositionNote
-from ackfloor_monitoring.spark.audit import COMMIT, Fault, audited, findings
+from ackfloor_monitoring.spark.audit import Fault, audited, findings
 from ackfloor_monitoring.spark.dispositions import DISPOSITION, dispositions
 from ackfloor_monitoring.spark.schema import KAFKA_RECORD
+from ackfloor_monitoring.spark.settled import COMMIT
 from tests.monitoring.spark.failure_rows import NOON, frame
 
 if TYPE_CHECKING:

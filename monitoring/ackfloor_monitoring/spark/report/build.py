@@ -16,7 +16,6 @@ from ackfloor_monitoring.spark.errors import NothingToReport, UnknownRelease
 from ackfloor_monitoring.spark.report import counts, lives
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
 from ackfloor_monitoring.spark.report.commits import GroupCommit, commit_rows
-from ackfloor_monitoring.spark.report.events import COMMIT
 from ackfloor_monitoring.spark.report.shares import (
     handler_rows,
     key_rows,
@@ -26,6 +25,7 @@ from ackfloor_monitoring.spark.report.shares import (
     time_rows,
     traffic_rows,
 )
+from ackfloor_monitoring.spark.settled import COMMIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -22,7 +22,7 @@ class GroupCommit(NamedTuple):
 
 
 def commit_rows(commits: Iterable[GroupCommit]) -> tuple[list[CommitRow], int]:
-    """Rows of `events.COMMIT`, and how many commits' metadata could not be believed.
+    """Rows of `settled.COMMIT`, and how many commits' metadata could not be believed.
 
     Of those only the position counts; what is settled above it is then taken for waiting. An empty
     text, as other tools commit, has nothing to say and is not counted.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.events import MESSAGE
+from ackfloor_monitoring.spark.schema import MESSAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,9 +6,6 @@ Three kinds of records lie in the topics, and only the first is a failure:
 * a hop: an explicit wait longer than a tier goes on in the next one. Its headers are those of the
   record before, only the tier and the time differ;
 * a replay: a dead letter that was put back to work, with its attempts at 0.
-
-*Settled* is what the group's commit says of a tier record: below the position, or in the gap set
-above it. Null where no commit is known for its partition.
 """
 
 from __future__ import annotations
@@ -17,34 +14,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+
+from ackfloor_monitoring.spark.schema import MESSAGE
+from ackfloor_monitoring.spark.settled import with_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# A message of a group: it is one wherever its retries lie.
-MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
-
-COMMIT = StructType(
-    [
-        StructField("topic_id", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("position", LongType()),
-        StructField(
-            "runs",
-            ArrayType(
-                StructType([StructField("start", LongType()), StructField("end", LongType())])
-            ),
-        ),
-    ]
-)
 
 _READ = (
     "topic_id", "topic", "partition", "offset", "stage", "tier", *MESSAGE, "handler", "key",
@@ -61,7 +36,7 @@ def events(failures: DataFrame, commits: DataFrame) -> DataFrame:
 
     Args:
         failures: rows of the table.
-        commits: rows of `COMMIT`; none where the commits are not known.
+        commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
     attempt = F.coalesce("attempt", F.lit(0))
     rows = failures.select(
@@ -95,14 +70,3 @@ def _with_kind(rows: DataFrame) -> DataFrame:
         "kind", F.when(F.col("kafka_time") > first, "hop").otherwise(kind)
     )
     return rows.where("not _hops").withColumn("kind", kind).unionByName(waits)
-
-
-def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
-    """Add `settled`, from `topic_id`, `partition` and `offset` and the rows of `COMMIT`."""
-    offset = F.col("offset")
-    above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
-    return (
-        rows.join(F.broadcast(commits), ["topic_id", "partition"], "left")
-        .withColumn("settled", F.when(offset < F.col("position"), F.lit(True)).otherwise(above))
-        .drop("position", "runs")
-    )

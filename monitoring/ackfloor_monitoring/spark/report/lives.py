@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.report.counts import told
-from ackfloor_monitoring.spark.report.events import MESSAGE, with_settled
+from ackfloor_monitoring.spark.schema import MESSAGE
+from ackfloor_monitoring.spark.settled import with_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +41,7 @@ def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
 
     Args:
         failures: the table.
-        commits: rows of `events.COMMIT`; none where the commits are not known.
+        commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
     rows = told(failures).where(F.col("origin_offset").isNotNull())
     retried = F.col("stage") == "retry"

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ackfloor import RetryPolicy, SettingError
 from ackfloor_monitoring.spark.errors import NothingToReport
 from ackfloor_monitoring.spark.report.commits import GroupCommit, commit_rows
-from ackfloor_monitoring.spark.report.events import COMMIT
+from ackfloor_monitoring.spark.settled import COMMIT
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     PRESUMED,

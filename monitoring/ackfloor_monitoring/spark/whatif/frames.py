@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.events import MESSAGE, with_settled
+from ackfloor_monitoring.spark.schema import MESSAGE
+from ackfloor_monitoring.spark.settled import with_settled
 from ackfloor_monitoring.spark.whatif.model import CLEARLY_LATER
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def attempts(failures: DataFrame, commits: DataFrame) -> DataFrame:
 
     Args:
         failures: rows of the table.
-        commits: rows of `report.events.COMMIT`; none where the commits are not known.
+        commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
     number, replays = (F.coalesce(name, F.lit(0)) for name in ("attempt", "replays"))
     failed_at, call_ms = F.unix_millis("event_time"), F.coalesce("duration_ms", F.lit(0))

@@ -1,0 +1,48 @@
+"""Settled: what the commits of groups say of the table's records.
+
+A record of a retry topic is settled where the group's commit has it below its position, or in the
+gap set above it. Not known (null) where no commit is known for its partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What a group has committed: all below `position` is settled, and the runs above it.
+COMMIT = StructType(
+    [
+        StructField("topic_id", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("position", LongType()),
+        StructField(
+            "runs",
+            ArrayType(
+                StructType([StructField("start", LongType()), StructField("end", LongType())])
+            ),
+        ),
+    ]
+)
+
+
+def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
+    """Add `settled`, from `topic_id`, `partition` and `offset` and the rows of `COMMIT`."""
+    offset = F.col("offset")
+    above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
+    return (
+        rows.join(F.broadcast(commits), ["topic_id", "partition"], "left")
+        .withColumn("settled", F.when(offset < F.col("position"), F.lit(True)).otherwise(above))
+        .drop("position", "runs")
+    )
