@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.e2e.stage import Stage, page, ready
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 APP = """
 app = App("shop", mode="broadcast")

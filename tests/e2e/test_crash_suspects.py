@@ -16,7 +16,7 @@ from ackfloor.runtime.exit_codes import Exit
 from tests.e2e.stage import Stage, worker_pids
 from tests.framework.cli.command import Running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 MakeStage = Callable[..., Stage]
 

@@ -24,7 +24,6 @@ from ackfloor_handlers.demo.topics import Topics
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.kafka,
-    pytest.mark.timeout(300),
     pytest.mark.xdist_group("demo"),
 ]
 

@@ -19,7 +19,7 @@ from tests.structure.sources import REPOSITORY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 SERVED_AT = re.compile(r"metrics and health on (http://\S+)")
 
 

@@ -15,7 +15,7 @@ from ackfloor.core.gapset import decode
 from tests.e2e.stage import Stage, worker_pids
 from tests.framework.kafka.wire import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 MakeStage = Callable[..., Stage]
 

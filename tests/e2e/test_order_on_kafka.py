@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.stage import Stage
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 KEYS, RECORDS = 16, 480
 

@@ -9,7 +9,6 @@ from tests.e2e.redrive_kills import prove
 
 @pytest.mark.kafka
 @pytest.mark.e2e
-@pytest.mark.timeout(180)
 def test_killed_and_resumed_it_sends_each_dead_letter_once(bootstrap_servers: str) -> None:
     """Three kills; for more: python -m tests.e2e.redrive_kills --letters 50000 --kills 20."""
     found = prove(bootstrap_servers, letters=3_000, kills=3, seed=7, rate=1_000)

@@ -23,7 +23,7 @@ from ackfloor.runtime.exit_codes import Exit
 from tests.e2e.stage import Stage, page, ready, worker_pids
 from tests.framework.cli.command import Running, ackfloor
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 MakeStage = Callable[..., Stage]
 

@@ -14,7 +14,7 @@ from ackfloor.runtime.exit_codes import Exit
 from tests.e2e.stage import Stage, gone, page, ready, reasons, worker_pids
 from tests.framework.cli.command import ackfloor
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 MakeStage = Callable[..., Stage]
 

@@ -14,7 +14,7 @@ from ackfloor.runtime.exit_codes import Exit
 from tests.e2e.stage import Stage, gone, page, ready, worker_pids
 from tests.framework.cli.command import Running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 MakeStage = Callable[..., Stage]
 

@@ -17,7 +17,6 @@ SESSION_S = 3.0
 
 @pytest.mark.kafka
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("protocol", ["cooperative", "broker"])
 def test_a_worker_that_was_stopped_beyond_its_session_is_fenced_and_works_again(
     protocol: str, tmp_path: Path, bootstrap_servers: str

@@ -39,7 +39,7 @@ def test_a_kept_result_is_read_again_and_told_in_a_row(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     RESULT.write(file)
     assert row(Result.read(file)) == (
-        "| `make soak MINUTES=1 SEED=7` | range | 1,200 | 3 | 1 hold network, 1 kill worker | 4 "
+        "| `make soak MINUTES=1 SEED=7` | range | 1,200 | 3 | 2 of 2 kinds | 4 "
         "| 6 | 1 | 0 | 0 | not clean |"
     )
 

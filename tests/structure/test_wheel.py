@@ -17,7 +17,7 @@ import pytest
 
 from tests.structure.sources import PACKAGES, REPOSITORY
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("wheel")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("wheel")]
 
 # A user's project whose packages bear the names of this repository's folders.
 PROGRAM = """

@@ -15,7 +15,7 @@ import pytest
 from ackfloor.testing.background import BackgroundBroker, background_brokers, take_down
 from ackfloor.testing.metadata import known_brokers
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 _COMMAND = "from ackfloor.cli.broker import broker_app; broker_app()"

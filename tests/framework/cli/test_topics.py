@@ -16,7 +16,7 @@ from ackfloor.cli.topics import topics_app
 from ackfloor.errors import ConfigError, KafkaUnreachable
 from ackfloor.runtime.exit_codes import Exit
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 APP = """
 from ackfloor.app import App

@@ -52,7 +52,6 @@ def left_open(servers: str, group: str, topic: str) -> Callable[[], None]:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_other_partitions_are_read_meanwhile(
     bootstrap_servers: str, sources: list[KafkaSource], protocol: str
@@ -82,7 +81,6 @@ def test_the_other_partitions_are_read_meanwhile(
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_it_may_leave_before_it_has_begun(
     bootstrap_servers: str, sources: list[KafkaSource], protocol: str
@@ -169,7 +167,6 @@ def test_the_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(120)
 def test_a_member_that_stood_still_begins_with_what_is_committed_by_now(
     bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:

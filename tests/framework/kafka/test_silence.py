@@ -17,7 +17,7 @@ from ackfloor.kafka.source import KafkaSource
 from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 #: What librdkafka itself waits is minutes; what is allowed here is seconds.
 BOUND_S = 30.0

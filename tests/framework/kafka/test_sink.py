@@ -16,7 +16,7 @@ from ackfloor.kafka.publisher import KafkaPublisher, _Order
 from ackfloor.kafka.sink import KafkaSink
 from tests.framework.kafka.wire import Given, fresh, make_topic, options, parcel, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 MIB = 1024 * 1024
 

@@ -26,7 +26,7 @@ from tests.framework.kafka.wire import (
     until,
 )
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 
 @pytest.fixture

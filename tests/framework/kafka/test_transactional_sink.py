@@ -33,7 +33,7 @@ from tests.framework.kafka.wire import (
     until,
 )
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
 

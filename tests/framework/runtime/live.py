@@ -34,7 +34,7 @@ from ackfloor.testing.witness import ParkedRecord, parked
 E = TypeVar("E", bound=Event)
 
 #: How long a condition may take on a busy machine before the test fails.
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 KINDS = ("async", "thread")
 
 

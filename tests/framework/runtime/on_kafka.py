@@ -41,7 +41,7 @@ from ackfloor.runtime.worker import Worker
 from ackfloor.settings import Settings
 from tests.framework.runtime.live import Watcher
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 #: Each way in which a group may share out its partitions, and what a consumer says for it.
 PROTOCOLS: dict[str, dict[str, str]] = {
     "eager": {"partition.assignment.strategy": "range"},

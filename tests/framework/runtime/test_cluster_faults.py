@@ -14,7 +14,7 @@ from tests.framework.runtime import on_kafka as patience
 from tests.framework.runtime.on_kafka import Place, consumer_of, on_kafka
 
 # Three nodes want the machine for themselves, like the whole processes.
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 NONE = RetryPolicy(max_redeliveries=0)
 REPLICAS = "min.insync.replicas"

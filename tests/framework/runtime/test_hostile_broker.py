@@ -32,7 +32,7 @@ from ackfloor.kafka.transactor import Transactor
 from ackfloor.testing import KafkaCluster
 from tests.framework.runtime.on_kafka import Crowd, Place, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka]
 
 #: Characters of metadata that this broker takes: a tenth of the usual limit and less.
 METADATA = 400

@@ -13,7 +13,7 @@ import pytest
 from ackfloor import App, Delivery, RetryPolicy
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka]
 
 MIB = 1024 * 1024
 NONE = RetryPolicy(max_redeliveries=0)

@@ -12,7 +12,7 @@ from ackfloor import App, Delivery, Pause, RetryPolicy
 from ackfloor.core.messages import DeliveryTimedOut, PublishFailed, RecordParked
 from tests.framework.runtime.on_kafka import Crowd, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 NONE = RetryPolicy(max_redeliveries=0)
 FAST = {"delivery.timeout.ms": 3000}

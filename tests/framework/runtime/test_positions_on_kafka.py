@@ -10,7 +10,7 @@ from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages import RecordsLost
 from tests.framework.runtime.on_kafka import Place, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 NONE = RetryPolicy(max_redeliveries=0)
 Handled = list[tuple[int, int, bytes]]

@@ -19,7 +19,7 @@ from ackfloor.kafka.start_positions import resolve
 from tests.framework.runtime.live import Gate, register
 from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, OnKafka, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka]
 EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)
 NONE = RetryPolicy(max_redeliveries=0)
 

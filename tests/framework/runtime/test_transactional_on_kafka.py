@@ -18,7 +18,7 @@ from ackfloor.kafka.transactor import Transactor
 from tests.e2e.commit_log import read_commits
 from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka]
 
 ONCE = RetryPolicy.fixed("200ms", 1, jitter=0)
 
@@ -132,7 +132,7 @@ def test_rebalances_in_the_middle_of_transactions_double_nothing(
             if number == 2:
                 crowd.workers[0].close()
         crowd.until(
-            lambda: len(parked(crowd, "--dlq")) == 600 and not faults(crowd), "the last dead letter"
+            lambda: not faults(crowd) and len(parked(crowd, "--dlq")) == 600, "the last dead letter"
         )
         assert parked(crowd, "--dlq") == Counter(dict.fromkeys(places(crowd), 1))
         assert parked(crowd, "--retry-200ms") == Counter(dict.fromkeys(places(crowd), 1))

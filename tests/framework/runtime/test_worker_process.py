@@ -19,7 +19,7 @@ from ackfloor.runtime.exit_codes import Exit
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 APP = """
 from ackfloor import App
 

@@ -14,7 +14,7 @@ import pytest
 
 from ackfloor.testing.bootstrap import docker_answers, open_broker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 
 def test_given_broker_comes_first(

@@ -25,7 +25,7 @@ from ackfloor.testing.java import JavaChoice
 from ackfloor.testing.node import BrokerConfigRefused, Node, free_ports, place_nodes
 from ackfloor.testing.processes import ProcessIdentity
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka]
 
 
 def _write(servers: str, topic: str, values: list[bytes]) -> None:

@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(300),
 ]
 
 

@@ -13,7 +13,6 @@ RUN = "from ackfloor_monitoring.spark.cli import spark_app; spark_app()"
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_the_doctor_finds_everything_here_but_a_broker() -> None:
     """Nothing listens on port 9: that alone is bad, is told in a sentence, and exits with 1."""
     done = subprocess.run(
