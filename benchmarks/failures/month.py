@@ -22,8 +22,9 @@ from typing import NamedTuple
 from ackfloor import RetryPolicy
 from ackfloor.core.envelope import Envelope, Reason, write_headers
 from ackfloor.core.gapset import GapSet, encode, topic_hash
-from ackfloor.core.model import Headers
+from ackfloor.core.model import Headers, StartPosition
 from ackfloor.core.retry import next_hop, tier_wait_s
+from ackfloor.core.settled import Settled, settled_by
 from ackfloor.core.topics import dlq_topic, tier_topic
 from benchmarks.failures.arrivals import Message, arrivals, draw
 from benchmarks.failures.headers import after_failure, duration_ms, first_envelope
@@ -62,6 +63,18 @@ class Committed(NamedTuple):
     partition: int
     position: int
     metadata: str
+
+    def settled(self) -> Settled:
+        """What it settles, as an onlooker reads it."""
+        return settled_by(
+            StartPosition(
+                self.topic,
+                self.partition,
+                self.position,
+                metadata=self.metadata,
+                topic_id=self.topic_id,
+            )
+        )
 
 
 @dataclass(slots=True)

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ackfloor.core.settled import Settled
+
 if TYPE_CHECKING:
-    from ackfloor.kafka.settled import Settled, settled
+    from ackfloor.kafka.settled import settled
 
 __all__ = ["Settled", "settled"]
 
 if not TYPE_CHECKING:
     # A type checker that saw this would take every misspelt name for one of these.
     def __getattr__(name: str) -> Any:
-        if name not in __all__:
+        if name != "settled":
             raise AttributeError(f"module 'ackfloor.commits' has no attribute {name!r}")
-        from ackfloor.kafka import settled as module
+        from ackfloor.kafka.settled import settled
 
-        return getattr(module, name)
+        return settled

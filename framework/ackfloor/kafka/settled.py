@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ackfloor.core.gapset import MetadataRefused, gap_set_of
 from ackfloor.core.model import StartPosition
+from ackfloor.core.settled import Settled, settled_by
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
@@ -22,19 +21,6 @@ from ackfloor.kafka.topic_ids import TopicIds
 log = logging.getLogger("ackfloor.kafka")
 
 REQUEST_S = 15.0
-
-
-class Settled(NamedTuple):
-    """What is settled of one partition: all below `position`, and the runs [start, end) above it.
-
-    `topic_id` is the topic's as Kafka prints it, "" where the broker does not tell.
-    """
-
-    topic: str
-    topic_id: str
-    partition: int
-    position: int
-    runs: list[tuple[int, int]]
 
 
 def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Settled]:
@@ -67,18 +53,15 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
 
 
 def _settled(commit: TopicPartition, topic_id: str) -> Settled:
-    start = StartPosition(
-        commit.topic,
-        commit.partition,
-        commit.offset,
-        metadata=commit.metadata or "",
-        topic_id=topic_id,
+    found = settled_by(
+        StartPosition(
+            commit.topic,
+            commit.partition,
+            commit.offset,
+            metadata=commit.metadata or "",
+            topic_id=topic_id,
+        )
     )
-    runs: list[tuple[int, int]] = []
-    if start.metadata:
-        try:
-            runs = [(first, end) for first, end in gap_set_of(start).runs]
-        except MetadataRefused as exc:
-            log.warning("%s/%s: %s", commit.topic, commit.partition, exc)
-    printed = topic_id.replace("+", "-").replace("/", "_")
-    return Settled(commit.topic, printed, commit.partition, commit.offset, runs)
+    if found.refused:
+        log.warning("%s/%s: %s", commit.topic, commit.partition, found.refused)
+    return found._replace(topic_id=topic_id.replace("+", "-").replace("/", "_"))

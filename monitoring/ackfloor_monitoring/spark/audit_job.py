@@ -21,7 +21,7 @@ from ackfloor_monitoring.spark.audit import (
 )
 from ackfloor_monitoring.spark.dispositions import PATTERN, dispositions
 from ackfloor_monitoring.spark.schema import MESSAGE
-from ackfloor_monitoring.spark.settled import COMMIT
+from ackfloor_monitoring.spark.settled import commit_frame, committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -95,14 +95,14 @@ def audit(
     grace_ms = round(grace_s * 1000)
     if group is not None:
         failures = failures.where(F.col("group") == group)
-    commits, overdue_ms, notes, left_out = _empty(spark), None, None, ["what is overdue"]
+    known, overdue_ms, notes, left_out = [], None, None, ["what is overdue"]
     if kafka is not None:
-        commits = _commits(spark, failures, kafka.clients)
+        known = committed(failures, kafka.clients)
         overdue_ms, left_out = now_ms - grace_ms, []
         notes = _notes(spark, failures, kafka.spark, grace_ms)
     if notes is None:
         left_out.append("whether replays have dispositions")
-    rows = audited(failures, commits).persist()
+    rows = audited(failures, commit_frame(spark, known)).persist()
     try:
         found = findings(rows, overdue_ms, notes).persist()
         counts = {row.fault: row["count"] for row in found.groupBy("fault").count().collect()}
@@ -110,23 +110,6 @@ def audit(
         return Audit(rows.count(), _ordered(counts), first, tuple(left_out))
     finally:
         spark.catalog.clearCache()
-
-
-def _empty(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], COMMIT)
-
-
-def _commits(spark: SparkSession, failures: DataFrame, options: KafkaOptions) -> DataFrame:
-    from ackfloor.commits import settled
-
-    tiers = failures.where("stage = 'retry' and group is not null")
-    by_group = tiers.groupBy("group").agg(F.collect_set("topic").alias("topics")).collect()
-    rows = [
-        (each.topic_id, each.partition, each.position, each.runs)
-        for group in by_group
-        for each in settled(options, group["group"], group["topics"])
-    ]
-    return spark.createDataFrame(rows, COMMIT)
 
 
 def _notes(

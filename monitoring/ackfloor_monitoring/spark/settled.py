@@ -6,6 +6,7 @@ gap set above it. Not known (null) where no commit is known for its partition.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -19,7 +20,10 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ackfloor.commits import Settled
+    from ackfloor.redrive import KafkaOptions
 
 # What a group has committed: all below `position` is settled, and the runs above it.
 COMMIT = StructType(
@@ -35,6 +39,25 @@ COMMIT = StructType(
         ),
     ]
 )
+
+
+def committed(failures: DataFrame, clients: KafkaOptions) -> list[Settled]:
+    """What the groups in the table have committed for the retry topics in it.
+
+    Raises:
+        KafkaUnreachable: there is no answer.
+    """
+    from ackfloor.commits import settled
+
+    tiers = failures.where("stage = 'retry' and `group` is not null")
+    by_group = tiers.groupBy("group").agg(F.collect_set("topic").alias("topics")).collect()
+    return [each for row in by_group for each in settled(clients, row["group"], row["topics"])]
+
+
+def commit_frame(spark: SparkSession, commits: Iterable[Settled]) -> DataFrame:
+    """Rows of `COMMIT`."""
+    rows = [(each.topic_id, each.partition, each.position, each.runs) for each in commits]
+    return spark.createDataFrame(rows, COMMIT)
 
 
 def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ the messages, a row each, likewise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ackfloor_monitoring.spark.errors import NothingToReport, UnknownRelease
 from ackfloor_monitoring.spark.report import counts, lives
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
-from ackfloor_monitoring.spark.report.commits import GroupCommit, commit_rows
 from ackfloor_monitoring.spark.report.shares import (
     handler_rows,
     key_rows,
@@ -25,10 +24,12 @@ from ackfloor_monitoring.spark.report.shares import (
     time_rows,
     traffic_rows,
 )
-from ackfloor_monitoring.spark.settled import COMMIT
+from ackfloor_monitoring.spark.settled import commit_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+    from ackfloor.commits import Settled
 
 # Groups of failures that are listed; a month of a large system has a few hundred.
 MOST_GROUPS = 500
@@ -49,7 +50,7 @@ class Since:
 
 def build_report(
     failures: DataFrame,
-    commits: Iterable[GroupCommit] | None,
+    commits: Sequence[Settled] | None,
     *,
     table: str,
     since: Since,
@@ -71,8 +72,7 @@ def build_report(
     if not whole["records"]:
         raise NothingToReport(f"{table}: there is no row in it")
     bucket_ms = 1000 * _bucket_s((whole["last"] - whole["first"]) / 1000)
-    rows, refused = commit_rows(commits or ())
-    known = failures.sparkSession.createDataFrame(rows, COMMIT)
+    known = commit_frame(failures.sparkSession, commits or ())
     with (
         _kept(counts.counts(failures, bucket_ms)) as counted,
         _kept(lives.lives(failures, known)) as lived,
@@ -97,7 +97,7 @@ def build_report(
             first=_time(whole["first"]),
             last=_time(whole["last"]),
             commits_known=commits is not None,
-            commits_refused=refused,
+            commits_refused=sum(each.refused != "" for each in commits or ()),
             totals=_totals(total, placed),
             bucket_s=bucket_ms // 1000,
             buckets=tuple(map(_time, starts)),

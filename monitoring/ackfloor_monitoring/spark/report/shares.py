@@ -91,7 +91,15 @@ def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
                 times_average,
             )
         )
-    told.sort(key=lambda p: (-p.times_average, -p.failures, p.group or "", p.topic or ""))
+    told.sort(
+        key=lambda p: (
+            -p.times_average,
+            -p.failures,
+            p.group or "",
+            p.topic or "",
+            -1 if p.partition is None else p.partition,
+        )
+    )
     return tuple(told[:MOST_PARTITIONS])
 
 

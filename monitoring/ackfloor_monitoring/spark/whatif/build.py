@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 
 from ackfloor import RetryPolicy, SettingError
 from ackfloor_monitoring.spark.errors import NothingToReport
-from ackfloor_monitoring.spark.report.commits import GroupCommit, commit_rows
-from ackfloor_monitoring.spark.settled import COMMIT
+from ackfloor_monitoring.spark.settled import commit_frame
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     PRESUMED,
@@ -27,10 +26,12 @@ from ackfloor_monitoring.spark.whatif.model import mean_waits_ms
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
+    from ackfloor.commits import Settled
+
 
 def what_if(
     failures: DataFrame,
-    commits: Iterable[GroupCommit] | None,
+    commits: Iterable[Settled] | None,
     policy: RetryPolicy,
     *,
     table: str,
@@ -52,7 +53,7 @@ def what_if(
     if handler is not None:
         _check_handler(failures, handler)
         failures = failures.where(F.col("handler") == handler)
-    known = failures.sparkSession.createDataFrame(commit_rows(commits or ())[0], COMMIT)
+    known = commit_frame(failures.sparkSession, commits or ())
     seen = attempts(failures, known)
     about = seen.agg(
         F.count("*").alias("records"),

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from ackfloor.core.gapset import decode
+from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.errors import UnknownRelease
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
-from ackfloor_monitoring.spark.report.commits import GroupCommit
 from benchmarks.failures.month import Month
 from benchmarks.failures.rows import write_parquet
 from tests.monitoring.spark.report.oracle import Oracle
@@ -33,7 +32,7 @@ class Told:
     """The same month, counted twice."""
 
     failures: DataFrame
-    commits: list[GroupCommit]
+    commits: list[Settled]
     report: Report
     oracle: Oracle
 
@@ -44,20 +43,20 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("month") / "failures"
     month = Month(1_500, seed=5)
     write_parquet(month, folder)
-    commits = [GroupCommit(*each[1:]) for each in month.commits()]
+    commits = [each.settled() for each in month.commits()]
     failures = spark.read.parquet(str(folder))
     report = build_report(failures, commits, table="month", since=Since(SINCE), made_at=NOW)
     rows = pd.read_parquet(folder)
     return Told(failures, commits, report, Oracle(rows, open_records(rows, commits)))
 
 
-def open_records(rows: pd.DataFrame, commits: list[GroupCommit]) -> set[tuple[str, int, int]]:
+def open_records(rows: pd.DataFrame, commits: list[Settled]) -> set[tuple[str, int, int]]:
     """The tier records that no commit settles."""
     settled: dict[tuple[str, int], set[int]] = {}
     for each in commits:
-        gaps = decode(each.metadata, each.topic, each.partition)
-        above = {offset for start, end in gaps.runs for offset in range(start, end)}
-        settled[each.topic, each.partition] = above | set(range(gaps.floor))
+        assert not each.refused
+        above = {offset for start, end in each.runs for offset in range(start, end)}
+        settled[each.topic, each.partition] = above | set(range(each.position))
     tiers = rows[rows.stage == "retry"]
     places = zip(tiers.topic, tiers.partition, tiers.offset, strict=True)
     return {(t, p, o) for t, p, o in places if o not in settled[t, p]}

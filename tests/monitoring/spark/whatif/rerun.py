@@ -15,10 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ackfloor import App, DeadLetter, RetryPolicy
+from ackfloor.commits import Settled
 from ackfloor.core.envelope import read_envelope
+from ackfloor.core.model import StartPosition
+from ackfloor.core.settled import settled_by
 from ackfloor.core.topics import parse_topic
 from ackfloor.testing import Harness
-from ackfloor_monitoring.spark.report.commits import GroupCommit
 from ackfloor_monitoring.spark.schema import HEADER_COLUMNS
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -65,7 +67,7 @@ class Rerun:
     redeliveries: int
     to_recovery_s: float
     rows: list[dict[str, Any]]
-    commits: list[GroupCommit]
+    commits: list[Settled]
 
 
 def run(policy: RetryPolicy, sent: list[Message]) -> Rerun:
@@ -136,8 +138,9 @@ def _time(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _commits(h: Harness) -> Iterator[GroupCommit]:
+def _commits(h: Harness) -> Iterator[Settled]:
     for name, count in h.broker.topics.items():
         for partition in range(count):
             if (found := h.broker.committed("billing", name, partition)) is not None:
-                yield GroupCommit(name, name, partition, found.position, found.metadata)
+                start = StartPosition(name, partition, found.position, metadata=found.metadata)
+                yield settled_by(start)._replace(topic_id=name)

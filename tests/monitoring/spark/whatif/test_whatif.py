@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ackfloor import RetryPolicy, SettingError
+from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.errors import NothingToReport
-from ackfloor_monitoring.spark.report.commits import GroupCommit
 from ackfloor_monitoring.spark.whatif.answer import PRESUMED, Estimate, LeftOut
 from ackfloor_monitoring.spark.whatif.build import what_if
 from tests.monitoring.spark.failure_rows import NOON, frame
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 # Everything is settled.
-COMMITS = [GroupCommit("retry", "retry", 0, 1_000, "")]
+COMMITS = [Settled("retry", "retry", 0, 1_000, [])]
 EVERY_10S = RetryPolicy.fixed("10s", 3, jitter=0)
 
 
