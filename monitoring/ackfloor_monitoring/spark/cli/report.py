@@ -1,0 +1,153 @@
+"""`ackfloor spark report`: what failed, why, what retries bought, as tables, JSON or a page."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ackfloor.redrive import kafka_options
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.parameters import (
+    BootstrapServersOption,
+    ConfigOption,
+    Output,
+    OutputOption,
+    TableOption,
+    settings_flags,
+)
+from ackfloor_monitoring.spark.errors import PageNotWritten
+from ackfloor_monitoring.spark.options import connection_options
+from ackfloor_monitoring.spark.report.answer import Report
+from ackfloor_monitoring.spark.report.page import html_page
+from ackfloor_monitoring.spark.report.since import since_time
+from ackfloor_monitoring.spark.report.terminal import report_tables
+from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+
+
+def report(
+    table: TableOption,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_GROUP",
+            help="Only this consumer group.",
+            show_default="every group",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_REPORT_SINCE",
+            help="What is new is counted from here: a date, a time, or how long ago (24h, 7d).",
+            show_default="the last day of the table",
+        ),
+    ] = None,
+    since_release: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_REPORT_SINCE_RELEASE",
+            help="What is new is counted from the first failure of this release.",
+        ),
+    ] = None,
+    ingest: Annotated[
+        bool,
+        typer.Option(
+            "--ingest",
+            envvar="ACKFLOOR_SPARK_REPORT_INGEST",
+            help="First store what the topics hold by now, as `ackfloor spark ingest --once` does.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_REPORT_HTML",
+            help="Also write the report as one HTML file that needs no network.",
+        ),
+    ] = None,
+    commits: Annotated[
+        bool,
+        typer.Option(
+            "--commits/--no-commits",
+            envvar="ACKFLOOR_SPARK_REPORT_COMMITS",
+            help="Ask the brokers what the groups have committed, where a setting names brokers. "
+            "Without it nobody can tell what recovered from what still waits.",
+        ),
+    ] = True,
+    bootstrap_servers: BootstrapServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say what failed, why, what retries bought, and what is new.
+
+    It reads the table that `ackfloor spark ingest` fills, and changes nothing but with --ingest.
+    """
+    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    named = settings.assigned_to("kafka.bootstrap_servers") is not None
+    clients = kafka_options(flags=settings_flags(bootstrap_servers), config=config)
+    if since is not None and since_release is not None:
+        raise typer.BadParameter("give --since or --since-release, not both")
+    now = datetime.now(UTC)
+    since_when = None if since is None else since_time(since, now)
+    if html is not None:
+        _check_folder(html)
+    require_pyspark()
+    from ackfloor_monitoring.spark import io
+    from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
+    from ackfloor_monitoring.spark.report.build import Since
+    from ackfloor_monitoring.spark.report.job import failure_history
+
+    status = Console(stderr=True).status("starting Spark")
+    with status, spark_session("ackfloor spark report") as spark:
+        if ingest:
+            status.update(f"storing what the topics hold in {table}")
+            plan = IngestPlan(
+                table,
+                connection_options(settings.kafka),
+                io.group_pattern(group) if group else io.EVERY_GROUP,
+                settings.redaction.rules(),
+                once=True,
+            )
+            Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()
+        status.update(f"counting the failures in {table}")
+        made = failure_history(
+            spark,
+            table,
+            group=group,
+            since=Since(since_when, since_release),
+            clients=clients if commits and named else None,
+            made_at=now,
+        )
+    if html is not None:
+        _write(html, html_page(made))
+    if output is Output.json:
+        typer.echo(made.to_json())
+    else:
+        _print_tables(made)
+
+
+def _check_folder(file: Path) -> None:
+    """Before minutes of work: a page that could not be written."""
+    if file.is_dir() or not file.parent.is_dir():
+        why = "is a folder" if file.is_dir() else f"has no folder {file.parent} to lie in"
+        raise PageNotWritten(f"--html {str(file)!r} {why}; name a file in a folder that exists")
+
+
+def _write(file: Path, page: str) -> None:
+    try:
+        file.write_text(page, "utf-8")
+    except OSError as error:
+        raise PageNotWritten(f"--html {str(file)!r} can't be written: {error.strerror}") from None
+    typer.echo(f"wrote {file}", err=True)
+
+
+def _print_tables(made: Report) -> None:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=200)  # in a pipe nothing has to be folded
+    for part in report_tables(made):
+        console.print(part)

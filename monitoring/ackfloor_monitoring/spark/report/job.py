@@ -1,0 +1,58 @@
+"""The job: read the table and the groups' commits, hand back the report."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark.errors import NothingToReport
+from ackfloor_monitoring.spark.report.answer import Report
+from ackfloor_monitoring.spark.report.build import Since, build_report
+from ackfloor_monitoring.spark.settled import committed
+from ackfloor_monitoring.spark.store import read_failures, store_failures_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ackfloor.redrive import KafkaOptions
+
+
+def failure_history(
+    spark: SparkSession,
+    table: str,
+    *,
+    group: str | None,
+    since: Since,
+    clients: KafkaOptions | None,
+    made_at: datetime,
+) -> Report:
+    """The report on a table of failures.
+
+    Args:
+        spark: the session.
+        table: the table's path.
+        group: only this consumer group; None for all.
+        since: from when on something is new.
+        clients: from `ackfloor.redrive.kafka_options`, to read the groups' commits; None leaves
+            them out, and the report says what it then cannot know.
+
+    Raises:
+        TableRefused, StoreFailed: the table cannot be used.
+        NothingToReport: it has no failure of the group.
+        UnknownRelease: no failure names the release.
+        KafkaUnreachable: the commits cannot be had.
+    """
+    failures = read_failures(spark, table)
+    with store_failures_told(table):
+        groups = sorted(row["group"] or "" for row in failures.select("group").distinct().collect())
+        if group is not None:
+            if group not in groups:
+                named = ", ".join(filter(None, groups)) or "none"
+                raise NothingToReport(
+                    f"table {table}: no failure of group {group!r}; it has {named}"
+                )
+            failures = failures.where(F.col("group") == group)
+        commits = None if clients is None else committed(failures, clients)
+        return build_report(failures, commits, table=table, since=since, made_at=made_at)

@@ -1,0 +1,98 @@
+"""`ackfloor spark report`: what is refused before any work, and what is printed and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ackfloor_monitoring.spark.cli import spark_app
+from ackfloor_monitoring.spark.errors import BadSince, PageNotWritten
+from ackfloor_monitoring.spark.report import job, page
+from tests.monitoring.spark.report.samples import REPORT
+
+
+def invoke(*arguments: str) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(spark_app, ["report", "--table", "/nowhere", *arguments])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Instead of Spark: what the job is asked for; it answers with a report made by hand."""
+    calls: list[dict[str, Any]] = []
+
+    @contextmanager
+    def no_session(name: str) -> Iterator[None]:
+        yield None
+
+    def answer(spark: object, table: str, **asked: Any) -> object:
+        calls.append({"table": table, **asked})
+        return REPORT
+
+    # The package's attribute of this name is the command itself.
+    command = import_module("ackfloor_monitoring.spark.cli.report")
+    monkeypatch.setattr(command, "spark_session", no_session)
+    monkeypatch.setattr(job, "failure_history", answer)
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    for name in ("ACKFLOOR_BOOTSTRAP_SERVERS", "ACKFLOOR_KAFKA__BOOTSTRAP_SERVERS"):
+        monkeypatch.delenv(name, raising=False)
+    return calls
+
+
+def test_bad_since_is_told_before_the_work(asked: list[dict[str, Any]]) -> None:
+    """Spark is not started for it."""
+    ended = invoke("--since", "yesterday")
+    assert isinstance(ended.exception, BadSince)
+    assert asked == []
+
+
+def test_two_beginnings_are_too_many(asked: list[dict[str, Any]]) -> None:
+    """A time and a release are not given together."""
+    ended = invoke("--since", "24h", "--since-release", "2.4.0")
+    assert (ended.exit_code, asked) == (2, [])
+    assert "not both" in ended.stderr
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_work(
+    asked: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Its folder is missing, or it is a folder itself."""
+    for file in (tmp_path, tmp_path / "no" / "page.html"):
+        ended = invoke("--html", str(file))
+        assert isinstance(ended.exception, PageNotWritten)
+        assert str(file) in str(ended.exception)
+    assert asked == []
+
+
+def test_json_goes_to_stdout_and_the_page_to_its_file(
+    asked: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """What another program reads is not mixed with what people are told."""
+    file = tmp_path / "page.html"
+    ended = invoke(
+        "-o", "json", "--html", str(file), "--since-release", "1.1", "--group", "billing"
+    )
+    assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout) == json.loads(REPORT.to_json())
+    assert file.read_text().startswith("<!doctype html>")
+    assert f"wrote {file}" in ended.stderr
+    (call,) = asked
+    assert (call["group"], call["since"].release, call["clients"]) == ("billing", "1.1", None)
+
+
+def test_brokers_are_asked_where_a_setting_names_them(asked: list[dict[str, Any]]) -> None:
+    """And not where the user says so."""
+    assert invoke("--bootstrap-servers", "kafka-1:9092").exit_code == 0
+    assert invoke("--bootstrap-servers", "kafka-1:9092", "--no-commits").exit_code == 0
+    first, second = asked
+    assert first["clients"].consumer["bootstrap.servers"] == "kafka-1:9092"
+    assert second["clients"] is None
+    assert "Causes" in invoke().stdout
