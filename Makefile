@@ -24,7 +24,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@touch $@
 
 demo: setup ## 20,000 orders through a real Kafka, one worker killed, everything reconciled
-	@$(BIN)/ackfloor demo
+	@$(BIN)/ackfloor demo --report demo-report.html
 
 test: setup ## every test, with coverage; PYTEST_ARGS="-k floor" for some of them
 	@.ci/tests

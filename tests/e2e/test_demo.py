@@ -148,7 +148,7 @@ def test_a_small_demo_adds_up(tmp_path: Path, demos: list[Demo]) -> None:
     assert demo.ended() == 0, demo.out + demo.err
     assert "It adds up." in demo.out
     assert "with SIGKILL" in demo.err
-    assert "counted by Spark" in demo.out
+    assert "records that Spark stored" in demo.out
     assert "Failures by cause" in demo.out
     assert "deadline precision p50 / p99" in demo.out
     assert demo.left() == []

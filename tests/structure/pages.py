@@ -160,9 +160,6 @@ def _check_command(words: list[str], page: Page) -> None:
             _check_options(["config", "set"], rest, page)
         case ["python", file, *_] if file in page.typed:
             pass
-        case ["python", "-m", "ackfloor_monitoring.spark.jobs", *rest]:
-            told = run(["python", "-m", words[2], "--help"], page.folder)
-            assert [word for word in rest if word.startswith("-") and word not in told] == []
         case ["ackfloor" | "python" | "pytest", *_]:
             run(words, page.folder)
         case ["make", *targets]:

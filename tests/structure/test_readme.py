@@ -40,7 +40,7 @@ def test_the_readme_is_short() -> None:
         "```python needs-broker\n# send.py\ndef send(topic):\n    pass\n```",
         '```toml\n[app]\nno_such_setting = "1"\n```',
         "```sh\nackfloor run billing:app --no-such-option 3\n```",
-        "```sh\npython -m ackfloor_monitoring.spark.jobs --no-such-option 3\n```",
+        "```sh\nackfloor spark report --no-such-option 3\n```",
         "```console\n$ ackfloor no-such-command\n```",
         "```sh\nmake no-such-target\n```",
         "```sh\npip install 'ackfloor[no-such-extra]'\n```",

@@ -77,6 +77,14 @@ def demo(
             help="Keep the workers' log in this file.", dir_okay=False, envvar="ACKFLOOR_DEMO_LOG"
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep Spark's failure report as a page in this file.",
+            dir_okay=False,
+            envvar="ACKFLOOR_DEMO_REPORT",
+        ),
+    ] = None,
 ) -> None:
     """Run 20,000 orders through a real Kafka, kill a worker, and reconcile every one of them.
 
@@ -94,6 +102,7 @@ def demo(
         replace=replace,
         keep=keep,
         log_file=log,
+        page=report,
     )
     raise typer.Exit(code)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ackfloor.core.envelope import Envelope
 from ackfloor_handlers.demo.seed import Headers, Order
@@ -119,11 +119,21 @@ class Disturbance:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkCounts:
-    """What Spark counted, by topic, and the causes as its report gives them."""
+class SparkReport:
+    """What Spark's failure report says of the retry and dead-letter topics.
 
-    records: Mapping[str, int]
-    causes: Sequence[Mapping[str, object]] = ()
+    Attributes:
+        records: rows of its table, one for each record of those topics.
+        recovered, dead, open: messages that failed at least once, by what became of them; open
+            are those that wait, and those of which it can't tell.
+        causes: the failure groups, as they stand in the report's JSON.
+    """
+
+    records: int
+    recovered: int
+    dead: int
+    open: int = 0
+    causes: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +147,4 @@ class Facts:
     source: str
     topic_records: Mapping[str, int] = field(default_factory=dict)
     disturbances: Sequence[Disturbance] = ()
-    spark: SparkCounts | None = None
+    spark: SparkReport | None = None

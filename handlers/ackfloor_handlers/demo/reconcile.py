@@ -173,21 +173,37 @@ def _add_bytes(account: Account, stories: list[Story]) -> None:
 
 
 def _add_spark(account: Account, facts: Facts) -> None:
-    assert facts.spark is not None
-    counted = {name: n for name, n in facts.spark.records.items() if n}
-    there = {name: n for name, n in facts.topic_records.items() if n}
-    for name in sorted(counted.keys() | there.keys()):
-        if counted.get(name, 0) != there.get(name, 0):
-            account.problems.append(
-                f"Spark counts {counted.get(name, 0)} records in {name}, "
-                f"the topic holds {there.get(name, 0)}"
-            )
+    spark = facts.spark
+    assert spark is not None
+    dead = {letter.origin for letter in facts.dead if letter.origin}
+    failed = {record.origin for record in facts.parked if record.origin} | dead
+    expected = {
+        "records": sum(facts.topic_records.values()),
+        "messages recovered": len(failed - dead),
+        "messages dead": len(dead),
+        "messages open": 0,
+    }
+    counted = dict(
+        zip(expected, (spark.records, spark.recovered, spark.dead, spark.open), strict=True)
+    )
+    for name, there in expected.items():
+        if counted[name] != there:
+            account.problems.append(f"Spark counts {counted[name]} {name}, there are {there}")
     account.rows.append(
         Row(
-            "counted by Spark",
-            f"{sum(there.values()):,}",
-            f"{sum(counted.values()):,}",
-            counted == there,
+            "records that Spark stored",
+            f"{expected['records']:,}",
+            f"{spark.records:,}",
+            spark.records == expected["records"],
             "retry and dead-letter topics",
+        )
+    )
+    account.rows.append(
+        Row(
+            "failed once, by Spark's report",
+            f"{len(failed - dead):,} recovered + {len(dead):,} dead",
+            f"{spark.recovered:,} + {spark.dead:,}"
+            + (f" + {spark.open:,} open" * bool(spark.open)),
+            (spark.recovered, spark.dead, spark.open) == (len(failed - dead), len(dead), 0),
         )
     )

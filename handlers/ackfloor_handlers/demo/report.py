@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+import webbrowser
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ackfloor_handlers.demo.facts import Facts, SparkCounts
+from ackfloor_handlers.demo.facts import Facts, SparkReport
 from ackfloor_handlers.demo.reconcile import Account, Row
 from ackfloor_handlers.demo.story import Story, Why
 from ackfloor_handlers.demo.timing import Spread
@@ -38,17 +41,32 @@ def timing_rows(precision: Spread, lateness: Spread, facts: Facts) -> list[Row]:
     ]
 
 
-def print_causes(console: Console, spark: SparkCounts) -> None:
-    """Failures by handler, reason and error, as Spark read them from the topics."""
+def print_causes(console: Console, spark: SparkReport) -> None:
+    """Why deliveries failed, most frequent first, as Spark's report has it."""
     table = Table(title="Failures by cause (Spark, from the retry and dead-letter topics)")
-    for name in ("stage", "handler", "reason", "error"):
+    for name in ("handler", "error", "the latest one said"):
         table.add_column(name)
-    for name in ("records", "deliveries"):
+    for name in ("failures", "share", "dead"):
         table.add_column(name, justify="right")
     for cause in spark.causes:
-        names = [str(cause[name] or "-") for name in ("stage", "handler", "reason", "error_type")]
-        table.add_row(*names, f"{cause['records']:,}", str(cause["max_attempt"]))
+        said = cause["sample"]["error_message"] or "-"
+        table.add_row(
+            *(Text(str(text)) for text in (cause["handler"], cause["error_type"] or "-", said)),
+            f"{cause['failures']:,}",
+            f"{cause['share']:.0%}",
+            f"{cause['dead']:,}",
+        )
     console.print(table)
+
+
+def show_page(console: Console, page: Path) -> None:
+    """Say where the report is, and open it where somebody sits at a desktop."""
+    console.print(f"The failure report is in {page}", highlight=False, soft_wrap=True)
+    desktop = sys.platform in {"darwin", "win32"} or bool(
+        {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    )
+    if console.is_terminal and desktop:
+        webbrowser.open(page.resolve().as_uri())
 
 
 def print_account(console: Console, account: Account, timing: Sequence[Row]) -> None:

@@ -29,7 +29,7 @@ from ackfloor_handlers.demo.feed import Feed
 from ackfloor_handlers.demo.live import LiveView
 from ackfloor_handlers.demo.reconcile import Account, Row, reconcile
 from ackfloor_handlers.demo.seed import EXPECTED, counts, seeded_orders
-from ackfloor_handlers.demo.service import Service, SparkReport
+from ackfloor_handlers.demo.service import Pipeline, Service
 from ackfloor_handlers.demo.stage import Stage
 from ackfloor_handlers.demo.timing import deadline_precision, retry_lateness
 from ackfloor_handlers.demo.topics import SOURCE, Topics
@@ -55,6 +55,7 @@ class Plan:
         outage_s: for how long the broker is taken away; 0 for not at all.
         keep: leave the topics on a broker that was given.
         log_file: where the workers' log is kept; None for nowhere.
+        page: where Spark's failure report is kept as a page; None for nowhere.
     """
 
     orders: int = 20_000
@@ -67,6 +68,7 @@ class Plan:
     replace: bool = False
     keep: bool = False
     log_file: Path | None = None
+    page: Path | None = None
 
 
 def run_demo(**options: Any) -> int:
@@ -95,6 +97,8 @@ def run_demo(**options: Any) -> int:
         account = reconcile(facts, plan.orders)
         account.rows += rows
         _tell(out, account, facts, time.monotonic() - started_s)
+        if plan.spark and plan.page is not None:
+            report.show_page(out, plan.page)
         return 0 if account.adds_up else 1
 
 
@@ -121,16 +125,17 @@ def _act(
         stage.look()
         lost = stage.workers_lost()
         live.tell("everything is settled")
-        spark = None
-        if plan.spark:
-            spark = stack.enter_context(SparkReport(broker.bootstrap_servers, folder))
-            live.tell("Spark reads the retry and dead-letter topics; the workers are told to end")
         code = service.stop()
         live.tell(f"the run ended with exit code {code}")
+        spark = None
+        if plan.spark:
+            page = None if plan.page is None else plan.page.resolve()
+            spark = stack.enter_context(Pipeline(broker.bootstrap_servers, folder, page))
+            live.tell("Spark stores the retry and dead-letter topics, and reports on them")
         found = collect(broker.bootstrap_servers, topics)
-        counted = None
+        told = None
         if spark is not None:
-            counted = spark.counts()
+            told = spark.report()
             live.tell(f"Spark took {time.monotonic() - spark.started_s:.1f} s")
     facts = Facts(
         ledger=feed.ledger(),
@@ -140,7 +145,7 @@ def _act(
         source=SOURCE,
         topic_records=found.records,
         disturbances=disturbances,
-        spark=counted,
+        spark=told,
     )
     return facts, [
         Row("worker processes lost", str(int(plan.kill)), str(lost), lost == plan.kill),

@@ -20,7 +20,7 @@ from typing import Self
 
 from ackfloor_handlers.demo import leash
 from ackfloor_handlers.demo.errors import DemoFailed
-from ackfloor_handlers.demo.facts import SparkCounts
+from ackfloor_handlers.demo.facts import SparkReport
 from ackfloor_handlers.demo.topics import GROUP
 
 APP = "ackfloor_handlers.orders:app"
@@ -114,23 +114,32 @@ class Service(Program):
             raise DemoFailed(f"`ackfloor run` ended with code {code}:\n{self.log_tail()}")
 
 
-class SparkReport(Program):
-    """Spark's failure report of the group, as a program of its own."""
+class Pipeline(Program):
+    """`ackfloor spark report --ingest`: the topics into a table, and the report on it."""
 
-    def __init__(self, bootstrap_servers: str, folder: Path) -> None:
-        argv = ["ackfloor_monitoring.spark.jobs", "--bootstrap-servers", bootstrap_servers]
-        argv += ["--group", GROUP, "-o", "json"]
+    def __init__(self, bootstrap_servers: str, folder: Path, page: Path | None) -> None:
+        argv = ["ackfloor.cli.main", "spark", "report", "--ingest", "--group", GROUP]
+        argv += ["--table", str(folder / "failures"), "-o", "json"]
+        if page is not None:
+            argv += ["--html", str(page)]
         self.started_s = time.monotonic()
-        super().__init__("spark", argv, folder, {})
+        settings = {"ACKFLOOR_BOOTSTRAP_SERVERS": bootstrap_servers}
+        super().__init__("spark", argv, folder, settings)
 
-    def counts(self) -> SparkCounts:
-        """What it counted; raises DemoFailed where it failed."""
+    def report(self) -> SparkReport:
+        """What it says; raises DemoFailed where it failed."""
         code = self.wait(_SPARK_S)
         if code != 0:
             raise DemoFailed(f"Spark's report ended with code {code}:\n{self.log_tail()}")
-        report = json.loads(self.output.read_text("utf-8"))
-        records = {topic["topic"]: topic["records"] for topic in report["topics"]}
-        return SparkCounts(records, report["causes"])
+        told = json.loads(self.output.read_text("utf-8"))
+        totals = told["totals"]
+        return SparkReport(
+            totals["records"],
+            totals["recovered"],
+            totals["dead"],
+            totals["waiting"] + totals["unknown"],
+            told["failure_groups"],
+        )
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:

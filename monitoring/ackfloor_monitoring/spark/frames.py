@@ -6,7 +6,7 @@ null, what is there and cannot be read is null and named in the column `unreadab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from ackfloor_monitoring.spark.schema import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-CAUSE = ("stage", "handler", "reason", "error_type")
 
 # As the runtime reads them; 18 digits always fit.
 _COUNT = r"\A[0-9]{1,18}\z"
@@ -100,22 +99,6 @@ def failure_rows(
             }
         )
         .select(*FAILURE.fieldNames())
-    )
-
-
-def failures_by_cause(events: DataFrame, by: Sequence[str] = CAUSE) -> DataFrame:
-    """How many records, since when, until when, and the highest attempt, for each cause.
-
-    Args:
-        events: from `failure_events`.
-        by: the columns that tell one row from another.
-    """
-    return events.groupBy(*by).agg(
-        F.count("*").alias("records"),
-        F.min("event_time").alias("first_seen"),
-        F.max("event_time").alias("last_seen"),
-        F.max("attempt").alias("max_attempt"),
-        F.count_if(F.size("unreadable") > 0).alias("unreadable_records"),
     )
 
 

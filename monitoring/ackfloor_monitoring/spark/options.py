@@ -14,7 +14,6 @@ from pathlib import Path
 from ackfloor.settings import KafkaSettings
 from ackfloor_monitoring.spark.errors import SecuritySettingRefused
 
-_VARIABLES = "ACKFLOOR_KAFKA__"
 _SAME_NAME = {
     "sasl.kerberos.service.name": "kafka.sasl.kerberos.service.name",
     "ssl.cipher.suites": "kafka.ssl.cipher.suites",
@@ -71,18 +70,6 @@ def connection_options(settings: KafkaSettings) -> dict[str, str]:
         if name.startswith(("security.", "sasl.", "ssl."))
     }
     return kafka_options(settings.bootstrap_servers, security)
-
-
-def security_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The security settings among the workers' variables, `ACKFLOOR_KAFKA__SASL_USERNAME` etc."""
-    names = {
-        name: name.lower().removeprefix(_VARIABLES.lower()).replace("_", ".")
-        for name in environment
-        if name.upper().startswith(
-            tuple(_VARIABLES + part for part in ("SECURITY_", "SASL_", "SSL_"))
-        )
-    }
-    return {setting: environment[name] for name, setting in names.items()}
 
 
 def _login(settings: dict[str, str]) -> dict[str, str]:

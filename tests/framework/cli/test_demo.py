@@ -38,8 +38,10 @@ def test_the_defaults_are_those_of_the_demo(given: list[Given]) -> None:
 def test_flags_reach_the_demo(given: list[Given]) -> None:
     """Each in its own unit."""
     flags = "--orders 500 --rate 0 --workers 3 --seed 9 --no-kill --no-spark --replace --keep"
-    runner = CliRunner()
-    runner.invoke(cli, ["demo", *flags.split(), "--broker-outage", "1m5s", "--log", "run.log"])
+    runner, page = CliRunner(), ("--report", "page.html")
+    runner.invoke(
+        cli, ["demo", *flags.split(), "--broker-outage", "1m5s", "--log", "run.log", *page]
+    )
     assert given == [
         {
             "orders": 500,
@@ -52,6 +54,7 @@ def test_flags_reach_the_demo(given: list[Given]) -> None:
             "replace": True,
             "keep": True,
             "log_file": Path("run.log"),
+            "page": Path("page.html"),
         }
     ]
 

@@ -13,7 +13,7 @@ from ackfloor_handlers.demo.facts import (
     Origin,
     Parked,
     Receipt,
-    SparkCounts,
+    SparkReport,
 )
 from ackfloor_handlers.demo.seed import EXPECTED, Kind, Order, seeded_orders
 
@@ -99,7 +99,10 @@ def counted(facts: Facts) -> dict[str, Any]:
     records: dict[str, int] = {}
     for record in (*facts.parked, *facts.dead):
         records[record.topic] = records.get(record.topic, 0) + 1
-    return {"topic_records": records, "spark": SparkCounts(dict(records))}
+    dead = {record.origin for record in facts.dead if record.origin}
+    failed = {record.origin for record in facts.parked if record.origin} | dead
+    spark = SparkReport(sum(records.values()), len(failed) - len(dead), len(dead))
+    return {"topic_records": records, "spark": spark}
 
 
 def with_changes(facts: Facts, **changes: Any) -> Facts:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.envelope import Envelope
-from ackfloor_handlers.demo.facts import Facts, Origin, Parked, SparkCounts
+from ackfloor_handlers.demo.facts import Facts, Origin, Parked
 from ackfloor_handlers.demo.reconcile import Account, reconcile
 from ackfloor_handlers.demo.seed import Kind
 from tests.handlers.demo.perfect import (
@@ -255,10 +255,16 @@ def test_empty_and_absent_are_not_the_same(facts: Facts) -> None:
 
 
 def test_spark_counts_something_else(facts: Facts) -> None:
-    """Spark and the topics must agree, topic by topic."""
-    miscounted = SparkCounts({**facts.topic_records, DLQ: facts.topic_records[DLQ] - 1})
-    problem = the_problem(replace(facts, spark=miscounted))
-    assert problem.startswith(f"Spark counts {facts.topic_records[DLQ] - 1} records in {DLQ}")
+    """Spark and the topics must agree: on the records, and on what became of each message."""
+    told = facts.spark
+    assert told is not None
+    for name, text in (
+        ("records", "records"), ("recovered", "messages recovered"), ("dead", "messages dead"),
+        ("open", "messages open"),
+    ):  # fmt: skip
+        count = getattr(told, name)
+        problem = the_problem(replace(facts, spark=replace(told, **{name: count + 1})))
+        assert problem == f"Spark counts {count + 1} {text}, there are {count}"
 
 
 def test_without_spark_its_row_is_left_out(facts: Facts) -> None:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
 from ackfloor.core.envelope import HEADERS, Envelope, Reason, read_envelope, write_headers
-from ackfloor_monitoring.spark.frames import decode_headers, failure_events, failures_by_cause
+from ackfloor_monitoring.spark.frames import decode_headers, failure_events
 from ackfloor_monitoring.spark.schema import DECODED_RECORD, HEADER_COLUMNS, KAFKA_RECORD
 
 if TYPE_CHECKING:
@@ -151,49 +150,6 @@ def test_stage_and_time_of_an_event(spark: SparkSession) -> None:
     ).transform(failure_events)
     rows = events.select("stage", F.unix_millis("event_time")).collect()
     assert [tuple(row) for row in rows] == [("retry", later), ("dlq", NOON_MS)]
-
-
-COUNTED = StructType(
-    [
-        StructField("stage", StringType()),
-        StructField("handler", StringType()),
-        StructField("reason", StringType()),
-        StructField("error_type", StringType()),
-        StructField("records", LongType()),
-        StructField("first_seen", TimestampType()),
-        StructField("last_seen", TimestampType()),
-        StructField("max_attempt", LongType()),
-        StructField("unreadable_records", LongType()),
-    ]
-)
-
-
-def test_failures_are_counted_by_cause(spark: SparkSession) -> None:
-    """One row for each stage, handler, reason and error; a record without any is a row as well."""
-    at = [NOON_MS + second * 1000 for second in range(5)]
-    events = records(
-        spark,
-        (TIER, failed("bill", "timeout", "ConsumeTimeout", 1, at[3])),
-        (TIER, failed("bill", "timeout", "ConsumeTimeout", 2, at[1])),
-        ("orders--billing--retry-25s", failed("bill", "timeout", "ConsumeTimeout", 4, at[2])),
-        (TIER, [*failed("bill", "error", "ValueError", 1, at[0]), ("ackfloor.replays", b"?")]),
-        (DLQ, failed("bill", "timeout", "ConsumeTimeout", 5, at[4])),
-        (DLQ, None),
-        (DLQ, [("foreign", b"1")]),
-    ).transform(failure_events)
-
-    def time(ms: int) -> datetime:
-        return datetime.fromtimestamp(ms / 1000, UTC)
-
-    expected: list[tuple[Any, ...]] = [
-        ("retry", "bill", "timeout", "ConsumeTimeout", 3, time(at[1]), time(at[3]), 4, 0),
-        ("retry", "bill", "error", "ValueError", 1, time(at[0]), time(at[0]), 1, 1),
-        ("dlq", "bill", "timeout", "ConsumeTimeout", 1, time(at[4]), time(at[4]), 5, 0),
-        ("dlq", None, None, None, 2, NOON, NOON, None, 0),
-    ]
-    assertDataFrameEqual(
-        events.transform(failures_by_cause), spark.createDataFrame(expected, COUNTED)
-    )
 
 
 def fields_of(row: Row) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The failure report over a real broker: every committed record of the group, and no other."""
+"""Reading topics of a real broker: every committed record of the group, and no other."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,16 +18,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import functions as F
 
 from ackfloor import KafkaUnreachable
-from ackfloor_monitoring.spark import io
-from ackfloor_monitoring.spark.errors import KafkaRefused, NoTopics, ReadFailed
-from ackfloor_monitoring.spark.failures import FailureReport
-from ackfloor_monitoring.spark.jobs import failure_report
+from ackfloor_monitoring.spark import frames, io
+from ackfloor_monitoring.spark.errors import KafkaRefused, ReadFailed
 from ackfloor_monitoring.spark.options import kafka_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark")]
 
@@ -115,52 +115,49 @@ def transactions(failures: Failures) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def report(spark: SparkSession, failures: Failures, transactions: None) -> FailureReport:
-    """The report that the tests below look at."""
-    return failure_report(spark, failures.bootstrap_servers, failures.group)
+def rows(spark: SparkSession, failures: Failures, transactions: None) -> list[Row]:
+    """What is read of the group, as the tests below look at it."""
+    kafka = kafka_options(failures.bootstrap_servers)
+    topics = io.list_topics(spark, kafka, io.group_pattern(failures.group))
+    assert f"refunds--{failures.group}--dlq" in topics
+    events = io.read_topics(spark, kafka, topics=topics).transform(frames.failure_events)
+    columns = ("topic", "stage", "handler", "reason", "error_type", "attempt", "unreadable")
+    at_ms = F.unix_millis("event_time").alias("at_ms")
+    with io.spark_failures_told():
+        return events.select(*columns, at_ms).collect()
 
 
-def test_counts_by_topic_are_those_of_a_plain_consumer(
-    report: FailureReport, failures: Failures
-) -> None:
-    """Aborted, open and control records and foreign topics do not count; an empty topic is 0."""
-    assert {topic.topic: topic.records for topic in report.topics} == {
+def test_counts_by_topic_are_those_of_a_plain_consumer(rows: list[Row], failures: Failures) -> None:
+    """Aborted, open and control records and foreign topics do not count."""
+    counted = Counter(row["topic"] for row in rows)
+    assert counted == {
         failures.topic("retry-1s"): 300,
         failures.topic("retry-5s"): 5,
         failures.topic("dlq"): 44,
-        f"refunds--{failures.group}--dlq": 0,
     }
-    for topic in report.topics:
-        assert topic.records == consumed(failures.bootstrap_servers, topic.topic)
+    for topic, records in counted.items():
+        assert records == consumed(failures.bootstrap_servers, topic)
 
 
-def test_failures_by_cause(report: FailureReport) -> None:
-    """Stage, handler, reason and error come from the headers, whatever else a record carries."""
-    counted = Counter(
-        {
-            (each.stage, each.handler, each.reason, each.error_type, each.max_attempt): each.records
-            for each in report.causes
-        }
-    )
+def test_causes_come_from_the_headers(rows: list[Row]) -> None:
+    """Stage, handler, reason and error, whatever else a record carries."""
+    names = ("stage", "handler", "reason", "error_type")
+    counted = Counter(tuple(row[name] for name in names) for row in rows)
     assert counted == {
-        ("retry", "bill", "timeout", "ConsumeTimeout", 4): 300,
-        ("retry", "bill", "error", "ValueError", 5): 5,
-        ("dlq", "bill", "exhausted", "KeyError", 7): 40,
-        ("dlq", "bill", "error", "ValueError", 3): 1,
-        ("dlq", None, None, None, None): 3,
+        ("retry", "bill", "timeout", "ConsumeTimeout"): 300,
+        ("retry", "bill", "error", "ValueError"): 5,
+        ("dlq", "bill", "exhausted", "KeyError"): 40,
+        ("dlq", "bill", "error", "ValueError"): 1,
+        ("dlq", None, None, None): 3,
     }
-    timeouts = next(each for each in report.causes if each.reason == "timeout")
-    seen = (timeouts.first_seen.timestamp(), timeouts.last_seen.timestamp())
-    assert seen == (NOON_MS / 1000 + 1, NOON_MS / 1000 + 4)
+    timeouts = {(row["attempt"], row["at_ms"]) for row in rows if row["reason"] == "timeout"}
+    assert timeouts == {(attempt, NOON_MS + attempt * 1000) for attempt in (1, 2, 3, 4)}
 
 
-def test_unreadable_headers_are_counted_not_dropped(
-    report: FailureReport, failures: Failures
-) -> None:
-    """Two dead letters have headers that can not be read, and are counted like any other."""
-    unreadable = {topic.topic: topic.unreadable_records for topic in report.topics}
-    assert unreadable.pop(failures.topic("dlq")) == 2
-    assert set(unreadable.values()) == {0}
+def test_unreadable_headers_are_told_not_dropped(rows: list[Row], failures: Failures) -> None:
+    """Two dead letters have headers that can not be read, and are there like any other."""
+    unreadable = [row["topic"] for row in rows if row["unreadable"]]
+    assert unreadable == [failures.topic("dlq")] * 2
 
 
 def test_what_is_no_failure_reaches_spark_unchanged(
@@ -177,12 +174,6 @@ def test_what_is_no_failure_reaches_spark_unchanged(
     ]
     assert {bytes(row["key"]) for row in rows} == {b""}
     assert sorted(headers, key=len) == sorted(filter(None, ODD), key=len)
-
-
-def test_a_group_without_topics_is_told(spark: SparkSession, failures: Failures) -> None:
-    """A mistyped group is an error, not an empty report."""
-    with pytest.raises(NoTopics, match="'nobody' has no retry or dead-letter topic"):
-        failure_report(spark, failures.bootstrap_servers, "nobody")
 
 
 def test_a_broker_that_is_away_is_told_in_time(spark: SparkSession) -> None:
@@ -202,7 +193,7 @@ def test_a_login_that_makes_no_sense_is_told(spark: SparkSession, failures: Fail
     """What the Java client itself refuses is one sentence, without the password."""
     security = {"security.protocol": "sasl_plaintext", "kafka.sasl.jaas.config": "hush"}
     with pytest.raises(KafkaRefused, match="check the security settings") as caught:
-        failure_report(spark, failures.bootstrap_servers, failures.group, security)
+        io.list_topics(spark, kafka_options(failures.bootstrap_servers, security), ".")
     assert "\n" not in str(caught.value)
 
 
@@ -214,18 +205,20 @@ def test_a_topic_that_vanished_fails_the_read(spark: SparkSession, failures: Fai
         gone.count()
 
 
-def test_the_program_runs_on_the_bundled_java(
-    report: FailureReport, failures: Failures, tmp_path: Path
+def test_the_command_runs_on_the_bundled_java(
+    rows: list[Row], failures: Failures, tmp_path: Path
 ) -> None:
-    """On a machine without Java the job prints the same report, and nothing else."""
+    """On a machine without Java, from the topics to the report; its folder stays empty."""
     ran = program(failures, tmp_path, "--output", "json")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert FailureReport.from_json(ran.stdout) == report
+    assert ran.returncode == 0, ran.stderr
+    totals = json.loads(ran.stdout)["totals"]
+    assert (totals["records"], totals["unreadable"]) == (len(rows), 2)
+    assert f"stored {len(rows)} records" in ran.stderr
     assert list(tmp_path.glob("work/*")) == []
 
 
 def program(failures: Failures, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the job as a process of its own, in an empty folder, where no `java` is installed."""
+    """Run the report as a process of its own, in an empty folder, where no `java` is installed."""
     tools, work = folder / "bin", folder / "work"
     tools.mkdir()
     work.mkdir()
@@ -237,9 +230,10 @@ def program(failures: Failures, folder: Path, *arguments: str) -> subprocess.Com
     environment["PATH"] = str(tools)
     assert shutil.which("java", path=str(tools)) is None
     return subprocess.run(
-        [sys.executable, "-m", "ackfloor_monitoring.spark.jobs", "--group", failures.group,
+        [sys.executable, "-m", "ackfloor.cli.main", "spark", "report", "--ingest",
+         "--table", str(folder / "failures"), "--group", failures.group,
          "--bootstrap-servers", failures.bootstrap_servers, *arguments],
-        cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=110,
+        cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor_monitoring.spark.errors import SecuritySettingRefused
-from ackfloor_monitoring.spark.options import kafka_options, security_settings
+from ackfloor_monitoring.spark.options import kafka_options
 
 PEM = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\n"
@@ -106,20 +106,3 @@ def test_a_key_in_the_older_form_is_refused_with_the_command(tmp_path: Path) -> 
     security = {"ssl.certificate.location": str(key), "ssl.key.location": str(key)}
     with pytest.raises(SecuritySettingRefused, match="openssl pkcs8 -topk8"):
         kafka_options("h:1", security)
-
-
-def test_the_workers_variables_are_understood() -> None:
-    """`ACKFLOOR_KAFKA__...` gives the same security settings as it gives a worker."""
-    environment = {
-        "ACKFLOOR_KAFKA__SECURITY_PROTOCOL": "sasl_plaintext",
-        "ackfloor_kafka__sasl_username": "bo",
-        "ACKFLOOR_KAFKA__SSL_CA_LOCATION": "/etc/ca.pem",
-        "ACKFLOOR_KAFKA__BOOTSTRAP_SERVERS": "h:1",
-        "ACKFLOOR_APP__GROUP": "billing",
-        "SASL_PASSWORD": "x",
-    }
-    assert security_settings(environment) == {
-        "security.protocol": "sasl_plaintext",
-        "sasl.username": "bo",
-        "ssl.ca.location": "/etc/ca.pem",
-    }
