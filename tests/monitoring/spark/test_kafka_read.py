@@ -96,7 +96,8 @@ def failures(bootstrap_servers: str) -> Failures:
 def transactions(failures: Failures) -> Iterator[None]:
     """Five records of a committed transaction, seven of an aborted and three of an open one."""
     topic = failures.topic("retry-5s")
-    config = {"bootstrap.servers": failures.bootstrap_servers}
+    # The open one outlasts the tests: nobody ends it but its producer.
+    config = {"bootstrap.servers": failures.bootstrap_servers, "transaction.timeout.ms": 900_000}
     done, hanging = (Producer({**config, "transactional.id": f"{topic}-{n}"}) for n in range(2))
     done.init_transactions(30)
     for count, end in ((5, done.commit_transaction), (7, done.abort_transaction)):
