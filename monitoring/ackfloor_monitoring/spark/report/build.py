@@ -36,7 +36,10 @@ MOST_GROUPS = 500
 MOST_KEYS = 50
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The longest period that each length of a stretch is for, in seconds.
-_BUCKETS = ((3 * 3_600, 300), (14 * 3_600, 1_800), (2 * 86_400, 3_600), (8 * 86_400, 6 * 3_600))
+_BUCKETS = (
+    (300, 5), (1_800, 60), (3 * 3_600, 300), (14 * 3_600, 1_800), (2 * 86_400, 3_600),
+    (8 * 86_400, 6 * 3_600),
+)  # fmt: skip
 _DAY_S = 86_400
 
 
@@ -71,7 +74,7 @@ def build_report(
     assert whole is not None, "an aggregate without groups has one row"
     if not whole["records"]:
         raise NothingToReport(f"{table}: there is no row in it")
-    bucket_ms = 1000 * _bucket_s((whole["last"] - whole["first"]) / 1000)
+    bucket_ms = 1000 * bucket_s((whole["last"] - whole["first"]) / 1000)
     known = commit_frame(failures.sparkSession, commits or ())
     with (
         _kept(counts.counts(failures, bucket_ms)) as counted,
@@ -201,7 +204,8 @@ def _group(
     )
 
 
-def _bucket_s(period_s: float) -> int:
+def bucket_s(period_s: float) -> int:
+    """The length of a stretch of time that a period is shown in, in seconds."""
     return next((bucket for longest, bucket in _BUCKETS if period_s <= longest), _DAY_S)
 
 

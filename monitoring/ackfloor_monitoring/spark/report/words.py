@@ -82,8 +82,11 @@ def source(group: str | None, topic: str | None, report: Report) -> str:
 
 def stretch(report: Report) -> str:
     """The length of a stretch of time: "day", "6 hours"."""
-    names = {86_400: "day", 21_600: "6 hours", 3_600: "hour", 1_800: "30 minutes", 300: "5 minutes"}
-    return names[report.bucket_s]
+    for unit, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+        count, rest = divmod(report.bucket_s, seconds)
+        if count and not rest:
+            return unit if count == 1 else f"{count} {unit}s"
+    raise ValueError(f"bucket_s={report.bucket_s}: not a whole number of seconds")
 
 
 def spark(trend: Sequence[int], width: int) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from ackfloor_monitoring.spark.errors import BadSince
+from ackfloor_monitoring.spark.report.build import bucket_s
 from ackfloor_monitoring.spark.report.shares import key_text
 from ackfloor_monitoring.spark.report.since import since_time
-from ackfloor_monitoring.spark.report.words import multiple, percent, seconds, spark
+from ackfloor_monitoring.spark.report.words import multiple, percent, seconds, spark, stretch
+from tests.monitoring.spark.report.samples import REPORT
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
@@ -72,3 +75,17 @@ def test_bad_since_is_told(text: str) -> None:
     with pytest.raises(BadSince, match=re.escape(repr(text))) as refused:
         since_time(text, NOW)
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("period_s", "words"),
+    [
+        (80, "5 seconds"), (1_200, "minute"), (7_200, "5 minutes"), (40_000, "30 minutes"),
+        (100_000, "hour"), (600_000, "6 hours"), (2_600_000, "day"),
+    ],
+)  # fmt: skip
+def test_a_stretch_of_time_fits_the_period(period_s: float, words: str) -> None:
+    """Some dozen columns, whether a demo of a minute is looked at or a month."""
+    length_s = bucket_s(period_s)
+    assert 16 <= period_s / length_s <= 90
+    assert stretch(replace(REPORT, bucket_s=length_s)) == words
