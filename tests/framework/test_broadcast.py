@@ -35,7 +35,9 @@ def test_a_failed_record_is_retried_in_place_and_then_dead_lettered_with_the_wor
         h.send("prices", "fine")
         assert seen == [("bad", 1), ("shaky", 1), ("fine", 1)]
         h.advance("10s")
-        assert seen[3:] == [("bad", 2), ("shaky", 2), ("bad", 3)]
+        # Two retries that are due at once, of a handler that keeps no order.
+        assert sorted(seen[3:5]) == [("bad", 2), ("shaky", 2)]
+        assert seen[5:] == [("bad", 3)]
         (dead,) = h.dlq("prices")
         assert (dead.value, dead.reason, dead.attempt) == (b"bad", "exhausted", 3)
         assert sorted(h.broker.topics) == ["prices", "prices--prices--dlq"]
