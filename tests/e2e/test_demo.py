@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.kafka,
     pytest.mark.xdist_group("demo"),
+    pytest.mark.timeout(900),
 ]
 
 MARK = "DEMO_TEST_MARK"
@@ -73,7 +74,7 @@ class Demo:
 
     def ended(self) -> int:
         """Wait for its end; returns the exit code."""
-        return self.process.wait(240)
+        return self.process.wait(600)
 
     @property
     def out(self) -> str:

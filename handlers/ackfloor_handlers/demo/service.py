@@ -27,7 +27,7 @@ APP = "ackfloor_handlers.orders:app"
 #: So that a killed worker's partitions come back within seconds.
 SESSION_TIMEOUT_MS = 6_000
 _STOP_S = 40.0
-_SPARK_S = 240.0
+_SPARK_S = 480.0
 
 
 class Program:
