@@ -6,7 +6,6 @@ One lock around two small dictionaries is all they share: reports are immutable.
 
 from __future__ import annotations
 
-import gzip
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +14,9 @@ from threading import Lock
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from ackfloor.observe import Control, SettingsState
+from ackfloor_monitoring.exposition import metrics_page
 from ackfloor_monitoring.health import Health, HealthRules, WorkerFacts, judge
 from ackfloor_monitoring.merge import RunCollector
 from ackfloor_monitoring.report import Report, ReportRefused, as_tree
@@ -63,7 +62,7 @@ class RunMetrics:
             RunCollector(group, workers, self.reports, lambda: self._ended, lambda: self._settings)
         )
         pages = {
-            "/metrics": self._metrics,
+            "/metrics": metrics_page(self._registry),
             "/livez": self._livez,
             "/readyz": self._readyz,
             "/state": self._state,
@@ -125,21 +124,6 @@ class RunMetrics:
         return judge(facts, self._now_ms(), self._workers, self._rules)
 
     # The pages.
-
-    def _metrics(self, request: Request) -> Response:
-        try:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (ValueError, TypeError, IndexError):
-            # An Accept header whose version is none: the library compares it unchecked.
-            encode, content_type = choose_encoder("")
-        registry: Any = self._registry
-        if "name[]" in request.query:
-            registry = registry.restricted_registry(request.query["name[]"])
-        body = encode(registry)
-        if gzip_accepted(request.headers.get("accept-encoding", "")):
-            packed = gzip.compress(body, compresslevel=1)
-            return Response(200, content_type, packed, (("Content-Encoding", "gzip"),))
-        return Response(200, content_type, body)
 
     def _livez(self, _request: Request) -> Response:
         health = self.health()
