@@ -27,6 +27,7 @@ from ackfloor import AckfloorError, KafkaUnreachable
 from ackfloor.core.redaction import Redaction
 from ackfloor_monitoring.spark import frames, io, store
 from ackfloor_monitoring.spark.errors import NoTopics, ReadFailed, StoreFailed, StreamBroken
+from ackfloor_monitoring.spark.onlooker import Onlooker
 from ackfloor_monitoring.spark.redaction import redacted
 
 if TYPE_CHECKING:
@@ -90,17 +91,24 @@ class Ingest:
     """One ingest, from its start to its end."""
 
     def __init__(
-        self, spark: SparkSession, plan: IngestPlan, tell: Callable[[str], None] = print
+        self,
+        spark: SparkSession,
+        plan: IngestPlan,
+        tell: Callable[[str], None] = print,
+        onlooker: Onlooker | None = None,
     ) -> None:
         self._spark = spark
         self._plan = plan
         self._tell = tell
+        self._onlooker = onlooker or Onlooker()
         self._ids: dict[str, str] = {}
         self._writer = ""
         self._problem: AckfloorError | None = None
         self._stopping = False
         self._kept_house: date | None = None
         self.stored = Stored()
+        # What Spark calls each of its queries, so that a listener knows them.
+        self.query_name = f"ackfloor-ingest-{uuid.uuid4().hex}"
 
     def stop(self) -> None:
         """End `run` soon; a batch that is under way is not stored."""
@@ -175,9 +183,9 @@ class Ingest:
         """Store what comes until the stream ends."""
         self._problem = None
         plan = self._plan
-        writer = records.writeStream.foreachBatch(self._store).option(
-            "checkpointLocation", store.scratch_folder(plan.table, self._writer)
-        )
+        checkpoint = store.scratch_folder(plan.table, self._writer)
+        writer = records.writeStream.foreachBatch(self._store).queryName(self.query_name)
+        writer = writer.option("checkpointLocation", checkpoint)
         writer = (
             writer.trigger(availableNow=True)
             if plan.once
@@ -188,6 +196,7 @@ class Ingest:
         try:
             while not query.awaitTermination(_LOOK_EVERY_S):
                 self._progress(query, told)
+                self._onlooker.turn()
                 if self._stopping:
                     query.stop()
                 elif self._kept_house != datetime.now(UTC).date() and not plan.once:
@@ -195,7 +204,9 @@ class Ingest:
             self._progress(query, told)
         except StreamingQueryException as error:
             self._progress(query, told)
-            raise self._verdict(error) from error
+            verdict = self._verdict(error)
+            self._onlooker.failed(verdict)
+            raise verdict from error
         finally:
             query.stop()
 
@@ -210,6 +221,7 @@ class Ingest:
                 rows = rows.where(rows["day"] >= oldest)
             with store.store_failures_told(plan.table):
                 store.append(redacted(rows, plan.rules), plan.table)
+            self._onlooker.stored(now)
         except AckfloorError as error:
             self._problem = error  # through Java only its text would come
             raise

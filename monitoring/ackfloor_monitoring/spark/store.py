@@ -110,6 +110,14 @@ def next_positions(
     return {(row["topic_id"], row["partition"]): row["last"] + 1 for row in rows}
 
 
+def created_at(spark: SparkSession, table: str) -> datetime:
+    """When the table was made."""
+    with store_failures_told(table):
+        (row,) = spark.sql(f"DESCRIBE DETAIL {_name(table)}").select("createdAt").collect()
+    # Python is given the time in its own zone, without saying so.
+    return datetime.fromtimestamp(row["createdAt"].timestamp(), UTC)
+
+
 def append(rows: DataFrame, table: str) -> None:
     """Add the rows in one commit."""
     rows.write.format("delta").mode("append").save(table)
