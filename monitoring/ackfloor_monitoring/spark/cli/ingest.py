@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,28 +13,23 @@ from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import (
     BootstrapServersOption,
     ConfigOption,
+    EveryOption,
+    KeepOption,
+    MaxRecordsOption,
+    OneGroupOption,
     Output,
     OutputOption,
     TableOption,
     settings_flags,
 )
+from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.options import connection_options
 from ackfloor_monitoring.spark.session import require_pyspark, spark_session
-
-if TYPE_CHECKING:
-    from ackfloor_monitoring.spark.ingest import Ingest
 
 
 def ingest(
     table: TableOption,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_GROUP",
-            help="Only the topics of this consumer group.",
-            show_default="every group",
-        ),
-    ] = None,
+    group: OneGroupOption = None,
     once: Annotated[
         bool,
         typer.Option(
@@ -46,26 +38,9 @@ def ingest(
             help="Store what is there now, then end.",
         ),
     ] = False,
-    every: Annotated[
-        str,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_INGEST_EVERY", help="The time from one batch to the next."
-        ),
-    ] = "10s",
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_INGEST_KEEP",
-            help="How long failures are kept, such as 90d; whole days go.",
-            show_default="for ever",
-        ),
-    ] = None,
-    max_records: Annotated[
-        int,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_INGEST_MAX_RECORDS", min=1, help="The records of one batch."
-        ),
-    ] = 500_000,
+    every: EveryOption = "10s",
+    keep: KeepOption = None,
+    max_records: MaxRecordsOption = 500_000,
     bootstrap_servers: BootstrapServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
@@ -96,27 +71,9 @@ def ingest(
     )
     with spark_session("ackfloor spark ingest") as spark:
         work = Ingest(spark, plan, lambda line: typer.echo(line, err=True))
-        with _stopped_by_signals(work):
+        with stopped_by_signals(work):
             stored = work.run()
     if output is Output.json:
         typer.echo(json.dumps(asdict(stored)))
     else:
         typer.echo(f"stored {stored.records:,} records in {stored.batches} batches in {table}")
-
-
-@contextmanager
-def _stopped_by_signals(work: Ingest) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end it in order; a second one ends it at once."""
-    before = {}
-
-    def ask(number: int, _: object) -> None:
-        work.stop()
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
