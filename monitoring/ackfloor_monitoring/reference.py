@@ -8,10 +8,12 @@ A test compares the file with what this prints.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
 from ackfloor_monitoring.spec import MetricSpec
+from ackfloor_monitoring.watch_definitions import WATCH_METRICS
 
 _HEAD = """\
 # Metrics
@@ -41,15 +43,25 @@ Also at the address: `/livez` (fails only for what a restart cures), `/readyz` (
 well) and `/state` (partitions, handlers and faults of every worker), all JSON. Live and ready
 are 200, the contrary 503.
 """
+_WATCH = """\
+## `ackfloor spark watch`
+
+It serves its own `/metrics` (`--listen`, by default `127.0.0.1:9610`), without the label `worker`.
+Counters start at 0 when it does. [Spark](../spark.md#watch) says what is new and what is a surge;
+rules for alerts are in the package, `ackfloor_monitoring/alerts/spark.yml`.
+"""
 
 
 def render() -> str:
     """The whole page."""
     run_wide = ", ".join(f"`{spec.name}`" for spec in RUN_WIDE)
-    parts = [_HEAD.format(run_wide=run_wide)]
-    for group, specs in groupby(METRICS, key=lambda spec: spec.group):
-        parts.append(_table(group, list(specs)))
+    parts = [_HEAD.format(run_wide=run_wide), *_tables(METRICS), _WATCH, *_tables(WATCH_METRICS)]
     return "\n".join(parts)
+
+
+def _tables(metrics: Iterable[MetricSpec]) -> Iterator[str]:
+    for group, specs in groupby(metrics, key=lambda spec: spec.group):
+        yield _table(group, list(specs))
 
 
 def _table(group: str, specs: list[MetricSpec]) -> str:

@@ -11,12 +11,13 @@ from ackfloor_monitoring.definitions import COUNTERS, HISTOGRAMS, METRICS
 from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
 from ackfloor_monitoring.reference import render
 from ackfloor_monitoring.spec import Kind, MetricSpec
+from ackfloor_monitoring.watch_definitions import WATCH_METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
-UNBOUNDED = {"key", "offset", "message", "reason_text", "tenant", "token"}
+UNBOUNDED = {"fingerprint", "key", "offset", "message", "reason_text", "tenant", "token"}
 
 
-@pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [*METRICS, *WATCH_METRICS], ids=lambda spec: spec.name)
 def test_a_metric_keeps_the_rules_of_names(spec: MetricSpec) -> None:
     """Prefix, base unit, `_total` for counters alone, no unit that isn't base, no suffix that
     belongs to histograms, bounded labels that start with the group, and a sentence of help."""
@@ -24,7 +25,9 @@ def test_a_metric_keeps_the_rules_of_names(spec: MetricSpec) -> None:
     assert spec.name.endswith("_total") == (spec.kind is Kind.COUNTER)
     assert not re.search(r"_(ms|milliseconds|minutes|kb|count|sum|bucket)$", spec.name)
     assert spec.name.removesuffix("_total").endswith(spec.unit)
-    assert spec.labels[0] == "group"
+    # A watch looks at many groups, and its own health is of none.
+    assert "group" not in spec.labels[1:]
+    assert spec in WATCH_METRICS or spec.labels[0] == "group"
     assert not UNBOUNDED & set(spec.labels)
     assert spec.help.endswith(".")
     assert (spec.kind is Kind.HISTOGRAM) == bool(spec.buckets)
@@ -41,7 +44,7 @@ def test_positions_and_offsets_never_mix(spec: MetricSpec) -> None:
 
 def test_names_are_unique_and_all_are_listed() -> None:
     """No metric is defined twice, and none stands outside the table."""
-    names = [spec.name for spec in METRICS]
+    names = [spec.name for spec in (*METRICS, *WATCH_METRICS)]
     assert len(names) == len(set(names))
     gauges = {entry.spec for entry in (*PARTITION_GAUGES, *HANDLER_GAUGES, *WORKER_GAUGES)}
     assert {*COUNTERS, *HISTOGRAMS, *gauges} <= set(METRICS)
