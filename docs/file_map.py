@@ -32,6 +32,7 @@ FOLDERS = (
     "monitoring/ackfloor_monitoring/spark",
     "monitoring/ackfloor_monitoring/spark/cli",
     "monitoring/ackfloor_monitoring/spark/report",
+    "monitoring/ackfloor_monitoring/spark/watch",
     "monitoring/ackfloor_monitoring/spark/whatif",
 )
 

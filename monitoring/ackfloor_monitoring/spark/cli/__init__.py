@@ -13,6 +13,7 @@ from ackfloor_monitoring.spark.cli.doctor import doctor, jars
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
 from ackfloor_monitoring.spark.cli.report import report
+from ackfloor_monitoring.spark.cli.watch import watch
 from ackfloor_monitoring.spark.cli.whatif import whatif
 
 spark_app = typer.Typer(
@@ -30,5 +31,6 @@ spark_app.command()(ingest)
 spark_app.command()(jars)
 spark_app.command()(replay)
 spark_app.command()(audit)
+spark_app.command()(watch)
 spark_app.command()(whatif)
 spark_app.command()(report)

@@ -1,0 +1,114 @@
+"""`ackfloor spark watch`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from ackfloor.core.durations import parse_duration
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.parameters import (
+    BootstrapServersOption,
+    ConfigOption,
+    EveryOption,
+    KeepOption,
+    MaxRecordsOption,
+    OneGroupOption,
+    TableOption,
+    settings_flags,
+)
+from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
+from ackfloor_monitoring.spark.options import connection_options
+from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+from ackfloor_monitoring.spark.watch.detection import Rules
+
+
+def watch(
+    table: TableOption,
+    group: OneGroupOption = None,
+    listen: Annotated[
+        str,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WATCH_LISTEN",
+            help="Where metrics are served: host:port; port 0 takes any free one.",
+        ),
+    ] = "127.0.0.1:9610",
+    look_back: Annotated[
+        str,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WATCH_LOOK_BACK",
+            help="A fingerprint without a failure for this long is new; usual is the mean of it.",
+        ),
+    ] = "7d",
+    window: Annotated[
+        str,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WATCH_WINDOW", help="The time in which a surge is counted."
+        ),
+    ] = "5m",
+    surge_factor: Annotated[
+        float,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WATCH_SURGE_FACTOR",
+            help="How many times the usual failures of a window are a surge.",
+        ),
+    ] = 5.0,
+    surge_minimum: Annotated[
+        int,
+        typer.Option(
+            envvar="ACKFLOOR_SPARK_WATCH_SURGE_MINIMUM",
+            help="The least failures of a window that are a surge.",
+        ),
+    ] = 20,
+    every: EveryOption = "10s",
+    keep: KeepOption = None,
+    max_records: MaxRecordsOption = 500_000,
+    bootstrap_servers: BootstrapServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Ingest without end, and say what is new in it: metrics, and a line for each find.
+
+    It is `ackfloor spark ingest` that looks at what it stores: fingerprints that were not seen in
+    the look-back, and surges of those that were. What is known after a start is what the table
+    holds. Its own health is in the metrics as well.
+    """
+    rules = Rules(
+        parse_duration(look_back, field="--look-back"),
+        parse_duration(window, field="--window"),
+        surge_factor,
+        surge_minimum,
+    )
+    every_s = parse_duration(every, field="--every")
+    keep_s = parse_duration(keep, field="--keep") if keep else None
+    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    kafka = connection_options(settings.kafka)
+    require_pyspark()
+    from ackfloor_monitoring.server import PageServer
+    from ackfloor_monitoring.spark import io
+    from ackfloor_monitoring.spark.ingest import IngestPlan
+    from ackfloor_monitoring.spark.watch.watch import Watch
+    from ackfloor_monitoring.watch_metrics import WatchMetrics
+
+    plan = IngestPlan(
+        table=table,
+        kafka=kafka,
+        pattern=io.group_pattern(group) if group else io.EVERY_GROUP,
+        rules=settings.redaction.rules(),
+        every_s=every_s,
+        keep_s=keep_s,
+        at_most=max_records,
+    )
+    metrics = WatchMetrics(time.time)
+    server = PageServer({"/metrics": metrics.page()})
+    # Before Spark: a port that is taken is told at once.
+    typer.echo(f"metrics: http://{server.start(listen)}/metrics", err=True)
+    try:
+        with spark_session("ackfloor spark watch") as spark:
+            work = Watch(spark, plan, rules, metrics, lambda line: typer.echo(line, err=True))
+            with stopped_by_signals(work):
+                stored = work.run()
+    finally:
+        server.stop()
+    typer.echo(f"stored {stored.records:,} records in {stored.batches} batches in {table}")
