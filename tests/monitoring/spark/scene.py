@@ -21,14 +21,27 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
+from ackfloor import AckfloorError
 from ackfloor_monitoring.spark import io, store
 from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
+from ackfloor_monitoring.spark.onlooker import Onlooker
 from ackfloor_monitoring.spark.options import kafka_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOON_MS = 1_772_366_400_000
+
+
+class Noted(Onlooker):
+    """What ended the streams of an ingest."""
+
+    def __init__(self) -> None:
+        self.failures: list[AckfloorError] = []
+
+    def failed(self, error: AckfloorError) -> None:
+        """One more."""
+        self.failures.append(error)
 
 
 @dataclass
@@ -39,6 +52,7 @@ class Scene:
     table: str
     group: str = field(default_factory=lambda: f"ingest.{uuid.uuid4().hex[:8]}")
     told: list[str] = field(default_factory=list)
+    noted: Noted = field(default_factory=Noted)
     run: Future[object] | None = None
     partitions: dict[str, int] = field(default_factory=dict)
 
@@ -107,7 +121,7 @@ class Scene:
     @contextmanager
     def running(self, spark: SparkSession) -> Iterator[Ingest]:
         """A stream on a thread; what it raises is raised here."""
-        work = Ingest(spark, self.plan(once=False, every_s=0.2), self.told.append)
+        work = Ingest(spark, self.plan(once=False, every_s=0.2), self.told.append, self.noted)
         with ThreadPoolExecutor(1) as threads:
             self.run = threads.submit(work.run)
             try:

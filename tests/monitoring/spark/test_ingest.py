@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from ackfloor import KafkaUnreachable
 from ackfloor.core.redaction import Redaction
 from ackfloor_monitoring.spark import store
-from ackfloor_monitoring.spark.errors import AnotherIngest, NoTopics, TableRefused
+from ackfloor_monitoring.spark.errors import AnotherIngest, NoTopics, StreamBroken, TableRefused
 from ackfloor_monitoring.spark.options import kafka_options
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def test_what_is_taken_away_is_in_no_file(spark: SparkSession, scene: Scene) -> 
 def test_a_topic_that_comes_later_is_read_and_one_that_goes_is_let_go(
     spark: SparkSession, scene: Scene
 ) -> None:
-    """A running stream notices both, and a topic made anew under its old name."""
+    """A running stream notices both, and a topic made anew under its old name. Onlookers hear of
+    each stream that was begun anew for it."""
     scene.create("retry-5s", "dlq")
     scene.produce("retry-5s", 6)
     with scene.running(spark) as work:
@@ -123,6 +124,9 @@ def test_a_topic_that_comes_later_is_read_and_one_that_goes_is_let_go(
         scene.produce("retry-25s", 9)
         scene.until(lambda: work.stored.records == 21)
     assert scene.counts(spark) == {"retry-5s": 6, "dlq": 2, "retry-25s": 13}
+    begun_anew = sum(line.startswith("begins anew") for line in scene.told)
+    assert [type(error) for error in scene.noted.failures] == [StreamBroken] * begun_anew
+    assert begun_anew > 0
 
 
 def test_the_one_that_began_last_writes(spark: SparkSession, scene: Scene) -> None:
