@@ -50,8 +50,8 @@ docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the 
 	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
 	@$(BIN)/python docs/file_map.py
 
-soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder
-	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(PARKING),--parking $(PARKING)) $(if $(OUT),--out $(OUT))
+soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(PARKING),--parking $(PARKING)) $(if $(OUT),--out $(OUT)) $(if $(AUDIT),--audit)
 
 bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.soak.audit import TAKES_RECORDS
 from tests.soak.faults import KINDS
 from tests.soak.plan import PARKINGS, PROTOCOLS, Plan
 from tests.soak.report import row, show
@@ -33,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         protocol=given.protocol,
         parking=given.parking,
         only=tuple(given.only),
-        without=tuple(given.without),
+        without=(*given.without, *([TAKES_RECORDS] if given.audit else [])),
+        audit=given.audit,
     )
     console = Console(stderr=True)
     console.print(f"everything is kept in {folder} until the end", style="dim")
@@ -79,6 +81,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--without", action="append", choices=names, default=[], help="not this fault; repeatable"
+    )
+    parser.add_argument(
+        "--audit",
+        action="store_true",
+        help=f"ingest and audit with Spark in the end; without the fault {TAKES_RECORDS!r}",
     )
     parser.add_argument("--out", type=Path, help="a folder for result, list of faults and picture")
     parser.add_argument("--no-plot", dest="plot", action="store_false", help="without the picture")

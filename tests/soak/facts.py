@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.soak.audit import Audited
 from tests.soak.cluster import DeadLetter
 from tests.soak.ledger import Call, Turn
 from tests.soak.producer import Produced
@@ -40,6 +41,7 @@ class Facts:
         not_ready: why a run was not ready at the end.
         troubles: runs that did not end as they should.
         transactional: whether parks and their commits were one transaction.
+        audited: what the audit of retry and dead-letter topics found, where it was asked for.
     """
 
     produced: Produced
@@ -53,3 +55,4 @@ class Facts:
     not_ready: Sequence[str] = ()
     troubles: Sequence[str] = ()
     transactional: bool = False
+    audited: Audited | None = None

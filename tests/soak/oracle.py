@@ -15,6 +15,7 @@ Rules, each by its name in the findings:
 * `doubled`: with transactional parking no delivery is in the retry or dead-letter topics twice.
 * `unsettled`, `not ready`, `ended`: the end of the run.
 * `memory`: no worker grows.
+* `audit`: see tests/soak/audit.py.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ackfloor.core.gapset import (
     decode,
     topic_hash,
 )
+from tests.soak.audit import complaints
 from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.facts import Facts
 from tests.soak.ledger import Call, Identity, Place
@@ -89,6 +91,7 @@ def judge(facts: Facts) -> Verdict:
     verdict.add("ended", facts.troubles)
     doubles = list(doubled(facts, counts))
     verdict.add("doubled", doubles if facts.transactional else ())
+    verdict.add("audit", complaints(facts, counts))
     counts["calls"] = len(facts.calls)
     counts["repeats"] = sum(
         len(calls) - len({call.attempt for call in calls}) for calls in _by_place(facts)

@@ -43,6 +43,7 @@ class Plan:
         protocol: how partitions are assigned: a classic strategy, or "consumer" for KIP-848.
         parking: how records are parked: one of `PARKINGS`.
         only, without: the kinds of faults to draw from, all where empty; and those to leave out.
+        audit: whether the topics are ingested and audited in the end.
     """
 
     seed: int
@@ -57,6 +58,7 @@ class Plan:
     parking: str = ""
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    audit: bool = False
 
     @property
     def seconds(self) -> float:
@@ -93,4 +95,5 @@ class Plan:
         """What repeats this run."""
         extra = f" PROTOCOL={self.protocol}" if self.protocol else ""
         extra += f" PARKING={self.parking}" if self.parking else ""
+        extra += " AUDIT=1" if self.audit else ""
         return f"make soak MINUTES={self.minutes:g} SEED={self.seed}{extra}"

@@ -28,6 +28,7 @@ RULES = {
     "metadata": "commits whose metadata can't be read",
     "settled": "handled again although settled in the commit",
     "doubled": "parked twice, with transactional parking",
+    "audit": "what the audit should not have found, if it was asked for",
     "memory": "workers whose memory grew",
     "unsettled": "partitions that did not settle in the end",
     "not ready": "runs that were not ready in the end",
@@ -43,6 +44,9 @@ COUNTS = (
     "copies in tiers",
     "copies in the DLQ",
 )
+
+#: Only of a run that was audited.
+AUDITED = ("records audited", "doubles that the audit names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ def show(result: Result, console: Console) -> None:
     table.add_row("records acknowledged", f"{result.records:,}")
     for kind, count in sorted(result.produced.items()):
         table.add_row(f"  {kind}", f"{count:,}", style="dim")
-    for name in COUNTS:
+    for name in (*COUNTS, *(name for name in AUDITED if name in result.counts)):
         table.add_row(name, f"{result.counts.get(name, 0):,}")
     table.add_row("worker processes", str(result.workers))
     table.add_row("seconds until all was settled", f"{result.settled_after_s:.1f}")

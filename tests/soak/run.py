@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ackfloor.testing import KafkaCluster
+from tests.soak.audit import ingest_and_audit
 from tests.soak.cluster import Topics
 from tests.soak.facts import Facts, Frozen, Recreated
 from tests.soak.fleet import Fleet
@@ -141,6 +142,8 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
         letters = reader.dead_letters()
         reader.close()
         stage.fleet.close()
+        servers, table = stage.kafka.internal_servers, plan.folder / "failures"
+        audited = ingest_and_audit(servers, table) if plan.audit else None
     calls, turns = read_calls(plan.ledger)
     facts = Facts(
         stage.produced,
@@ -154,6 +157,7 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
         not_ready,
         [*stage.fleet.troubles, *filter(None, [stage.feed.failure])],
         plan.parks == "transactional",
+        audited,
     )
     (plan.folder / FACTS).write_bytes(pickle.dumps(facts))
     verdict = judge(facts)

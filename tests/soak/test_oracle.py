@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor.core.gapset import GapSet, encode, topic_hash
+from tests.soak.audit import Audited
 from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.facts import Facts, Frozen, Recreated
 from tests.soak.ledger import Call, Identity, Pen, Turn, read_calls
@@ -167,6 +168,16 @@ def grow(facts: Facts) -> None:
     ]
 
 
+def leave_a_hole(facts: Facts) -> None:
+    """The audit misses an attempt."""
+    facts.audited = Audited(9, {"hole": 1, "double": 2}, ("fault=hole message=x", "fault=double"))
+
+
+def fail_to_audit(facts: Facts) -> None:
+    """There is no answer."""
+    facts.audited = Audited(broken="ended with 4")
+
+
 @pytest.mark.parametrize(
     ("rule", "change"),
     [
@@ -186,6 +197,8 @@ def grow(facts: Facts) -> None:
         ("doubled", park_twice),
         ("doubled", bury_twice),
         ("memory", grow),
+        ("audit", leave_a_hole),
+        ("audit", fail_to_audit),
     ],
 )
 def test_what_goes_wrong_is_found(rule: str, change: Callable[[Facts], None]) -> None:
@@ -219,6 +232,21 @@ def test_what_the_contract_permits_is_no_finding() -> None:
         verdict = found(change)
         assert verdict.clean, (change.__name__, verdict.findings)
     assert found(zombie).counts["repeats by zombies"] == 1
+
+
+def test_doubles_of_the_audit_are_permitted_without_transactions() -> None:
+    """And nothing but them."""
+
+    def doubles(facts: Facts) -> None:
+        facts.audited = Audited(9, {"double": 2}, ("fault=double message=x",))
+
+    def doubles_in_transactions(facts: Facts) -> None:
+        facts.transactional = True
+        doubles(facts)
+
+    assert found(doubles).clean
+    assert found(leave_a_hole).findings["audit"] == ["1 hole", "fault=hole message=x"]
+    assert found(doubles_in_transactions).findings["audit"][0] == "2 double"
 
 
 def commit_of(facts: Facts, topic_id: str) -> None:
