@@ -55,7 +55,7 @@ def list_topics(
     spark: SparkSession,
     kafka_options: Mapping[str, str],
     pattern: str,
-    connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    connect_timeout_s: float | None = None,
 ) -> list[str]:
     """The names of the existing topics that match, sorted.
 
@@ -63,7 +63,8 @@ def list_topics(
     topic from a missing one by nothing; so this asks first, through the client it brought along.
 
     Raises:
-        KafkaUnreachable: no broker answered within `connect_timeout_s` seconds.
+        KafkaUnreachable: no broker answered within `connect_timeout_s` seconds, or where that is
+            not given within `CONNECT_TIMEOUT_S`.
         KafkaRefused: the credentials or permissions do not do.
     """
     names = _ask(spark, kafka_options, _names, connect_timeout_s)
@@ -211,9 +212,10 @@ def _ask(
     spark: SparkSession,
     kafka_options: Mapping[str, str],
     question: Callable[[Any, Any], T],
-    timeout_s: float = CONNECT_TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> T:
     """What the brokers answer to a question that is given Java and an admin client."""
+    timeout_s = CONNECT_TIMEOUT_S if timeout_s is None else timeout_s
     timeout_ms = str(int(timeout_s * 1000))
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public name for its Java
     properties = jvm.java.util.HashMap()

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from ackfloor import KafkaUnreachable
 from ackfloor.core.redaction import Redaction
-from ackfloor_monitoring.spark import store
+from ackfloor_monitoring.spark import io, store
 from ackfloor_monitoring.spark.errors import AnotherIngest, NoTopics, StreamBroken, TableRefused
 from ackfloor_monitoring.spark.options import kafka_options
 
@@ -192,8 +192,11 @@ def test_a_folder_of_something_else_is_refused(
         assert caught.value.exit_code == 2
 
 
-def test_a_broker_that_is_away_is_a_sentence(spark: SparkSession, scene: Scene) -> None:
+def test_a_broker_that_is_away_is_a_sentence(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For a single run it is the end."""
+    monkeypatch.setattr(io, "CONNECT_TIMEOUT_S", 0.5)
     with pytest.raises(KafkaUnreachable, match="no Kafka broker answered"):
         scene.ingest(spark, kafka=kafka_options("localhost:9"))
 

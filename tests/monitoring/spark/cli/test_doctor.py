@@ -1,31 +1,40 @@
-"""`ackfloor spark doctor` with a session of its own."""
+"""`ackfloor spark doctor`: everything is here but a broker."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-RUN = "from ackfloor_monitoring.spark.cli import spark_app; spark_app()"
+from ackfloor_monitoring.spark import doctor, io
+from ackfloor_monitoring.spark.cli import spark_app
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.spark
-def test_the_doctor_finds_everything_here_but_a_broker() -> None:
+def test_the_doctor_finds_everything_here_but_a_broker(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing listens on port 9: that alone is bad, is told in a sentence, and exits with 1."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "doctor", "-o", "json", "--bootstrap-servers", "localhost:9"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env=os.environ | {"COLUMNS": "200"},
-    )
+
+    @contextmanager
+    def session(_name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(doctor, "spark_session", session)
+    monkeypatch.setattr(io, "CONNECT_TIMEOUT_S", 0.5)
+    given = ["doctor", "-o", "json", "--bootstrap-servers", "localhost:9"]
+    done = CliRunner().invoke(spark_app, given)
     findings = {each["check"]: each for each in json.loads(done.stdout)}
     assert {check for check, each in findings.items() if each["state"] != "ok"} == {"brokers"}
     assert "no Kafka broker answered" in findings["brokers"]["fix"]
     assert "local[" in findings["session"]["detail"]
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
