@@ -106,14 +106,16 @@ def outcome(handler: str | None, messages: int) -> Outcome:
     )  # fmt: skip
 
 
+ANSWER = WhatIf(
+    "[red]t", Policy(3, (1, 5, 5), 0.15), True, outcome(None, 2_000),
+    (outcome("bill", 1_500), outcome("\x1b[31m[b]evil", 500)), LeftOut(3, 0, 2, 0), ASSUMPTIONS,
+)  # fmt: skip
+
+
 def test_the_tables_say_what_the_numbers_rest_on() -> None:
     """Numbers, their bounds, the assumptions; names that try to be markup or more are text."""
-    answer = WhatIf(
-        "[red]t", Policy(3, (1, 5, 5), 0.15), True, outcome(None, 2_000),
-        (outcome("bill", 1_500), outcome("\x1b[31m[b]evil", 500)), LeftOut(3, 0, 2, 0), ASSUMPTIONS,
-    )  # fmt: skip
     console = Console(width=120, record=True, file=StringIO())
-    for part in whatif_tables(answer):
+    for part in whatif_tables(ANSWER):
         console.print(part)
     text = console.export_text()
     assert "Through 3 redeliveries after 1s, 5s (2 times), with up to 15% jitter" in text
@@ -129,12 +131,26 @@ def test_the_tables_say_what_the_numbers_rest_on() -> None:
     assert all(sentence in joined for sentence in ASSUMPTIONS)
 
 
+def test_people_get_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they do not ask for JSON; the policy is the one that was said."""
+    asked: list[RetryPolicy] = []
+
+    def told(_table: str, policy: RetryPolicy, _handler: str | None) -> WhatIf:
+        asked.append(policy)
+        return ANSWER
+
+    monkeypatch.setattr(command, "_told", told)
+    shown = whatif("--preset", "activemq")
+    assert (shown.exit_code, asked) == (0, [RetryPolicy.activemq()])
+    assert "Through 3 redeliveries after 1s, 5s (2 times)" in shown.stdout
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_it_reads_the_table(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A Delta table as JSON and as tables, an empty one, none, and a handler that is not there."""
+    """None, an empty one, a Delta table as JSON, and a handler that is not there."""
 
     @contextmanager
     def session(_name: str) -> Iterator[SparkSession]:
@@ -142,23 +158,17 @@ def test_it_reads_the_table(
 
     monkeypatch.setattr(command, "spark_session", session)
     origin: dict[str, Any] = {"origin_topic": "orders", "origin_partition": 0, "origin_offset": 5}
-    table, empty = str(tmp_path / "failures"), str(tmp_path / "empty")
+    table = str(tmp_path / "failures")
+    assert isinstance(whatif(table=table).exception, TableRefused)
     store.open_table(spark, table)
+    assert isinstance(whatif(table=table).exception, NothingToReport)
     store.append(frame(spark, [dead(1, **origin)]), table)
-    store.open_table(spark, empty)
     read = whatif("--max-redeliveries", "3", "-o", "json", table=table)
     assert read.exit_code == 0, read.stderr
     told = json.loads(read.stdout)
     assert told["policy"] == {"max_redeliveries": 3, "waits_s": [1, 5, 25], "jitter": 0.15}
     assert (told["total"]["dead"], told["total"]["redeliveries"]) == (1, 6)
     assert len(told["assumptions"]) == len(ASSUMPTIONS) + 1
-    shown = whatif("--preset", "activemq", table=table)
-    assert (shown.exit_code, "Through 6 redeliveries after 1s (6 times)" in shown.stdout) == (
-        0,
-        True,
-    )
     unknown = whatif("--handler", "bil", table=table)
     assert unknown.exit_code == 2
     assert "the table has bill" in " ".join(unknown.stderr.replace("│", " ").split())
-    assert isinstance(whatif(table=empty).exception, NothingToReport)
-    assert isinstance(whatif(table=table + "-not").exception, TableRefused)
