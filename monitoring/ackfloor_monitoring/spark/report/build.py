@@ -27,7 +27,7 @@ from ackfloor_monitoring.spark.report.shares import (
 from ackfloor_monitoring.spark.settled import commit_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from ackfloor.commits import Settled
 
@@ -41,6 +41,12 @@ _BUCKETS = (
     (8 * 86_400, 6 * 3_600),
 )  # fmt: skip
 _DAY_S = 86_400
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +81,27 @@ def build_report(
     if not whole["records"]:
         raise NothingToReport(f"{table}: there is no row in it")
     bucket_ms = 1000 * bucket_s((whole["last"] - whole["first"]) / 1000)
-    known = commit_frame(failures.sparkSession, commits or ())
+    spark = failures.sparkSession
+    known = commit_frame(spark, commits or ())
     with (
         _kept(counts.counts(failures, bucket_ms)) as counted,
         _kept(lives.lives(failures, known)) as lived,
         _kept(lives.messages(lived)) as messages,
     ):
-        total = counts.totals(counted).first()
-        if total is None or not total["failures"]:
-            raise NothingToReport(f"{table}: {whole['records']} rows and no failure among them")
-        new_since = _new_since(counted, since, _time(whole["last"]))
-        starts = _starts(whole["first"], whole["last"], bucket_ms)
-        groups = _groups(failures, counted, starts, total["failures"])
-        handlers = counts.topic_handlers(counted)
-        of_topic = {
-            (row["group"], row["origin_topic"]): row["handler"] for row in handlers.collect()
-        }
+        with _interpreted(spark):
+            total = counts.totals(counted).first()
+            if total is None or not total["failures"]:
+                raise NothingToReport(f"{table}: {whole['records']} rows and no failure among them")
+            new_since = _new_since(counted, since, _time(whole["last"]))
+            starts = _starts(whole["first"], whole["last"], bucket_ms)
+            causes = counts.failure_groups(counted).collect()
+            read_by = counts.topic_handlers(counted).collect()
+            over_time = _over_time(counts.over_time(counted))
+            tiers = counts.tiers(counted).collect()
+            by_handler = counts.handlers(counted).collect()
+        groups = _groups(failures, causes, starts, total["failures"])
+        of_topic = {(row["group"], row["origin_topic"]): row["handler"] for row in read_by}
+        handlers = spark.createDataFrame(read_by, counts.TOPIC_HANDLER)
         ended = lives.endings(lived).collect()
         placed = lives.partitions(messages).collect()
         return Report(
@@ -104,19 +115,19 @@ def build_report(
             totals=_totals(total, placed),
             bucket_s=bucket_ms // 1000,
             buckets=tuple(map(_time, starts)),
-            over_time=_over_time(counts.over_time(counted)),
+            over_time=over_time,
             failure_groups=groups[:MOST_GROUPS],
             failure_groups_left_out=max(0, len(groups) - MOST_GROUPS),
             since=new_since,
             since_release=since.release,
             new=tuple(group for group in groups if group.first >= new_since),
-            funnel=steps(ended, counts.tiers(counted).collect(), of_topic),
+            funnel=steps(ended, tiers, of_topic),
             times=time_rows(lives.times(lived, handlers).collect()),
             hot_keys=key_rows(lives.hot_keys(messages, MOST_KEYS).collect(), total["failures"]),
             hot_partitions=partition_rows(placed),
             traffic=traffic_rows(placed),
             handlers=handler_rows(
-                counts.handlers(counted).collect(),
+                by_handler,
                 counts.durations(failures).collect(),
                 ended,
                 of_topic,
@@ -133,6 +144,22 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         yield kept
     finally:
         kept.unpersist()
+
+
+@contextmanager
+def _interpreted(spark: SparkSession) -> Iterator[None]:
+    """What is planned meanwhile is not compiled: right for sums over some thousand rows.
+
+    To compile a query takes longer than to go through such a handful in an interpreter.
+    """
+    before = {name: spark.conf.get(name) for name in _INTERPRETED}
+    try:
+        for name, value in _INTERPRETED.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _new_since(counted: DataFrame, since: Since, last: datetime) -> datetime:
@@ -164,10 +191,13 @@ def _over_time(frame: DataFrame) -> tuple[Bucket, ...]:
 
 
 def _groups(
-    failures: DataFrame, counted: DataFrame, starts: list[int], total: int
+    failures: DataFrame, rows: Sequence[Row], starts: list[int], total: int
 ) -> tuple[FailureGroup, ...]:
-    """All of them, most failures first."""
-    rows = counts.failure_groups(counted).collect()
+    """All of them, most failures first.
+
+    Args:
+        rows: of `counts.failure_groups`.
+    """
     places = {(row["group"], row["handler"], row["cause"]): row["last"] for row in rows}
     wanted = failures.sparkSession.createDataFrame(
         [(*place, last) for place, last in places.items()],

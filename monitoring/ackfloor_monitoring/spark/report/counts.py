@@ -215,6 +215,10 @@ def tiers(counts: DataFrame) -> DataFrame:
     )
 
 
+#: The columns of `topic_handlers`.
+TOPIC_HANDLER = "`group` string, origin_topic string, handler string"
+
+
 def topic_handlers(counts: DataFrame) -> DataFrame:
     """The handler of each source topic in a group; of one that was renamed the latest name."""
     return counts.groupBy("group", "origin_topic").agg(F.max_by("handler", "last").alias("handler"))
