@@ -28,9 +28,9 @@ from tests.structure.sources import REPOSITORY
 NEEDS_A_BROKER = "needs-broker"
 SHELLS = {"bash", "console", "sh", "shell"}
 # They start a broker or Spark, or need one; `make demo` and the tests of the command line run them.
-ON_A_BROKER = {"broker", "demo", "run", "spark", "topics"}
+ON_A_BROKER = {"broker", "demo", "dlq", "run", "spark", "topics"}
 # Of these, the ones that have commands below them.
-GROUPS = {"broker", "spark", "topics"}
+GROUPS = {"broker", "dlq", "spark", "topics"}
 # Commands of the shell itself, and of tools that every machine has.
 NOT_OURS = {"cd", "curl", "export", "git", "kill"}
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

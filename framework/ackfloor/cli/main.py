@@ -17,6 +17,7 @@ import ackfloor
 from ackfloor.cli.broker import broker_app
 from ackfloor.cli.config import config_app
 from ackfloor.cli.demo import demo
+from ackfloor.cli.dlq import dlq_app
 from ackfloor.cli.policy import policy_app
 from ackfloor.cli.run import run
 from ackfloor.cli.topics import topics_app
@@ -54,6 +55,7 @@ cli.add_typer(broker_app, name="broker")
 cli.add_typer(policy_app, name="policy")
 cli.add_typer(topics_app, name="topics")
 cli.add_typer(config_app, name="config")
+cli.add_typer(dlq_app, name="dlq")
 
 
 def _add_commands_of_packages() -> None:

@@ -65,6 +65,11 @@ class Redaction:
                     "redaction.patterns", pattern, f"no regular expression: {error}", "correct it"
                 ) from None
 
+    @property
+    def active(self) -> bool:
+        """Whether anything is taken away at all."""
+        return self != Redaction()
+
     def of_payload(self, value: bytes | None) -> bytes | None:
         """The payload as it may be kept; None where nothing of it may."""
         if value is None or self.payload == "drop":

@@ -69,6 +69,19 @@ class DeadLetterReader:
             if wanted[partition]:
                 yield from self._partition(partition, wanted[partition])
 
+    def all(self, partitions: int) -> Iterator[DeadLetter]:
+        """Every dead letter that was there when its partition was begun, partition by partition.
+
+        Raises:
+            KafkaUnreachable, RedriveRefused: as `read` does.
+        """
+        for partition in range(partitions):
+            low = self._low(TopicPartition(self._topic, partition))
+            self._consumer.assign([TopicPartition(self._topic, partition, low)])
+            for message in self._messages(partition):
+                if message is not None:
+                    yield letter_of(message)
+
     def _partition(self, partition: int, wanted: array[int]) -> Iterator[DeadLetter | Gone]:
         place = TopicPartition(self._topic, partition)
         low = self._low(place)

@@ -21,6 +21,7 @@ from ackfloor.core.redrive import Order, Target, target_topic
 from ackfloor.errors import KafkaUnreachable, RedriveRefused, StartError
 from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.topic_ids import printed
 from ackfloor.kafka.topic_plan import Action, TopicPlan
 from ackfloor.kafka.topics import Cluster
 
@@ -78,8 +79,7 @@ class RedriveTopics:
         dlq = found[order.dlq]
         return cls(
             order.dlq,
-            # librdkafka prints base64's first alphabet, Kafka the one for addresses.
-            str(dlq.topic_id).replace("+", "-").replace("/", "_"),
+            printed(dlq.topic_id),
             len(dlq.partitions),
             min(len(partition.replicas) for partition in dlq.partitions),
             Target(target, len(found[target].partitions), order.to),

@@ -16,7 +16,7 @@ from ackfloor.core.settled import Settled, settled_by
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
-from ackfloor.kafka.topic_ids import TopicIds
+from ackfloor.kafka.topic_ids import TopicIds, printed
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -64,4 +64,4 @@ def _settled(commit: TopicPartition, topic_id: str) -> Settled:
     )
     if found.refused:
         log.warning("%s/%s: %s", commit.topic, commit.partition, found.refused)
-    return found._replace(topic_id=topic_id.replace("+", "-").replace("/", "_"))
+    return found._replace(topic_id=printed(topic_id))

@@ -46,6 +46,11 @@ class Described(NamedTuple):
     partitions: tuple[int, ...] = ()
 
 
+def printed(topic_id: object) -> str:
+    """A topic id as Kafka prints it: librdkafka uses base64's first alphabet, Kafka the other."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
+
+
 class TopicIds:
     """The ids of the topics that are read or written.
 

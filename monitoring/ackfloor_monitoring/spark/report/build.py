@@ -152,7 +152,7 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
 
     To compile a query takes longer than to go through such a handful in an interpreter.
     """
-    before = {name: spark.conf.get(name) for name in _INTERPRETED}
+    before = {name: str(spark.conf.get(name)) for name in _INTERPRETED}
     try:
         for name, value in _INTERPRETED.items():
             spark.conf.set(name, value)

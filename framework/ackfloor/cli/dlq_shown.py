@@ -1,0 +1,178 @@
+"""How dead letters are shown: rows for a table or as JSON, and one of them in full."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ackfloor.core.envelope import PREFIX
+from ackfloor.core.letter_groups import LetterGroup, failed_at_ms
+
+if TYPE_CHECKING:
+    from ackfloor.core.redaction import Redaction
+    from ackfloor.kafka.letter_box import Letter
+
+_PIPE_WIDTH = 200
+_MOST_PAYLOAD = 4_000
+
+
+class Output(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    json = "json"
+
+
+def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:
+    """Groups as rows."""
+    return [
+        {
+            "topic": group.topic,
+            "handler": group.handler,
+            "error": group.error_type or group.cause,
+            "count": group.count,
+            "first": moment(group.first_ms),
+            "last": moment(group.last_ms),
+            "latest": f"{group.topic}/{group.partition}/{group.offset}",
+            "cause": group.cause,
+            "message": rules.of_text(group.message),
+        }
+        for group in groups
+    ]
+
+
+def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, Any]]:
+    """Dead letters as rows."""
+    rows = []
+    for letter, disposed in letters:
+        told = letter.envelope
+        rows.append(
+            {
+                "place": f"{letter.topic}/{letter.partition}/{letter.offset}",
+                "failed": moment(failed_at_ms(letter)),
+                "handler": told.handler,
+                "reason": told.reason,
+                "error": told.error_type,
+                "attempt": told.attempt,
+                "replays": told.replays,
+                "key": text_of(rules.of_key(letter.key)),
+                "bytes": len(letter.value or b""),
+                "disposed": disposed,
+            }
+        )
+    return rows
+
+
+def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
+    """One dead letter as JSON has it."""
+    letter, told = found.letter, found.letter.envelope
+    ours = asdict(told)
+    for name in ("error_message", "error_stack"):
+        ours[name] = rules.of_text(ours[name])
+    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+    return {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "time": moment(letter.timestamp_ms),
+        "disposed": found.disposed,
+        "key": text_of(rules.of_key(letter.key)),
+        "payload": text_of(rules.of_payload(letter.value)),
+        "payload_bytes": None if letter.value is None else len(letter.value),
+        "headers": [[name, text_of(value)] for name, value in rules.of_headers(_bytes(own))],
+        "headers_readable": letter.headers is not None,
+        **ours,
+    }
+
+
+def letter_text(found: Letter, rules: Redaction) -> str:
+    """One dead letter for people."""
+    facts = fields_of(found, rules)
+    payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")
+    lines = []
+    for name, value in facts.items():
+        if value in (None, (), [], ""):
+            continue
+        is_time = name.endswith("_ms") and name != "duration_ms"
+        label = name.removesuffix("_ms") if is_time else name
+        lines.append(f"{label:<20} {moment(value) if is_time else plain(str(value))}")
+    lines += [f"{'header':<20} {plain(name)}: {value}" for name, value in headers]
+    if stack:
+        lines += ["", *plain(stack.rstrip()).splitlines()]
+    if payload is not None:
+        more = len(payload) - _MOST_PAYLOAD
+        lines += ["", payload[:_MOST_PAYLOAD]]
+        lines += [f"... and {more:,} characters more (--raw)"] if more > 0 else []
+    return "\n".join(lines)
+
+
+def shown(rows: Sequence[dict[str, Any]], output: Output) -> None:
+    """Print rows; the columns are those of the first."""
+    if output is Output.json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    table = Table(box=SIMPLE_HEAD)
+    for name in rows[0] if rows else ("nothing found",):
+        right = name in {"count", "attempt", "replays", "bytes"}
+        # A place is copied into the next command: folded where it must be, and never cut.
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_PIPE_WIDTH)
+    console.print(table)
+
+
+def moment(at_ms: int) -> str:
+    """A time in UTC, to the second; "-" where there is none."""
+    if at_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):  # a header may hold any number
+        return f"{at_ms} ms"
+
+
+def text_of(value: bytes | None) -> str | None:
+    """Bytes as people read them: text where they are printable text, else 0x and hexadecimal."""
+    if value is None:
+        return None
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return "0x" + value.hex()
+    printable = all(each.isprintable() or each in "\n\t" for each in text)
+    return text if printable else "0x" + value.hex()
+
+
+def plain(text: str) -> str:
+    """Text with nothing in it that a terminal would obey: it may come from anywhere."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in text
+    )
+
+
+def _bytes(
+    headers: Sequence[tuple[str, str | bytes | None]],
+) -> list[tuple[str, bytes | None]]:
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+
+
+def _cell(value: object) -> Text:
+    if value is None or value == "":
+        return Text("-")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    return Text(f"{value:,}" if isinstance(value, int) else plain(str(value)))

@@ -1,0 +1,120 @@
+"""A dead-letter topic as its reader meets it: its letters, and which of them are disposed of."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from ackfloor.core.dispositions import Disposed, dispositions_topic_of
+from ackfloor.core.errors import SettingError
+from ackfloor.core.redrive import DeadLetter
+from ackfloor.core.topics import parse_topic
+from ackfloor.errors import KafkaUnreachable, RedriveRefused
+from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
+from ackfloor.kafka.dispositions import DispositionsLog
+from ackfloor.kafka.errors import told
+from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.topic_ids import printed
+
+REQUEST_S = 10.0
+
+
+class Letter(NamedTuple):
+    """A dead letter, and whether it was replayed, discarded or archived before."""
+
+    letter: DeadLetter
+    disposed: bool
+
+
+class LetterBoxes:
+    """The dead-letter topics of a cluster.
+
+    Raises:
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        config = admin_config(options)
+        quiet = logging.getLogger("ackfloor.kafka.admin")
+        self._admin = make_client(AdminClient, "admin", config, logger=quiet)
+        try:
+            topics = self._admin.list_topics(timeout=REQUEST_S).topics
+        except KafkaException as exc:
+            servers = config.get("bootstrap.servers", "")
+            raise KafkaUnreachable(f"topics of {servers} can't be listed: {told(exc)}") from exc
+        self._partitions = {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def names(self, group: str | None = None) -> list[str]:
+        """Dead-letter topics of ours, of one consumer group or of all."""
+        found = ((name, parse_topic(name)) for name in sorted(self._partitions))
+        return [
+            name
+            for name, parsed in found
+            if parsed is not None and parsed.kind == "dlq" and group in {None, parsed.group}
+        ]
+
+    def letters(self, topic: str) -> Iterator[Letter]:
+        """Every dead letter of a topic, in the order of its partitions.
+
+        Raises:
+            RedriveRefused: there is no such topic, or it may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        partitions, disposed = self._known(topic), self._disposed(topic)
+        reader = DeadLetterReader(self._options, topic)
+        try:
+            for letter in reader.all(partitions):
+                yield Letter(letter, disposed.hides(letter.partition, letter.offset))
+        finally:
+            reader.close()
+
+    def letter(self, topic: str, partition: int, offset: int) -> Letter:
+        """One dead letter.
+
+        Raises:
+            RedriveRefused: it is not there, or may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        if partition >= (count := self._known(topic)):
+            raise RedriveRefused(f"{topic} has no partition {partition}: it has {count}, from 0")
+        disposed = self._disposed(topic)
+        reader = DeadLetterReader(self._options, topic)
+        try:
+            found = next(reader.read({partition: array("q", [offset])}))
+        finally:
+            reader.close()
+        if isinstance(found, Gone):
+            raise RedriveRefused(
+                f"{topic}/{partition}/{offset} is not there: removed by retention, or never written"
+            )
+        return Letter(found, disposed.hides(partition, offset))
+
+    def _known(self, topic: str) -> int:
+        if topic not in self._partitions:
+            raise RedriveRefused(f"{topic} does not exist, or this user may not see it")
+        return self._partitions[topic]
+
+    def _disposed(self, topic: str) -> Disposed:
+        try:
+            log = dispositions_topic_of(topic)
+        except SettingError:  # of another tool: nobody notes what was done with its letters
+            return Disposed("")
+        if log not in self._partitions:
+            return Disposed("")
+        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_S)[
+            topic
+        ]
+        try:
+            described = future.result(REQUEST_S + 1.0)
+        except (KafkaException, TimeoutError) as exc:
+            raise RedriveRefused(f"{topic} can't be described: {told(exc)}") from exc
+        disposed = Disposed(printed(described.topic_id))
+        DispositionsLog(self._options, log, self._partitions[log]).read_on(disposed)
+        return disposed
