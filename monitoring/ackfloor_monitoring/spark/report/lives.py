@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 OUTCOMES = ("recovered", "dead", "waiting", "unknown")
 _RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
+# A redrive and a park leave the key as it is, so it is part of what a message is.
+_LIFE = (*MESSAGE, "key", "replays")
+# Of those beyond it duplicates are not told: a bit for each attempt must fit into a number.
+_MOST_ATTEMPTS = 62
 
 
 def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
@@ -45,71 +49,61 @@ def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
     """
     rows = told(failures).where(F.col("origin_offset").isNotNull())
     retried = F.col("stage") == "retry"
-    # A redrive and a park leave the key as it is, so it is part of what a message is. Partitioned
-    # by offset once, none of the steps below needs a shuffle.
-    by_attempt = (
+    # What a record adds to the failures of its message; a replay is none.
+    weight = F.when(F.col("replayed"), 0).otherwise(1).cast("long")
+    told_of = ("not_before", "first_failed_at", "event_time")
+    judged = (
         rows.transform(with_settled, commits)
-        .select(
-            *MESSAGE,
-            "key",
-            "replays",
-            "attempt",
-            # The records of one explicit wait are one failure.
-            F.when(F.col("waits"), F.col("event_time")).alias("wait"),
-            "replayed",
-            "stage",
-            "settled",
-            "event_time",
-            "not_before",
-            "first_failed_at",
-        )
-        .repartition("origin_offset")
-        .groupBy(*MESSAGE, "key", "replays", "attempt", "wait")
-        .agg(
-            F.count_if(~F.col("replayed")).alias("records"),
-            F.count_if(retried).alias("tier_records"),
-            F.count_if(retried & ~F.col("settled")).alias("open"),
-            F.count_if(retried & F.col("settled").isNull()).alias("untold"),
-            F.min(F.when(~retried, F.col("event_time"))).alias("died_at"),
-            F.max(F.when(retried, F.col("not_before"))).alias("due"),
-            F.min("first_failed_at").alias("first_failed_at"),
-        )
-        .withColumn(
-            "failures",
-            F.when(F.col("wait").isNotNull(), F.lit(1)).otherwise(F.col("records")),
-        )
+        .select(*_LIFE, "attempt", "settled", "stage", *told_of, weight.alias("weight"))
+        .unionByName(_hops(rows), allowMissingColumns=True)
     )
-    return _by_life(by_attempt)
-
-
-def _by_life(by_attempt: DataFrame) -> DataFrame:
-    summed = ("failures", "tier_records", "open", "untold")
-    tried = (
-        by_attempt.groupBy(*MESSAGE, "key", "replays", "attempt")
-        .agg(
-            *(F.sum(name).alias(name) for name in summed),
-            F.min("died_at").alias("died_at"),
-            F.max("due").alias("due"),
-            F.min("first_failed_at").alias("first_failed_at"),
-        )
-        .withColumn("repeats", F.when(F.col("attempt") > 0, F.col("failures") - 1).otherwise(0))
-    )
-    return tried.groupBy(*MESSAGE, "key", "replays").agg(
-        _outcome().alias("outcome"),
-        F.max("attempt").alias("attempts"),
-        F.sum("failures").alias("failures"),
-        F.sum("repeats").alias("duplicates"),
-        F.sum("tier_records").alias("tier_records"),
-        (F.max("due") - F.min("first_failed_at")).alias("recovery_ms"),
-        (F.min("died_at") - F.min("first_failed_at")).alias("death_ms"),
-    )
-
-
-def _outcome() -> Column:
+    # Partitioned by offset once, the sums need no other shuffle. Deliveries that failed, less the
+    # different ones among them, are duplicates: the different ones are bits of a number.
+    numbered = F.col("attempt").between(1, _MOST_ATTEMPTS)
+    bit = F.expr("shiftleft(1L, cast(attempt as int))")
+    different = F.bit_count(F.bit_or(F.when(numbered, bit)))
     return (
-        F.when(F.min("died_at").isNotNull(), _DEAD)
-        .when(F.sum("open") > 0, _WAITING)
-        .when(F.sum("untold") > 0, _UNKNOWN)
+        judged.repartition("origin_offset")
+        .groupBy(*_LIFE)
+        .agg(
+            _outcome(retried).alias("outcome"),
+            F.max("attempt").alias("attempts"),
+            F.sum("weight").alias("failures"),
+            F.coalesce(F.sum(F.when(numbered, F.col("weight"))) - different, F.lit(0)).alias(
+                "duplicates"
+            ),
+            F.count_if(retried).alias("tier_records"),
+            (F.max(F.when(retried, F.col("not_before"))) - F.min("first_failed_at")).alias(
+                "recovery_ms"
+            ),
+            (F.min(F.when(~retried, F.col("event_time"))) - F.min("first_failed_at")).alias(
+                "death_ms"
+            ),
+        )
+    )
+
+
+def _hops(rows: DataFrame) -> DataFrame:
+    """The records of one explicit wait are one failure: the others are taken off again.
+
+    Where no record waits, the files' statistics say so and nothing is read.
+    """
+    by = (*_LIFE, "attempt", "event_time")
+    return (
+        rows.where("waits")
+        .groupBy(*by)
+        .agg((1 - F.count("*")).alias("weight"))
+        .where("weight < 0")
+        .select(*_LIFE, "attempt", "weight")
+    )
+
+
+def _outcome(retried: Column) -> Column:
+    open_ = retried & ~F.col("settled")
+    return (
+        F.when(F.count_if(~retried) > 0, _DEAD)
+        .when(F.count_if(open_) > 0, _WAITING)
+        .when(F.count_if(retried & F.col("settled").isNull()) > 0, _UNKNOWN)
         .otherwise(_RECOVERED)
     )
 
