@@ -168,6 +168,9 @@ def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
         "spark.driver.extraJavaOptions": (
             # A job of seconds: the second compiler and parallel collection never pay off.
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            # With one compiler there are 48 MB for compiled code. Spark and Delta need more, and
+            # then code is thrown away and compiled again, over and over.
+            "-XX:ReservedCodeCacheSize=240m "
             # A projection of two dozen headers is a method that Java would else only interpret.
             "-XX:-DontCompileHugeMethods "
             "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
