@@ -1,7 +1,7 @@
 """Collect the report: the one place that makes Spark work on it.
 
-The counts are kept in memory while the parts of the report are summed up from them; the lives and
-the messages, a row each, likewise.
+The counts are kept in memory while the parts of the report are summed up from them, and so are the
+lives, a row each.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def build_report(
     with (
         _kept(counts.counts(failures, bucket_ms)) as counted,
         _kept(lives.lives(failures, known)) as lived,
-        _kept(lives.messages(lived)) as messages,
     ):
+        # Cheaper to sum up twice than to keep.
+        messages = lives.messages(lived)
         with _interpreted(spark):
             total = counts.totals(counted).first()
             if total is None or not total["failures"]:

@@ -38,8 +38,9 @@ def test_what_kafka_holds_is_what_is_reported(
 ) -> None:
     """The report on ingested topics and real commits is that on the generated rows and commits."""
     month = Month(900, seed=8)
-    records = [parked for parked in month if parked.envelope.group == GROUP]
-    commits = [each for each in month.commits() if each.group == GROUP]
+    # Of two partitions of each topic: Spark takes its time for each one that holds anything.
+    records = [each for each in month if each.envelope.group == GROUP and each.partition < 2]
+    commits = [each for each in month.commits() if each.group == GROUP and each.partition < 2]
     produce.create_topics(bootstrap_servers, RetryPolicy())
     assert produce.produce(bootstrap_servers, records) == len(records)
     produce.commit(bootstrap_servers, commits)
