@@ -12,9 +12,7 @@ from pathlib import Path
 from rich.progress import track
 
 from ackfloor import RetryPolicy
-from benchmarks.failures.month import Month, Parked
-
-_RECORDS_OF_A_MESSAGE = 3.7
+from benchmarks.failures.month import RECORDS_OF_A_MESSAGE, Month, Parked
 
 
 def main() -> None:
@@ -26,7 +24,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="about how many")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    month = Month(round(given.records / _RECORDS_OF_A_MESSAGE), given.seed)
+    month = Month(round(given.records / RECORDS_OF_A_MESSAGE), given.seed)
     began_s = time.perf_counter()
     if given.parquet:
         count = _to_parquet(month, given.parquet, given.records)

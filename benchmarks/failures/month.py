@@ -30,6 +30,9 @@ from benchmarks.failures.arrivals import Message, arrivals, draw
 from benchmarks.failures.headers import after_failure, duration_ms, first_envelope
 from benchmarks.failures.scenario import END_MS, KILLS, PARTITIONS, START_MS
 
+# About, under the default policy.
+RECORDS_OF_A_MESSAGE = 3.7
+
 _KILLED_FOR_MS = 20_000
 _REDELIVERED_MS = 12_000
 # What is drawn for a message, each with a number of its own; a delivery's is added.

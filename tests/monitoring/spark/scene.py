@@ -76,8 +76,8 @@ class Scene:
         for gone in self.admin.delete_topics([self.topic(ending)], operation_timeout=30).values():
             gone.result(30)
 
-    def produce(self, ending: str, count: int) -> None:
-        """Records as a worker parks them."""
+    def produce(self, ending: str, count: int, *, apart_ms: int = 3_600_000) -> None:
+        """Records as a worker parks them, one failure every hour unless told."""
         for number in range(count):
             self.producer.produce(
                 self.topic(ending), b"v%d" % number, b"k%d" % (number % 7),
@@ -86,9 +86,10 @@ class Scene:
                     ("own", b"1"),
                     ("ackfloor.handler", b"bill"),
                     ("ackfloor.attempt", b"1"),
-                    ("ackfloor.failed_at", str(NOON_MS + number * 3_600_000).encode()),
+                    ("ackfloor.failed_at", str(NOON_MS + number * apart_ms).encode()),
                 ],
             )  # fmt: skip
+            self.producer.poll(0)
         assert self.producer.flush(30) == 0
 
     def plan(self, **changes: object) -> IngestPlan:
@@ -119,9 +120,10 @@ class Scene:
             done.result(30)
 
     @contextmanager
-    def running(self, spark: SparkSession) -> Iterator[Ingest]:
+    def running(self, spark: SparkSession, **changes: object) -> Iterator[Ingest]:
         """A stream on a thread; what it raises is raised here."""
-        work = Ingest(spark, self.plan(once=False, every_s=0.2), self.told.append, self.noted)
+        plan = self.plan(once=False, every_s=0.2, **changes)
+        work = Ingest(spark, plan, self.told.append, self.noted)
         with ThreadPoolExecutor(1) as threads:
             self.run = threads.submit(work.run)
             try:

@@ -1,0 +1,182 @@
+"""Killed in the middle, again and again, ingest still stores every record once.
+
+The long form, five kills in a million records of a month, best on a broker of its own:
+
+    INGEST_KILLS=5 INGEST_RECORDS=1000000 pytest --log-cli-level INFO <this file>
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark import io, store
+from ackfloor_monitoring.spark.options import kafka_options
+from benchmarks.ingest import filled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.monitoring.spark.scene import Scene
+
+KILLS = int(os.environ.get("INGEST_KILLS", "2"))
+#: Of a month, made unless the broker has one; 0: a few of three days.
+RECORDS = int(os.environ.get("INGEST_RECORDS", "0"))
+_FEW = 3_000
+_PATIENCE_S = 150 + RECORDS // 500
+_log = logging.getLogger(__name__)
+RUN = "from ackfloor_monitoring.spark.cli import spark_app; spark_app()"
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.e2e,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(max(420, _PATIENCE_S * (KILLS + 2))),
+]
+
+
+class Span(NamedTuple):
+    """A partition: its first offset and its last one, how many offsets, and in how many rows."""
+
+    first: int
+    last: int
+    offsets: int
+    rows: int
+
+
+def test_kills_in_the_middle_double_and_lose_nothing(
+    spark: SparkSession, scene: Scene, tmp_path: Path
+) -> None:
+    """SIGKILL for Python and Java while a batch is written, or is stored and not yet told."""
+    total = produced(spark, scene)
+    batch = total // (KILLS + 3)
+    moments = (half_written, just_stored)
+    told = tmp_path / "told"
+    for kill in range(KILLS):
+        with started(scene, told, batch) as run:
+            until(lambda: "stored " in told.read_text(), run, told)
+            moment = moments[kill % len(moments)](Path(scene.table))
+            until(moment, run, told)
+        rows = store.read_failures(spark, scene.table).count()
+        assert batch // 2 < rows < total, "not killed in the middle"
+        _log.info("kill %d: %d of %d records stored", kill + 1, rows, total)
+    with started(scene, told, batch) as run:
+        assert run.wait(_PATIENCE_S) == 0, told.read_text()
+    _log.info("files of batches that came to nothing: %d", orphans(spark, scene))
+    in_kafka = spans_in_kafka(spark, scene)
+    assert spans_stored(spark, scene) == in_kafka
+    assert sum(span.rows for span in in_kafka.values()) == total
+
+
+def produced(spark: SparkSession, scene: Scene) -> int:
+    """Fill the topics; how many records that are."""
+    if RECORDS:
+        kafka = kafka_options(scene.bootstrap_servers)
+        return filled(spark, kafka, scene.bootstrap_servers, RECORDS)
+    scene.create("retry-5s", "dlq")
+    for ending in ("retry-5s", "dlq"):
+        scene.produce(ending, _FEW // 2, apart_ms=3 * 86_400_000 // _FEW)
+    return _FEW
+
+
+@contextmanager
+def started(scene: Scene, told: Path, batch: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process group of its own, with Java in it; killed at the end."""
+    options = ["--table", scene.table, "--once", "--max-records", str(batch)]
+    options += ["--bootstrap-servers", scene.bootstrap_servers]
+    options += [] if RECORDS else ["--group", scene.group]
+    with told.open("wb") as errors:
+        run = subprocess.Popen(
+            [sys.executable, "-c", RUN, "ingest", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        yield run
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait(30)
+
+
+def half_written(table: Path) -> Callable[[], bool]:
+    """A moment at which there are files that no commit names."""
+    before = commits(table), files(table)
+
+    def reached() -> bool:
+        nonlocal before
+        now = commits(table), files(table)
+        if now[0] == before[0]:
+            return bool(now[1] - before[1])
+        before = now
+        return False
+
+    return reached
+
+
+def just_stored(table: Path) -> Callable[[], bool]:
+    """The moment of the next commit, which no checkpoint knows of yet."""
+    before = commits(table)
+    return lambda: commits(table) > before
+
+
+def commits(table: Path) -> int:
+    """How many versions the table has had."""
+    return sum(1 for _ in (table / "_delta_log").glob("*.json"))
+
+
+def files(table: Path) -> set[str]:
+    """The data files that are there, committed or not."""
+    return {each.name for each in table.glob("day=*/group=*/*.parquet")}
+
+
+def orphans(spark: SparkSession, scene: Scene) -> int:
+    """How many data files are in no version of the table."""
+    logs = (Path(scene.table) / "_delta_log").glob("*.json")
+    named = "".join(log.read_text("utf-8") for log in logs)
+    return sum(1 for name in files(Path(scene.table)) if name not in named)
+
+
+def until(reached: Callable[[], bool], run: subprocess.Popen[bytes], told: Path) -> None:
+    """Wait for it while the command runs."""
+    end = time.monotonic() + _PATIENCE_S
+    while not reached():
+        assert run.poll() is None, told.read_text()
+        assert time.monotonic() < end, told.read_text()
+        time.sleep(0.002)
+
+
+def spans_in_kafka(spark: SparkSession, scene: Scene) -> dict[tuple[str, int], Span]:
+    """What there is, by topic id and partition."""
+    kafka = kafka_options(scene.bootstrap_servers)
+    pattern = io.EVERY_GROUP if RECORDS else io.group_pattern(scene.group)
+    return {
+        (topic.id, partition): Span(first, end - 1, end - first, end - first)
+        for topic in io.describe_topics(spark, kafka, pattern)
+        for partition, (first, end) in topic.spans.items()
+        if end > first
+    }
+
+
+def spans_stored(spark: SparkSession, scene: Scene) -> dict[tuple[str, int], Span]:
+    """The same of the table."""
+    rows = (
+        store.read_failures(spark, scene.table)
+        .groupBy("topic_id", "partition")
+        .agg(F.min("offset"), F.max("offset"), F.count_distinct("offset"), F.count("*"))
+        .collect()
+    )
+    return {(row[0], row[1]): Span(*row[2:]) for row in rows}

@@ -1,0 +1,91 @@
+"""What ingest does beside storing: small files merged, dead ones deleted, an outage waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ackfloor.testing.cluster import KafkaCluster
+from ackfloor_monitoring.spark import store
+from tests.monitoring.spark.scene import Scene
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+]
+_DAY_S = 86_400.0
+
+
+def test_small_files_of_a_folder_become_one(spark: SparkSession, scene: Scene) -> None:
+    """By the commit after which there are as many as it takes; ingest goes on behind them."""
+    scene.create("dlq", partitions=1)
+    with setting(spark, "spark.databricks.delta.autoCompact.minNumFiles", "3"):
+        for _ in range(4):
+            scene.produce("dlq", 5, apart_ms=1)
+            scene.ingest(spark)
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{scene.table}`").collect()[0]
+    assert detail["numFiles"] == 2, "three merged, and the fourth"
+    assert scene.counts(spark) == {"dlq": 20}
+
+
+def test_dead_files_go_after_a_week_and_not_before(spark: SparkSession, scene: Scene) -> None:
+    """Seven days are the table's property: with none, files go at the next cleaning."""
+    scene.create("dlq", partitions=1)
+    scene.produce("dlq", 20)
+    scene.ingest(spark)
+    kept = data_files(scene)
+    scene.ingest(spark, keep_s=_DAY_S)  # every day is older
+    today = datetime.now(UTC).date()
+    store.clean(spark, scene.table, today + timedelta(days=1))
+    assert data_files(scene) == kept
+    spark.sql(
+        f"ALTER TABLE delta.`{scene.table}` "
+        "SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 seconds')"
+    )
+    store.clean(spark, scene.table, today + timedelta(days=1))
+    assert data_files(scene) == kept, "not twice a day"
+    store.clean(spark, scene.table, today + timedelta(days=2))
+    assert data_files(scene) == set()
+
+
+def test_a_broker_that_comes_back_is_read_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Killed while a stream runs: it waits, and then stores what came since, once."""
+    with KafkaCluster() as cluster:
+        scene = Scene(cluster.bootstrap_servers, str(tmp_path / "failures"))
+        scene.create("retry-5s", "dlq")
+        scene.produce("dlq", 20)
+        # Spark asks three times before it gives up: for minutes, with Kafka's defaults.
+        impatient = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "2000"}
+        with scene.running(spark, kafka=scene.plan().kafka | impatient) as work:
+            scene.until(lambda: work.stored.records == 20)
+            cluster.kill(1)
+            scene.until(lambda: any("waits for the brokers" in line for line in scene.told))
+            cluster.start_node(1)
+            scene.produce("retry-5s", 30)
+            scene.produce("dlq", 10)
+            scene.until(lambda: work.stored.records == 60)
+        assert scene.counts(spark) == {"retry-5s": 30, "dlq": 30}
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the session for the length of the block."""
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def data_files(scene: Scene) -> set[Path]:
+    """The data files that are there, of whatever version."""
+    return set(Path(scene.table).glob("day=*/group=*/*.parquet"))
