@@ -216,6 +216,8 @@ class Ingest:
         try:
             self._look_at_topics()
             store.require_writer(self._spark, plan.table, self._writer)
+            # A task is a file in each folder it meets: one a core, not one a partition of Kafka.
+            records = records.coalesce(self._spark.sparkContext.defaultParallelism)
             rows = records.transform(frames.failure_rows, self._ids, now)
             if (oldest := plan.oldest_day(now)) is not None:
                 rows = rows.where(rows["day"] >= oldest)
