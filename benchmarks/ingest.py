@@ -7,6 +7,7 @@ written to Parquet as they come. See README.md.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import tempfile
@@ -65,26 +66,33 @@ def measure(spark: SparkSession, kafka: dict[str, str], count: int, runs: int) -
         "ingest": ingest,
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
+    costs: dict[str, list[float]] = {name: [] for name in ways}
     for run in range(runs):
         for name, way in ways.items():
             folder = tempfile.mkdtemp(prefix="ackfloor-bench-")
             forget_peak(spark)
-            began_s = time.perf_counter()
+            began_s, began_cpu_s = time.perf_counter(), cpu_s(spark)
             rows = way(spark, kafka, f"{folder}/made")
-            took_s = time.perf_counter() - began_s
+            took_s, took_cpu_s = time.perf_counter() - began_s, cpu_s(spark) - began_cpu_s
             assert rows == count, (name, rows, count)
             made = list(Path(folder).rglob("*.parquet"))
             size = sum(each.stat().st_size for each in made)
             rates[name].append(count / took_s)
+            costs[name].append(took_cpu_s / count * 1e6)
             print(
                 f"{run + 1} {name:<26} {took_s:>6.1f} s {count / took_s:>9,.0f}/s "
-                f"{len(made):>6,} files {size / 1e6:>6,.0f} MB, Java {peak_mib(spark):,} MiB",
+                f"{took_cpu_s:>6.1f} s of cores {len(made):>6,} files "
+                f"{size / 1e6:>6,.0f} MB, Java {peak_mib(spark):,} MiB",
                 flush=True,
             )
             shutil.rmtree(folder)
-    medians = {name: statistics.median(each) for name, each in rates.items()}
-    for name, rate in medians.items():
-        print(f"{name:<28} {rate:>9,.0f}/s {medians['ingest'] / rate:>6.2f}")
+    rate = {name: statistics.median(each) for name, each in rates.items()}
+    cost = {name: statistics.median(each) for name, each in costs.items()}
+    for name in ways:
+        print(
+            f"{name:<28} {rate[name]:>9,.0f}/s, ingest's share {rate['ingest'] / rate[name]:.2f}; "
+            f"{cost[name]:,.0f} us of a core a record, {cost[name] / cost['ingest']:.2f}"
+        )
 
 
 def to_parquet(spark: SparkSession, kafka: dict[str, str], folder: str, files: int = 0) -> int:
@@ -117,6 +125,12 @@ def ingest(spark: SparkSession, kafka: dict[str, str], folder: str) -> int:
 def forget_peak(spark: SparkSession) -> None:
     """Let Linux measure the most memory of Spark's Java anew."""
     (_java(spark) / "clear_refs").write_text("5")
+
+
+def cpu_s(spark: SparkSession) -> float:
+    """What Spark's Java has used of cores: what the machine does beside it hardly shows in this."""
+    fields = (_java(spark) / "stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mib(spark: SparkSession) -> int:

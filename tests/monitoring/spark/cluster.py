@@ -109,7 +109,7 @@ class Cluster:
 
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
-    """A cluster of workers with room for four executors each, ended with whatever they have started."""
+    """Workers with room for four executors each; ended with whatever they have started."""
     java = write_java_home(folder / "java", find_java())
     environment = os.environ | {
         "JAVA_HOME": str(java),
