@@ -199,7 +199,7 @@ def spark_failures_told(what: str = "the topics") -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        kind, message = _root_cause(error)
+        kind, message = root_cause(error)
         refused = kind.endswith(_REFUSED)
         raise (KafkaRefused if refused else ReadFailed)(
             f"Spark could not read {what}: {kind}: {message}"
@@ -248,7 +248,7 @@ def _described(jvm: Any, client: Any, names: Collection[str]) -> Iterator[tuple[
         try:
             yield name, futures.get(name).get()
         except Py4JJavaError as error:
-            if not _root_cause(error)[0].endswith("UnknownTopicOrPartitionException"):
+            if not root_cause(error)[0].endswith("UnknownTopicOrPartitionException"):
                 raise
 
 
@@ -266,7 +266,7 @@ def _connection_error(
     error: Py4JJavaError, kafka_options: Mapping[str, str], timeout_s: float
 ) -> KafkaUnreachable | KafkaRefused:
     servers = f"bootstrap_servers={kafka_options.get('kafka.bootstrap.servers')!r}"
-    kind, message = _root_cause(error)
+    kind, message = root_cause(error)
     if kind.endswith(_UNREACHABLE):
         return KafkaUnreachable(
             f"{servers}: no Kafka broker answered within {timeout_s:g} s ({message}); "
@@ -292,6 +292,7 @@ def java_causes(exception: Any) -> list[tuple[str, str]]:
     return causes
 
 
-def _root_cause(error: Py4JJavaError) -> tuple[str, str]:
+def root_cause(error: Py4JJavaError) -> tuple[str, str]:
+    """The class of the innermost Java exception, and the first line of what it says."""
     *_, last = java_causes(error.java_exception)
     return last[0], last[1].partition("\n")[0]

@@ -13,13 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F
 
+from ackfloor_monitoring.spark import io
 from ackfloor_monitoring.spark.errors import WhereRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_CORRECT = "correct it, or try_cast what it reads"
 
 
 @dataclass(slots=True)
@@ -89,17 +93,25 @@ def where_told(where: str, failures: DataFrame) -> Iterator[None]:
     try:
         yield
     except ParseException as error:
-        raise WhereRefused(where, _said(error), "write what may follow WHERE in SQL") from error
+        raise WhereRefused(
+            where, _said(str(error)), "write what may follow WHERE in SQL"
+        ) from error
     except AnalysisException as error:
         columns = ", ".join(name for name in failures.columns)
-        raise WhereRefused(where, _said(error), f"the columns are {columns}") from error
+        raise WhereRefused(where, _said(str(error)), f"the columns are {columns}") from error
     except PySparkException as error:
-        raise WhereRefused(where, _said(error), "correct it, or try_cast what it reads") from error
+        raise WhereRefused(where, _said(str(error)), _CORRECT) from error
+    except Py4JJavaError as error:
+        # Where rows are fetched one by one, it comes as a failed wait around what Spark says.
+        _, said = io.root_cause(error)
+        if not said.startswith("["):
+            raise
+        raise WhereRefused(where, _said(said), _CORRECT) from error
 
 
-def _said(error: PySparkException) -> str:
+def _said(text: str) -> str:
     """The first sentence of what Spark says, without its class and its SQLSTATE."""
-    text = str(error).strip().partition("\n")[0]
+    text = text.strip().partition("\n")[0]
     if text.startswith("["):
         text = text.partition("] ")[2]
     return text.partition(" SQLSTATE:")[0].rstrip(". ")
