@@ -49,7 +49,7 @@ def over_time(report: Report, name: Callable[[Bucket], str]) -> Figure:
         {
             "type": "bar",
             "name": text(series),
-            "x": [start.strftime("%Y-%m-%d %H:%M") for start in report.buckets],
+            "x": [start.strftime("%Y-%m-%d %H:%M:%S") for start in report.buckets],
             "y": [heights[series].get(start, 0) for start in report.buckets],
             "marker": _marker(_COLOURS[at], _PATTERNS[at]),
             "hovertemplate": "%{x}<br>%{y:,} failures<extra>%{fullData.name}</extra>",

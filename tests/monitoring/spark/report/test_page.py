@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 
 import pytest
@@ -109,6 +110,14 @@ def test_rare_series_are_summed_up() -> None:
     assert len(figure["data"]) == 8
     drawn = sum(sum(bar["y"]) for bar in figure["data"])
     assert drawn == sum(bucket.failures for bucket in REPORT.over_time)
+
+
+def test_each_stretch_of_time_has_a_bar_of_its_own() -> None:
+    """Also where it is five seconds long."""
+    begin = REPORT.buckets[0]
+    seconds = tuple(begin + timedelta(seconds=5 * n) for n in range(20))
+    figure = charts.over_time(replace(REPORT, buckets=seconds), lambda each: each.handler or "")
+    assert len(set(figure["data"][0]["x"])) == 20
 
 
 def test_the_funnel_adds_up() -> None:
