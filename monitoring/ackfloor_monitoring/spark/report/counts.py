@@ -1,7 +1,13 @@
 """Failures counted by everything that the report asks for: what failed, when and why.
 
-Of the three kinds of records (`events`) only failed deliveries are failures. Here they are told
-apart by counting, so that no row needs to know its neighbours.
+Three kinds of records lie in the topics, and only the first is a failure:
+
+* a failed delivery: the handler failed and the record was parked or dead-lettered;
+* a hop: an explicit wait longer than a tier goes on in the next one. Its headers are those of the
+  record before, only the tier and the time differ;
+* a replay: a dead letter that was put back to work, with its attempts at 0.
+
+They are told apart by counting, so that no row needs to know its neighbours.
 
 `counts` reads the table once, into some thousand rows, and the other frames are sums over these.
 Only numbers are aggregated there, never text: text would make Spark sort all rows, where it can
