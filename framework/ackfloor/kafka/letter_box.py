@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
-
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from ackfloor.core.dispositions import Disposed, dispositions_topic_of
 from ackfloor.core.errors import SettingError
 from ackfloor.core.redrive import DeadLetter
 from ackfloor.core.topics import parse_topic
-from ackfloor.errors import KafkaUnreachable, RedriveRefused
+from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
 from ackfloor.kafka.dispositions import DispositionsLog
-from ackfloor.kafka.errors import told
-from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.redrive_topics import described, known_topics
 from ackfloor.kafka.topic_ids import printed
-
-REQUEST_S = 10.0
 
 
 class Letter(NamedTuple):
@@ -41,15 +35,7 @@ class LetterBoxes:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        config = admin_config(options)
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        self._admin = make_client(AdminClient, "admin", config, logger=quiet)
-        try:
-            topics = self._admin.list_topics(timeout=REQUEST_S).topics
-        except KafkaException as exc:
-            servers = config.get("bootstrap.servers", "")
-            raise KafkaUnreachable(f"topics of {servers} can't be listed: {told(exc)}") from exc
-        self._partitions = {name: len(topic.partitions) for name, topic in topics.items()}
+        self._admin, self._partitions = known_topics(options)
 
     def names(self, group: str | None = None) -> list[str]:
         """Dead-letter topics of ours, of one consumer group or of all."""
@@ -108,13 +94,6 @@ class LetterBoxes:
             return Disposed("")
         if log not in self._partitions:
             return Disposed("")
-        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_S)[
-            topic
-        ]
-        try:
-            described = future.result(REQUEST_S + 1.0)
-        except (KafkaException, TimeoutError) as exc:
-            raise RedriveRefused(f"{topic} can't be described: {told(exc)}") from exc
-        disposed = Disposed(printed(described.topic_id))
+        disposed = Disposed(printed(described(self._admin, [topic])[topic].topic_id))
         DispositionsLog(self._options, log, self._partitions[log]).read_on(disposed)
         return disposed

@@ -53,14 +53,8 @@ class RedriveTopics:
             RedriveRefused: a topic is missing or may not be used; the message says what to do.
             KafkaUnreachable: no broker answers.
         """
-        config = admin_config(options)
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        admin = make_client(AdminClient, "admin", config, logger=quiet)
-        try:
-            names = frozenset(admin.list_topics(timeout=REQUEST_S).topics)
-        except KafkaException as exc:
-            servers = config.get("bootstrap.servers", "")
-            raise KafkaUnreachable(f"topics of {servers} can't be listed: {told(exc)}") from exc
+        admin, partitions = known_topics(options)
+        names = partitions.keys()
         if order.dlq not in names:
             raise RedriveRefused(
                 f"the dead-letter topic {order.dlq} does not exist, or this user may not see it"
@@ -70,7 +64,7 @@ class RedriveTopics:
         except SettingError as exc:
             raise RedriveRefused(f"--{exc}") from exc
         asked = {order.dlq, target, *({dispositions} & names)}
-        found = _described(admin, sorted(asked))
+        found = described(admin, sorted(asked))
         _may(found[order.dlq], order.dlq, AclOperation.READ)
         _may(found[target], target, AclOperation.WRITE)
         if dispositions in found:
@@ -113,7 +107,30 @@ class RedriveTopics:
         return self.dlq_partitions
 
 
-def _described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:
+def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:
+    """A client to go on asking with, and how many partitions each topic of the cluster has.
+
+    Raises:
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+    config = admin_config(options)
+    quiet = logging.getLogger("ackfloor.kafka.admin")
+    admin = make_client(AdminClient, "admin", config, logger=quiet)
+    try:
+        topics = admin.list_topics(timeout=REQUEST_S).topics
+    except KafkaException as exc:
+        servers = config.get("bootstrap.servers", "")
+        raise KafkaUnreachable(f"topics of {servers} can't be listed: {told(exc)}") from exc
+    return admin, {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:
+    """These topics as the broker tells of them, with what this user may do with each.
+
+    Raises:
+        RedriveRefused: it does not tell of one.
+    """
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
         TopicCollection(list(names)),
         include_authorized_operations=True,

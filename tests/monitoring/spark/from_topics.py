@@ -8,6 +8,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
+from ackfloor.kafka.topic_ids import printed
 from ackfloor_monitoring.spark import frames, io
 from ackfloor_monitoring.spark.options import kafka_options
 from ackfloor_monitoring.spark.schema import FAILURE
@@ -20,10 +21,7 @@ def failures_in(spark: SparkSession, servers: str, topics: list[str]) -> DataFra
     """The records of these retry and dead-letter topics; no payloads."""
     admin = AdminClient({"bootstrap.servers": servers})
     described = admin.describe_topics(TopicCollection(topics))
-    ids = {
-        name: str(future.result(20).topic_id).replace("+", "-").replace("/", "_")
-        for name, future in described.items()
-    }
+    ids = {name: printed(future.result(20).topic_id) for name, future in described.items()}
     id_of = F.create_map(*(F.lit(part) for pair in ids.items() for part in pair))
     records = io.read_topics(spark, kafka_options(servers), topics=topics)
     rows = frames.failure_events(records).withColumns(
