@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.errors import AckfloorError
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 broker_app = typer.Typer(
     name="broker", help="A local Kafka in the background.", no_args_is_help=True
 )
-
-
-class _Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 _Name = Annotated[
@@ -88,9 +83,7 @@ def status(
             envvar="ACKFLOOR_BROKER_NAME", help="Only this one; exit code 1 unless it runs."
         ),
     ] = None,
-    output: Annotated[
-        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
-    ] = _Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """List the brokers that `up` started, and whether they run."""
     from ackfloor.testing.background import background_brokers
@@ -98,7 +91,7 @@ def status(
     with _failures_told():
         brokers = [broker for broker in background_brokers() if name in (None, broker.name)]
     rows = [_row(broker) for broker in brokers]
-    if output is _Output.json:
+    if output is Output.json:
         typer.echo(json.dumps(rows, indent=2))
     elif rows:
         _print_table(rows)

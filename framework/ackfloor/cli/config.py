@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ackfloor.cli.config_set import set_
+from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 
 config_app = typer.Typer(
     name="config", help="What a run is told, and by whom.", no_args_is_help=True
 )
 config_app.command(name="set")(set_)
-
-
-class _Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 @config_app.callback()
@@ -47,18 +41,8 @@ def show(
             help="APP is a function that returns the app.",
         ),
     ] = False,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            envvar="ACKFLOOR_CONFIG",
-            help="The settings file.",
-            show_default="ackfloor.toml",
-        ),
-    ] = None,
-    output: Annotated[
-        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
-    ] = _Output.table,
+    config_file: ConfigOption = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Print every setting with its value and source; secrets are shown as ***.
 
@@ -72,7 +56,7 @@ def show(
         loaded = load_app(app, factory=factory)
         code = sections_of(loaded.group, loaded.options)
         shown = rows(Settings.load(code, config=config_file), loaded.handlers)
-    if output is _Output.json:
+    if output is Output.json:
         typer.echo(json.dumps([row._asdict() for row in shown], indent=2))
     else:
         _print_table(shown)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.errors import AckfloorError, ConfigError
 from ackfloor.live.control import PATH, SCHEME
 from ackfloor.live.token import FIELD, read_token, token_path
@@ -21,11 +21,6 @@ TIMEOUT_S = 20.0
 LAST_PORT = 65_535
 #: How many running deliveries the table names.
 MOST_SHOWN = 20
-
-
-class _Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 class ControlFailed(AckfloorError):
@@ -73,9 +68,7 @@ def set_(
             show_default="ackfloor.toml",
         ),
     ] = None,
-    output: Annotated[
-        _Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
-    ] = _Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """Change a setting of a run while it runs; it lasts until the run ends.
 
@@ -94,7 +87,7 @@ def set_(
     except ConfigError as exc:
         raise ControlFailed(str(exc)) from None
     answer = post(listen, token, {"set": {name: value}, "dry_run": dry_run})
-    if output is _Output.json:
+    if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(answer)

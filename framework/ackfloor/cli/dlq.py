@@ -18,7 +18,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from ackfloor.cli.dlq_shown import Output, fields_of, group_rows, letter_rows, letter_text, shown
+from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text, shown
+from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.core.letter_groups import LetterFilter, LetterGroups
@@ -80,18 +81,6 @@ _Servers = Annotated[
         show_default="kafka.bootstrap_servers",
     ),
 ]
-_Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        envvar="ACKFLOOR_CONFIG",
-        help="The settings file.",
-        show_default="ackfloor.toml",
-    ),
-]
-_Output = Annotated[
-    Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
-]
 
 
 @dlq_app.command()
@@ -107,8 +96,8 @@ def groups(
     since: _Since = None,
     all_: _All = False,
     bootstrap_servers: _Servers = None,
-    config: _Config = None,
-    output: _Output = Output.table,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
     wanted = LetterFilter(since_ms=_time_ms("--since", since))
@@ -140,8 +129,8 @@ def ls(
     ] = 100,
     all_: _All = False,
     bootstrap_servers: _Servers = None,
-    config: _Config = None,
-    output: _Output = Output.table,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Dead letters one by one, oldest first within each partition."""
     wanted = LetterFilter(
@@ -182,8 +171,8 @@ def show(
         ),
     ] = False,
     bootstrap_servers: _Servers = None,
-    config: _Config = None,
-    output: _Output = Output.table,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """One dead letter: why it died, where it came from, its headers and its payload."""
     match = _PLACE.fullmatch(place)

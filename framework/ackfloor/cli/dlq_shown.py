@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackfloor.cli.parameters import Output
 from ackfloor.core.envelope import PREFIX
 from ackfloor.core.letter_groups import LetterGroup, failed_at_ms
 
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 200
 _MOST_PAYLOAD = 4_000
-
-
-class Output(StrEnum):
-    """How rows are printed."""
-
-    table = "table"
-    json = "json"
 
 
 def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import accumulate
 from math import inf
 from typing import Annotated
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ackfloor.cli.loading import load_app
+from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.retry import RetryPolicy, warnings
 from ackfloor.core.topics import tier_topic
@@ -24,11 +24,6 @@ from ackfloor.registration import HandlerSpec
 from ackfloor.settings import Settings, sections_of
 
 policy_app = typer.Typer(name="policy", help="Retry policies.", no_args_is_help=True)
-
-
-class _Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 @policy_app.callback()
@@ -58,9 +53,7 @@ def preview(
             envvar="ACKFLOOR_POLICY_FACTORY",
         ),
     ] = False,
-    output: Annotated[
-        _Output, typer.Option("-o", "--output", help="table or json.", envvar="ACKFLOOR_OUTPUT")
-    ] = _Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """Show each handler's deliveries with the time of each, if it failed for the first time now."""
     loaded = load_app(app, factory=factory)
@@ -73,7 +66,7 @@ def preview(
             raise ConfigError("--handler", handler, "no such handler", f"handlers are {known}")
     retention_s = None if retention is None else parse_duration(retention, field="--retention")
     now = datetime.now(UTC)
-    if output is _Output.json:
+    if output is Output.json:
         told = [_facts(spec, settings.group, retention_s, now) for spec in specs]
         sys.stdout.write(json.dumps(told, indent=2) + "\n")
         return

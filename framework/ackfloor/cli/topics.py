@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ackfloor.cli.loading import load_app
+from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.kafka.topic_plan import Action, TopicPlan
 from ackfloor.kafka.topics import Cluster
@@ -20,11 +20,6 @@ from ackfloor.launch import Launch
 from ackfloor.runtime.exit_codes import Exit
 
 topics_app = typer.Typer(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
-
-
-class _Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 _App = Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")]
@@ -39,9 +34,6 @@ _Factory = Annotated[
 _Timeout = Annotated[
     str,
     typer.Option(help="How long to wait for a broker.", envvar="ACKFLOOR_TOPICS_CONNECT_TIMEOUT"),
-]
-_OutputOption = Annotated[
-    _Output, typer.Option("-o", "--output", help="table or json.", envvar="ACKFLOOR_OUTPUT")
 ]
 
 
@@ -58,7 +50,7 @@ def plan(
     ] = False,
     factory: _Factory = False,
     connect_timeout: _Timeout = "30s",
-    output: _OutputOption = _Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """Show which topics exist, which would be created, and what differs. Changes nothing."""
     _, plans = _plan(app, factory, connect_timeout)
@@ -82,7 +74,7 @@ def apply(
     ] = False,
     factory: _Factory = False,
     connect_timeout: _Timeout = "30s",
-    output: _OutputOption = _Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """Create the missing topics. Existing ones are never changed or deleted."""
     cluster, plans = _plan(app, factory, connect_timeout)
@@ -115,8 +107,8 @@ def _plan(app: str, factory: bool, connect_timeout: str) -> tuple[Cluster, tuple
     return cluster, plans
 
 
-def _show(plans: tuple[TopicPlan, ...], output: _Output) -> None:
-    if output is _Output.json:
+def _show(plans: tuple[TopicPlan, ...], output: Output) -> None:
+    if output is Output.json:
         facts = [
             {
                 "topic": p.topic,

@@ -1,0 +1,30 @@
+"""Options that several commands share, each with its one name, variable and explanation."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Output(StrEnum):
+    """How a command prints what it found."""
+
+    table = "table"
+    json = "json"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="ACKFLOOR_CONFIG",
+        help="The settings file.",
+        show_default="ackfloor.toml",
+    ),
+]
