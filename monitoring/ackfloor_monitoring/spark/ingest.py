@@ -55,7 +55,7 @@ class IngestPlan:
     Attributes:
         table: the path of the table.
         kafka: from `options.connection_options`.
-        pattern: of the topics, anchored: `io.group_pattern` or `io.EVERY_GROUP`.
+        pattern: of the topics, from `io.group_pattern`, anchored.
         rules: what is taken away before anything is stored.
         once: end when all that is there now is stored.
         every_s: the time from one batch to the next, in seconds.

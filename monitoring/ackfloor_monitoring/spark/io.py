@@ -45,8 +45,10 @@ _REFUSED = ("AuthenticationException", "AuthorizationException")
 EVERY_GROUP = r"^.+--.+--(retry-[0-9]+[a-z]+|dlq)$"
 
 
-def group_pattern(group: str) -> str:
-    """The retry and dead-letter topics of one consumer group, as an anchored pattern."""
+def group_pattern(group: str | None) -> str:
+    """The retry and dead-letter topics of a consumer group, or of all, as an anchored pattern."""
+    if not group:
+        return EVERY_GROUP
     # Anchored, because Spark's subscribePattern finds anywhere in the name.
     return rf"^.+--{re.escape(group)}--(retry-[0-9]+[a-z]+|dlq)$"
 

@@ -62,7 +62,7 @@ def ingest(
     plan = IngestPlan(
         table=table,
         kafka=kafka,
-        pattern=io.group_pattern(group) if group else io.EVERY_GROUP,
+        pattern=io.group_pattern(group),
         rules=settings.redaction.rules(),
         once=once,
         every_s=every_s,

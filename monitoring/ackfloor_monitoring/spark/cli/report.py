@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from ackfloor.redrive import kafka_options
 from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.console import console_out
 from ackfloor_monitoring.spark.cli.parameters import (
     BootstrapServersOption,
     ConfigOption,
@@ -108,7 +108,7 @@ def report(
             plan = IngestPlan(
                 table,
                 connection_options(settings.kafka),
-                io.group_pattern(group) if group else io.EVERY_GROUP,
+                io.group_pattern(group),
                 settings.redaction.rules(),
                 once=True,
             )
@@ -146,8 +146,6 @@ def _write(file: Path, page: str) -> None:
 
 
 def _print_tables(made: Report) -> None:
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=200)  # in a pipe nothing has to be folded
+    console = console_out(200)
     for part in report_tables(made):
         console.print(part)

@@ -94,7 +94,7 @@ def watch(
     plan = IngestPlan(
         table=table,
         kafka=kafka,
-        pattern=io.group_pattern(group) if group else io.EVERY_GROUP,
+        pattern=io.group_pattern(group),
         rules=settings.redaction.rules(),
         every_s=every_s,
         keep_s=keep_s,

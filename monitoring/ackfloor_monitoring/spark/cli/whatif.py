@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from ackfloor import SettingError
+from ackfloor_monitoring.spark.cli.console import console_out
 from ackfloor_monitoring.spark.cli.parameters import Output, OutputOption, TableOption
 from ackfloor_monitoring.spark.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.model import Words
@@ -101,9 +101,7 @@ def whatif(
     if output is Output.json:
         typer.echo(told.to_json())
         return
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=120)  # in a pipe nothing has to be folded
+    console = console_out(120)
     for part in whatif_tables(told):
         console.print(part)
 
