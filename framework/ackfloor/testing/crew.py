@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -52,6 +53,13 @@ class ManualEventLoopThread(EventLoopThread):
         self._witness = witness
         self._give_up_s = give_up_s
         self.manual.set_exception_handler(self._raised)
+
+    def start(self) -> None:
+        """Start the thread; the loop runs when this returns, so nobody takes it for at rest."""
+        running = threading.Event()
+        self.manual.call_soon(running.set)
+        super().start()
+        running.wait(self._give_up_s)
 
     def _raised(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         exc = context.get("exception") or RuntimeError(context["message"])

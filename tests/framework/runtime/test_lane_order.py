@@ -14,7 +14,7 @@ import pytest
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
-from tests.framework.runtime.live import KINDS, Gate, Live, live, register, within
+from tests.framework.runtime.live import KINDS, PATIENCE_S, Gate, Live, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)
 EITHER = pytest.mark.parametrize("kind", KINDS)
@@ -23,11 +23,10 @@ EITHER = pytest.mark.parametrize("kind", KINDS)
 class Lanes:
     """What ran when in each lane, noted by the handlers themselves."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self) -> None:
         self.order: dict[bytes | None, list[int]] = defaultdict(list)
         self.overlaps: list[tuple[int, int]] = []
-        self._timeout_s = timeout_s
-        self._running: dict[bytes | None, dict[int, float]] = defaultdict(dict)
+        self._running: dict[bytes | None, dict[int, Delivery]] = defaultdict(dict)
         self._lock = threading.Lock()
 
     def enter(self, delivery: Delivery) -> None:
@@ -37,10 +36,10 @@ class Lanes:
             # Past its deadline a handler is abandoned, which is no longer in flight.
             self.overlaps += [
                 (offset, delivery.offset)
-                for offset, started_s in running.items()
-                if now_s - started_s < self._timeout_s
+                for offset, other in running.items()
+                if other.deadline_s is None or now_s < other.deadline_s
             ]
-            running[delivery.offset] = now_s
+            running[delivery.offset] = delivery
             self.order[delivery.key].append(delivery.offset)
 
     def leave(self, delivery: Delivery) -> None:
@@ -55,7 +54,7 @@ class Lanes:
 @pytest.mark.parametrize("ordering", ["key", "partition"])
 def test_order_holds_under_load_with_hot_keys(kind: str, ordering: str) -> None:
     """Half of thousands of records share one key; slots switch lanes all the time."""
-    app, lanes = App("g"), Lanes(60)
+    app, lanes = App("g"), Lanes()
     noise = random.Random(7)
 
     def script(delivery: Delivery) -> Iterator[Gate]:
@@ -84,7 +83,7 @@ def test_order_holds_under_load_with_hot_keys(kind: str, ordering: str) -> None:
 @EITHER
 def test_a_lane_goes_on_past_a_stuck_head_in_order(kind: str) -> None:
     """The stuck record is parked at its deadline; the rest of its key follows, none overlaps."""
-    app, gate, lanes = App("g"), Gate(), Lanes(0.06)
+    app, gate, lanes = App("g"), Gate(), Lanes()
 
     def script(delivery: Delivery) -> Iterator[Gate]:
         lanes.enter(delivery)
@@ -117,7 +116,7 @@ def test_a_lane_goes_on_past_a_stuck_head_in_order(kind: str) -> None:
 @EITHER
 def test_handlers_that_end_at_their_deadline_never_share_a_lane(kind: str) -> None:
     """About as long as they may: whoever wins, the next record has the lane for itself."""
-    app, lanes = App("g"), Lanes(0.02)
+    app, lanes = App("g"), Lanes()
 
     async def handle_async(delivery: Delivery) -> None:
         lanes.enter(delivery)
@@ -163,10 +162,13 @@ def test_the_deadline_in_the_last_moment_of_a_handler_takes_the_lane(kind: str) 
     """The owner ends the delivery while its handler is about to return: the slot leaves."""
     app, seen, handed_out = App("g"), [], []
     workers: list[Live] = []
+    still = threading.Event()
 
     def script(delivery: Delivery) -> Iterator[Gate]:
         seen.append(delivery.offset)
         if delivery.offset == 0:
+            # This test is the owner from here on: its thread must not turn meanwhile.
+            assert still.wait(PATIENCE_S)
             handed_out.extend(_expire_now(workers[0], delivery))
         return
         yield
@@ -178,6 +180,7 @@ def test_the_deadline_in_the_last_moment_of_a_handler_takes_the_lane(kind: str) 
         workers.append(worker)
         worker.send("orders", key=b"k", n=5)
         worker.until(lambda: worker.executor().queued() or seen)
+        still.set()
         within(lambda: handed_out, "the deadline")
         time.sleep(0.05)
         # The slot has left the lane to whomever the owner gives it: nobody turns the owner here.

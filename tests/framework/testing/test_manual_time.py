@@ -83,7 +83,10 @@ class Running:
         self.loop = ManualEventLoop(self.clock)
         self.done: list[str] = []
         self._thread = threading.Thread(target=self.loop.run_forever)
+        started = threading.Event()
+        self.loop.call_soon(started.set)
         self._thread.start()
+        assert started.wait(10)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Start a coroutine and let it come as far as it can."""
