@@ -18,8 +18,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text, shown
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text
+from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.core.durations import parse_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.core.letter_groups import LetterFilter, LetterGroups
@@ -72,15 +73,6 @@ _All = Annotated[
         help="Also those that were replayed, discarded or archived.",
     ),
 ]
-_Servers = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        envvar="ACKFLOOR_BOOTSTRAP_SERVERS",
-        help="Brokers to ask first: host:port, comma-separated.",
-        show_default="kafka.bootstrap_servers",
-    ),
-]
 
 
 @dlq_app.command()
@@ -95,9 +87,9 @@ def groups(
     ] = None,
     since: _Since = None,
     all_: _All = False,
-    bootstrap_servers: _Servers = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
-    output: OutputOption = Output.table,
+    output: RowsOption = RowsOutput.table,
 ) -> None:
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
     wanted = LetterFilter(since_ms=_time_ms("--since", since))
@@ -111,7 +103,7 @@ def groups(
                 hidden += 1
             else:
                 found.add(letter)
-    shown(group_rows(found.largest_first(), rules), output)
+    print_rows(group_rows(found.largest_first(), rules), output)
     _tell_hidden(hidden)
 
 
@@ -128,9 +120,9 @@ def ls(
         int, typer.Option(min=1, envvar="ACKFLOOR_DLQ_LIMIT", help="At most so many.")
     ] = 100,
     all_: _All = False,
-    bootstrap_servers: _Servers = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
-    output: OutputOption = Output.table,
+    output: RowsOption = RowsOutput.table,
 ) -> None:
     """Dead letters one by one, oldest first within each partition."""
     wanted = LetterFilter(
@@ -154,7 +146,7 @@ def ls(
             break
         else:
             found.append(each)
-    shown(letter_rows(found, rules), output)
+    print_rows(letter_rows(found, rules), output)
     _tell_hidden(hidden)
 
 
@@ -170,7 +162,7 @@ def show(
             "has rules.",
         ),
     ] = False,
-    bootstrap_servers: _Servers = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

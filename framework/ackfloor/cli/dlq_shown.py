@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from ackfloor.cli.parameters import Output
+from ackfloor.cli.rows import plain
 from ackfloor.core.envelope import PREFIX
 from ackfloor.core.letter_groups import LetterGroup, failed_at_ms
 
@@ -23,7 +15,6 @@ if TYPE_CHECKING:
     from ackfloor.core.redaction import Redaction
     from ackfloor.kafka.letter_box import Letter
 
-_PIPE_WIDTH = 200
 _MOST_PAYLOAD = 4_000
 
 
@@ -110,24 +101,6 @@ def letter_text(found: Letter, rules: Redaction) -> str:
     return "\n".join(lines)
 
 
-def shown(rows: Sequence[dict[str, Any]], output: Output) -> None:
-    """Print rows; the columns are those of the first."""
-    if output is Output.json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
-        return
-    table = Table(box=SIMPLE_HEAD)
-    for name in rows[0] if rows else ("nothing found",):
-        right = name in {"count", "attempt", "replays", "bytes"}
-        # A place is copied into the next command: folded where it must be, and never cut.
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=_PIPE_WIDTH)
-    console.print(table)
-
-
 def moment(at_ms: int) -> str:
     """A time in UTC, to the second; "-" where there is none."""
     if at_ms < 0:
@@ -150,22 +123,7 @@ def text_of(value: bytes | None) -> str | None:
     return text if printable else "0x" + value.hex()
 
 
-def plain(text: str) -> str:
-    """Text with nothing in it that a terminal would obey: it may come from anywhere."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in text
-    )
-
-
 def _bytes(
     headers: Sequence[tuple[str, str | bytes | None]],
 ) -> list[tuple[str, bytes | None]]:
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
-
-
-def _cell(value: object) -> Text:
-    if value is None or value == "":
-        return Text("-")
-    if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    return Text(f"{value:,}" if isinstance(value, int) else plain(str(value)))

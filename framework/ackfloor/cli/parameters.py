@@ -28,3 +28,12 @@ ConfigOption = Annotated[
         show_default="ackfloor.toml",
     ),
 ]
+ServersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        envvar="ACKFLOOR_BOOTSTRAP_SERVERS",
+        help="Brokers to ask first: host:port, comma-separated.",
+        show_default="kafka.bootstrap_servers",
+    ),
+]
