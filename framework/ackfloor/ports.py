@@ -237,6 +237,8 @@ class Publisher(Protocol):
 
 #: What an executor is given: deliveries (unordered) or runs (lanes).
 Items = Sequence[Delivery] | Sequence[Run]
+#: Where a handler is: "file:line function" of each frame, the innermost last.
+Stack = tuple[str, ...]
 
 
 class Executor(Protocol):
@@ -261,6 +263,10 @@ class Executor(Protocol):
     def running(self) -> Iterable[Delivery]:
         """The deliveries that occupy a slot: started, about to start (`started_s` is 0), or ended
         by somebody else while their handlers go on."""
+        ...
+
+    def stack(self, delivery: Delivery) -> Stack:
+        """Where the handler of a running delivery is now; empty where that can't be told."""
         ...
 
     def queued(self) -> int:

@@ -126,8 +126,14 @@ def _unpack(values: Sequence[Any]) -> Snapshot:
 
 def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
     row = dict(zip(_names(HandlerSnapshot), values, strict=True))
-    row["oldest"] = tuple(RunningDelivery(*r) for r in row["oldest"])
+    row["oldest"] = tuple(_unpack_running(r) for r in row["oldest"])
     return HandlerSnapshot(**row)
+
+
+def _unpack_running(values: Sequence[Any]) -> RunningDelivery:
+    row = dict(zip(_names(RunningDelivery), values, strict=True))
+    row["stack"] = tuple(row["stack"])
+    return RunningDelivery(**row)
 
 
 def as_tree(snapshot: Snapshot) -> dict[str, Any]:
@@ -136,7 +142,8 @@ def as_tree(snapshot: Snapshot) -> dict[str, Any]:
         **_tree(snapshot),
         "partitions": [_tree(p) for p in snapshot.partitions],
         "handlers": [
-            {**_tree(h), "oldest": [_tree(r) for r in h.oldest]} for h in snapshot.handlers
+            {**_tree(h), "oldest": [{**_tree(r), "stack": list(r.stack)} for r in h.oldest]}
+            for h in snapshot.handlers
         ],
         "faults": [_tree(f) for f in snapshot.faults],
     }

@@ -48,7 +48,10 @@ HANDLER = HandlerSnapshot(
     abandoned=1,
     held_for_s=0.0,
     held_reason="",
-    oldest=(RunningDelivery("orders", 0, 100, 1, 1.25), RunningDelivery("orders", 0, 101, 2, 0.5)),
+    oldest=(
+        RunningDelivery("orders", 0, 100, 1, 1.25, 43.75, ("/shop/orders.py:41 bill",)),
+        RunningDelivery("orders", 0, 101, 2, 0.5, 44.5),
+    ),
 )
 
 SNAPSHOT = Snapshot(

@@ -312,6 +312,8 @@ def test_state_has_the_names_of_the_fields() -> None:
         "offset": 100,
         "attempt": 1,
         "running_s": 1.25,
+        "left_s": 43.75,
+        "stack": ["/shop/orders.py:41 bill"],
     }
     assert json.loads(json.dumps(tree))["handlers"] == tree["handlers"]
 

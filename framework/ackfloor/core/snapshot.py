@@ -47,13 +47,22 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RunningDelivery:
-    """One of the longest-running deliveries of a handler."""
+    """One of the longest-running deliveries of a handler.
+
+    Attributes:
+        left_s: how long it may still take, in seconds, below 0 where it goes on beyond its end;
+            None where it has no deadline.
+        stack: where its handler is, the innermost last: file, line and function, nothing else.
+            Told of the first few that have been running for a second.
+    """
 
     topic: str
     partition: int
     offset: int
     attempt: int
     running_s: float
+    left_s: float | None = None
+    stack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from functools import partial
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
-from ackfloor.ports import Items
+from ackfloor.ports import Items, Stack
 from ackfloor.runtime.async_slot import Slot, breathe, finish, uncancel
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
@@ -41,6 +41,7 @@ from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
+from ackfloor.runtime.stacks import task_stack
 
 #: Records handled without a suspension before a slot lets the event loop breathe.
 STREAK = 64
@@ -113,6 +114,10 @@ class AsyncExecutor:
     def queued(self) -> int:
         """Items that no slot has taken yet."""
         return len(self._queue)
+
+    def stack(self, delivery: Delivery) -> Stack:
+        """Where its handler is; see `ports.Executor`."""
+        return task_stack(next((s.task for s in self._slots.copy() if s.current is delivery), None))
 
     def abandon(self, delivery: Delivery) -> None:
         """Cancel the delivery's handler; after the grace its slot goes to a new one."""
@@ -357,17 +362,9 @@ class AsyncExecutor:
     def _cancel(self, delivery: Delivery) -> None:
         for slot in self._slots:
             if slot.current is delivery:
-                if self._cancel_slot(slot):
+                if slot.cancel():
                     self._loop.call_later(self._cancel_grace_s, self._give_up, slot, delivery)
                 return
-
-    @staticmethod
-    def _cancel_slot(slot: Slot) -> bool:
-        """Cancel what a slot runs, once: a second time would interrupt its clean-up."""
-        if slot.task is None or slot.current is None or slot.cancelled is slot.current:
-            return False
-        slot.cancelled = slot.current
-        return slot.task.cancel()
 
     def _give_up(self, slot: Slot, delivery: Delivery) -> None:
         """The handler swallowed its cancellation: its slot goes to a new one."""
@@ -390,7 +387,7 @@ class AsyncExecutor:
             self._wake_one()
         slots = [*self._slots, *self._zombies]
         for slot in slots:
-            self._cancel_slot(slot)
+            slot.cancel()
         tasks = [slot.task for slot in slots if slot.task is not None]
         if not tasks:
             return 0

@@ -25,6 +25,13 @@ class Slot:
         self.streak = 0
         self.task: asyncio.Task[None] | None = None
 
+    def cancel(self) -> bool:
+        """Cancel what it runs, once: a second time would interrupt its clean-up."""
+        if self.task is None or self.current is None or self.cancelled is self.current:
+            return False
+        self.cancelled = self.current
+        return self.task.cancel()
+
 
 async def breathe() -> None:
     """Let the event loop do other things; a cancellation that arrives here is nobody's."""

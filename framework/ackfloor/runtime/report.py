@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ackfloor.core.assignment import Assignment, HandlerState
+from ackfloor.core.delivery import Delivery
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import (
     HandlerSnapshot,
@@ -16,7 +17,10 @@ from ackfloor.core.state import WorkerState
 from ackfloor.ports import Executor
 
 #: How many of a handler's longest-running deliveries a snapshot names.
-OLDEST = 5
+OLDEST = 20
+#: Of how many of them it tells where their handlers are, once they have run for so many seconds.
+STACKS = 5
+STACK_AFTER_S = 1.0
 
 
 def build_snapshot(
@@ -98,9 +102,20 @@ def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnap
         abandoned=executor.abandoned(),
         held_for_s=max(0.0, handler.held_until_s - now.mono_s) if handler.held_until_s else 0.0,
         held_reason=handler.held_reason if handler.held_until_s else "",
-        oldest=tuple(
-            RunningDelivery(d.topic, d.partition, d.offset, d.attempt, now.mono_s - d.started_s)
-            for d in running[:OLDEST]
-        ),
+        oldest=tuple(_running(d, n, executor, now) for n, d in enumerate(running[:OLDEST])),
         tripped=handler.guard.tripped,
+    )
+
+
+def _running(delivery: Delivery, rank: int, executor: Executor, now: Now) -> RunningDelivery:
+    running_s = now.mono_s - delivery.started_s
+    due_s = delivery.deadline_s
+    return RunningDelivery(
+        delivery.topic,
+        delivery.partition,
+        delivery.offset,
+        delivery.attempt,
+        running_s,
+        None if due_s is None else due_s - now.mono_s,
+        executor.stack(delivery) if rank < STACKS and running_s >= STACK_AFTER_S else (),
     )

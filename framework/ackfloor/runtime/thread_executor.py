@@ -31,13 +31,14 @@ from collections.abc import Callable, Iterable
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, Held, Outcome
-from ackfloor.ports import Items
+from ackfloor.ports import Items, Stack
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
+from ackfloor.runtime.stacks import thread_stack
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
@@ -155,6 +156,10 @@ class ThreadExecutor:
     def queued(self) -> int:
         """Items that no thread has taken yet."""
         return len(self._queue)
+
+    def stack(self, delivery: Delivery) -> Stack:
+        """Where its handler is; see `ports.Executor`."""
+        return thread_stack(next((s.ident for s in self._slots if delivery in s.lease), None))
 
     def abandon(self, delivery: Delivery) -> None:
         """Give the slot of a delivery whose time is up to a new thread."""
