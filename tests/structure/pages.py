@@ -27,8 +27,10 @@ from tests.structure.sources import REPOSITORY
 
 NEEDS_A_BROKER = "needs-broker"
 SHELLS = {"bash", "console", "sh", "shell"}
-# They start a broker or Spark, or need one; `make demo` and the tests of the command line run them.
-ON_A_BROKER = {"broker", "demo", "dlq", "run", "spark", "topics"}
+# They start a broker, a run or Spark, or need one; the tests of the command line run them.
+ON_A_BROKER = {
+    *("acks", "broker", "demo", "dlq", "doctor", "inflight", "lag", "run", "spark", "topics"),
+}
 # Of these, the ones that have commands below them.
 GROUPS = {"broker", "dlq", "spark", "topics"}
 # Commands of the shell itself, and of tools that every machine has.

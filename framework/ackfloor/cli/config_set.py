@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ackfloor.cli.parameters import Output, OutputOption
-from ackfloor.errors import AckfloorError, ConfigError
+from ackfloor.cli.run_address import ControlFailed, ListenOption, address_of
+from ackfloor.errors import ConfigError
 from ackfloor.live.control import PATH, SCHEME
 from ackfloor.live.token import FIELD, read_token, token_path
 from ackfloor.runtime.exit_codes import Exit
@@ -18,13 +19,8 @@ from ackfloor.settings import Settings
 
 #: Seconds for the run to answer: it waits for its workers.
 TIMEOUT_S = 20.0
-LAST_PORT = 65_535
 #: How many running deliveries the table names.
 MOST_SHOWN = 20
-
-
-class ControlFailed(AckfloorError):
-    """The run did not do what was asked."""
 
 
 def set_(
@@ -43,14 +39,7 @@ def set_(
             help="Change nothing; show which records in flight it would park.",
         ),
     ] = False,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_RUN_LISTEN",
-            help="The run's address, as `ackfloor run --listen` has it.",
-            show_default="127.0.0.1:9600",
-        ),
-    ] = None,
+    listen: ListenOption = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +65,7 @@ def set_(
     writes its token to a file that only its user can read, and logs where.
     """
     if listen is not None:
-        _address(listen)
+        address_of(listen)
     named = FIELD if token_file is None else "--token-file"
     if listen is None or token_file is None:
         app = Settings.load(config=config_file).app
@@ -107,7 +96,7 @@ def post(listen: str, token: str, tree: object) -> Any:
     Raises:
         ControlFailed: nobody answers, or the answer is no.
     """
-    host, port = _address(listen)
+    host, port = address_of(listen)
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     try:
@@ -129,18 +118,6 @@ def post(listen: str, token: str, tree: object) -> Any:
     if response.status == http.client.METHOD_NOT_ALLOWED:
         why = 'it takes no settings (app.control = "off", or no ackfloor run)'
     raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
-
-
-def _address(listen: str) -> tuple[str, int]:
-    """Where to ask; raises ControlFailed for what is no address."""
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
-    if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
-        raise ControlFailed(
-            f'--listen={listen!r}: not an address; write host:port, such as "127.0.0.1:9600"'
-        )
-    # An address that means all of them is this machine for who asks.
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
 
 
 def _show(answer: Any) -> None:

@@ -14,10 +14,13 @@ from typing import Annotated
 import typer
 
 import ackfloor
+from ackfloor.cli.acks import acks
 from ackfloor.cli.broker import broker_app
 from ackfloor.cli.config import config_app
 from ackfloor.cli.demo import demo
 from ackfloor.cli.dlq import dlq_app
+from ackfloor.cli.inflight import inflight
+from ackfloor.cli.lag import lag
 from ackfloor.cli.policy import policy_app
 from ackfloor.cli.run import run
 from ackfloor.cli.topics import topics_app
@@ -56,6 +59,9 @@ cli.add_typer(policy_app, name="policy")
 cli.add_typer(topics_app, name="topics")
 cli.add_typer(config_app, name="config")
 cli.add_typer(dlq_app, name="dlq")
+cli.command()(lag)
+cli.command()(acks)
+cli.command()(inflight)
 
 
 def _add_commands_of_packages() -> None:

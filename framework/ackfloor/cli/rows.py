@@ -62,7 +62,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     """Rows as a table; columns of numbers are aligned on the right."""
     table = Table(box=SIMPLE_HEAD)
     for name in rows[0] if rows else ("nothing found",):
-        numbers = all(isinstance(row[name], int | None) for row in rows)
+        numbers = all(isinstance(row[name], int | float | None) for row in rows)
         # A place is copied into the next command: folded where it must be, and never cut.
         table.add_column(name, justify="right" if rows and numbers else "left", overflow="fold")
     for row in rows:
@@ -97,4 +97,4 @@ def _cell(value: object) -> Text:
         return Text("yes" if value else "no")
     if isinstance(value, list | tuple):
         return Text("\n".join(plain(str(each)) for each in value) or "-")
-    return Text(f"{value:,}" if isinstance(value, int) else plain(str(value)))
+    return Text(f"{value:,}" if isinstance(value, int | float) else plain(str(value)))

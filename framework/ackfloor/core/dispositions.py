@@ -133,6 +133,10 @@ class Disposed:
         """Whether this dead letter has a disposition."""
         return offset in self._of(partition)
 
+    def count_from(self, partition: int, offset: int) -> int:
+        """How many of a partition's dead letters from this offset on have a disposition."""
+        return self._of(partition).count_from(offset)
+
     def __len__(self) -> int:
         return sum(map(len, self._offsets.values()))
 

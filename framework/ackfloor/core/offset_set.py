@@ -45,3 +45,13 @@ class OffsetSet:
 
     def __len__(self) -> int:
         return self._count
+
+    def count_from(self, offset: int) -> int:
+        """How many offsets in it are not below this one."""
+        first, bit = divmod(offset, _PAGE_BITS)
+        count = 0
+        for number, page in self._pages.items():
+            if number >= first:
+                bits = int.from_bytes(page, "little")
+                count += (bits >> bit if number == first else bits).bit_count()
+        return count

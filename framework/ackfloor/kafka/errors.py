@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ackfloor.errors import InstanceFenced, InstanceHeld, SourceFailed
+from ackfloor.errors import (
+    AckfloorError,
+    InstanceFenced,
+    InstanceHeld,
+    KafkaUnreachable,
+    SourceFailed,
+)
 
 #: A seek target that the log does not hold.
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
@@ -26,6 +32,14 @@ _FENCED_MEMBER = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 _HELD_MEMBER = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 #: How the client words that the broker has no such assignor (KIP-848).
 _NO_ASSIGNOR = KafkaError(KafkaError.UNSUPPORTED_ASSIGNOR).str()
+#: The broker knows who asks, and says no.
+DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 #: What an abort takes out of the client's queues.
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
@@ -79,6 +93,14 @@ def advice(error: KafkaError) -> str:
             "workers, and those with static_membership for as long as their session lasts"
         )
     return ""
+
+
+def look_failed(what: str, exc: BaseException) -> AckfloorError:
+    """What it means to an onlooker that a question was not answered."""
+    error = kafka_error(exc)
+    if error is not None and error.code() in DENIED:
+        return AckfloorError(f"no permission: {what} ({told(error)})")
+    return KafkaUnreachable(f"{what}: {told(exc)}")
 
 
 def told(error: KafkaError | BaseException) -> str:

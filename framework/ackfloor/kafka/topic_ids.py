@@ -104,7 +104,7 @@ class TopicIds:
         self._asked = self._ask(self._watched.union(topic for topic, _ in read))
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
-        found = _answer(topic, future, timeout_s)
+        found = answer(topic, future, timeout_s)
         if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
             raise SourceFailed(
                 f"topic {topic} was deleted and created anew: this worker starts afresh, with "
@@ -125,7 +125,8 @@ class TopicIds:
         return futures
 
 
-def _answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
+def answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
+    """What the broker told of a topic that an admin client has asked about."""
     try:
         found = future.result(timeout_s + 1.0)
         return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))

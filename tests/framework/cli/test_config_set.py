@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.config import config_app
-from ackfloor.cli.config_set import MOST_SHOWN, ControlFailed
+from ackfloor.cli.config_set import MOST_SHOWN
+from ackfloor.cli.run_address import ControlFailed
 from ackfloor.control import Control
 from ackfloor.live.control import PATH, ConfigControl
 from ackfloor.live.frames import Overdue

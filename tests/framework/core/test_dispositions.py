@@ -112,3 +112,13 @@ def test_a_million_neighbours_are_small() -> None:
     offsets.discard(7)
     assert 7 not in offsets
     assert 14 in offsets
+
+
+@given(st.sets(st.integers(0, 20_000)), st.integers(0, 20_000))
+def test_those_from_an_offset_on_are_counted(added: set[int], first: int) -> None:
+    """As a naive count does, over pages and inside of one."""
+    disposed = Disposed()
+    for offset in added:
+        disposed.note(disposition_key(1, offset), NOTE.to_bytes())
+    assert disposed.count_from(1, first) == sum(offset >= first for offset in added)
+    assert disposed.count_from(0, 0) == 0

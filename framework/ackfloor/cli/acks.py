@@ -1,0 +1,185 @@
+"""`ackfloor acks`: the floor, what is settled above it, and what it waits for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from ackfloor.cli.onlooker import GroupOption, onlooker, show
+from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.rows import Row, RowsOption, RowsOutput
+from ackfloor.cli.run_address import ControlFailed, ListenOption, read_state
+from ackfloor.core.ack_strip import WIDTH, ack_strip
+
+if TYPE_CHECKING:
+    from ackfloor.core.progress import Progress
+
+COLUMNS = (
+    *("group", "partition", "floor", "map", "read_to", "open", "settled", "gaps", "oldest"),
+    *("written_s_ago", "open_for_s", "handler", "seen", "note"),
+)
+#: Marks of a map in a table, which is to fit into a line.
+TABLE_MARKS = 24
+
+_PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
+
+Place = tuple[str, int]
+
+
+class Live(NamedTuple):
+    """What a run says of a partition that it has.
+
+    Attributes:
+        part: as `/state` has it.
+        busy: offsets that its handlers are at work on, as far as they are named.
+        now_ms: the run's clock.
+    """
+
+    part: Mapping[str, Any]
+    busy: Sequence[int]
+    now_ms: int
+
+
+def acks(
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC[/PARTITION]]", help="Only this topic, or this partition of it."
+        ),
+    ] = None,
+    group: GroupOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            envvar="ACKFLOOR_ACKS_WATCH",
+            help="Look again every two seconds, until Ctrl-C; with -o table or jsonl.",
+        ),
+    ] = False,
+    listen: ListenOption = None,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """The floor of each partition, what is settled above it, and what it waits for.
+
+    All of it stands in the group's commits, so no worker has to run. Of partitions that a run has
+    which answers at its address, "seen" says "live": then it is as of now, with the handler, how
+    long the oldest open record has been open, and which offsets handlers are at work on.
+
+    "gaps" counts the runs of settled offsets above the floor, "settled" what is in them. The map is
+    drawn from the floor to where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
+    """
+    wanted = _wanted(place)
+    with onlooker(group, bootstrap_servers, config) as looking:
+
+        def look() -> Sequence[Row]:
+            found = [each for each in looking.look() if wanted(each)]
+            marks = TABLE_MARKS if output is RowsOutput.table else WIDTH
+            return _rows(found, _state(listen, config), looking.written_ms(found), marks)
+
+        show(look, COLUMNS, output, watch=watch)
+
+
+def _wanted(place: str | None) -> Callable[[Progress], bool]:
+    if place is None:
+        return lambda each: each.kind != "dlq"
+    match = _PLACE.fullmatch(place)
+    if match is None:
+        raise typer.BadParameter(f"{place!r}: give TOPIC or TOPIC/PARTITION, such as orders/3")
+    topic, number = match["topic"], match["partition"]
+    return lambda each: each.topic == topic and number in {None, str(each.partition)}
+
+
+def _state(listen: str | None, config: Path | None) -> Mapping[str, Any]:
+    """What the run says, if there is one; where an address was given there has to be."""
+    try:
+        state: Mapping[str, Any] = read_state(listen, config)
+    except ControlFailed:
+        if listen is not None:
+            raise
+        return {}
+    return state
+
+
+def _rows(
+    found: Sequence[Progress],
+    state: Mapping[str, Any],
+    written_ms: Mapping[tuple[str, str, int], int],
+    marks: int,
+) -> Sequence[Row]:
+    live = _live(state)
+    return [
+        _row(
+            each,
+            live.get((each.topic, each.partition)) if each.group == state.get("group") else None,
+            written_ms.get((each.group, each.topic, each.partition)),
+            marks,
+        )
+        for each in found
+    ]
+
+
+def _live(state: Mapping[str, Any]) -> dict[Place, Live]:
+    found: dict[Place, Live] = {}
+    for worker in state.get("workers", {}).values():
+        if worker is None:
+            continue
+        busy: dict[Place, list[int]] = {}
+        for handler in worker["handlers"]:
+            for each in handler["oldest"]:
+                busy.setdefault((each["topic"], each["partition"]), []).append(each["offset"])
+        for part in worker["partitions"]:
+            place = part["topic"], part["partition"]
+            found[place] = Live(part, busy.get(place, []), state["now_ms"])
+    return found
+
+
+def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) -> Row:
+    ago_s = None if written_ms is None else max(0.0, time.time() - written_ms / 1000)
+    facts = _of_commit(seen) if live is None else _of_run(live)
+    floor, read_to = facts["floor"], facts["read_to"]
+    busy = () if live is None else live.busy
+    row = {
+        "group": seen.group,
+        "partition": f"{seen.topic}/{seen.partition}",
+        "gaps": len(seen.runs),
+        "written_s_ago": None if ago_s is None else round(ago_s, 1),
+        "seen": "commit" if live is None else "live",
+        "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, marks),
+        "note": seen.note,
+        **facts,
+    }
+    return {name: row[name] for name in COLUMNS}
+
+
+def _of_commit(seen: Progress) -> dict[str, Any]:
+    floor, read_to = seen.floor, seen.read_to
+    return {
+        "floor": floor,
+        "read_to": read_to,
+        "open": None if floor is None or read_to is None else read_to - floor - seen.settled,
+        "settled": seen.settled,
+        "oldest": seen.oldest,
+        "open_for_s": None,
+        "handler": "",
+    }
+
+
+def _of_run(live: Live) -> dict[str, Any]:
+    part = live.part
+    since_ms = part["oldest_open_ms"]
+    return {
+        "floor": part["floor"],
+        "read_to": part["position"],
+        "open": part["open_count"],
+        "settled": part["gap_count"],
+        "oldest": part["floor"] if part["open_count"] else None,
+        "open_for_s": None if since_ms is None else round((live.now_ms - since_ms) / 1000, 1),
+        "handler": part["handler"],
+    }

@@ -1,0 +1,48 @@
+"""`ackfloor lag`: how far groups are behind, as Kafka sees it and as ackfloor does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ackfloor.cli.onlooker import GroupOption, onlooker, show
+from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.rows import Row, RowsOption, RowsOutput
+
+if TYPE_CHECKING:
+    from ackfloor.core.progress import Progress
+
+COLUMNS = (
+    *("group", "topic", "partition", "kind", "floor", "end"),
+    *("lag", "settled", "open", "owner", "note"),
+)
+
+
+def lag(
+    group: GroupOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            envvar="ACKFLOOR_LAG_WATCH",
+            help="Look again every two seconds, until Ctrl-C; with -o table or jsonl.",
+        ),
+    ] = False,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """How far groups are behind: source topics, retry topics and dead letters.
+
+    "lag" is what Kafka's own tools say: from the committed floor to the log's end. "open" is what
+    of it is not settled: without the records above the floor that are handled already, and without
+    those that retention has removed. Of dead letters, those that were replayed, discarded or
+    archived are settled. No worker has to run, and nothing is changed.
+    """
+    with onlooker(group, bootstrap_servers, config) as looking:
+        show(lambda: [_row(each) for each in looking.look()], COLUMNS, output, watch=watch)
+
+
+def _row(progress: Progress) -> Row:
+    return {name: getattr(progress, name) for name in COLUMNS}

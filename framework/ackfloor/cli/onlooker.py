@@ -1,0 +1,135 @@
+"""Onlooker: what `lag` and `acks` share: they ask Kafka how far groups have come, and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+
+from ackfloor.cli.rows import Row, RowsOutput, console, print_rows, table_of
+from ackfloor.errors import AckfloorError
+from ackfloor.redrive import kafka_options
+from ackfloor.runtime.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.core.progress import Progress
+    from ackfloor.kafka.options import KafkaOptions
+    from ackfloor.kafka.progress import ProgressReader
+
+#: Seconds from one look to the next under `--watch`.
+WATCH_EVERY_S = 2.0
+
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ACKFLOOR_GROUP",
+        help="This consumer group, which may be another tool's.",
+        show_default="all with retry or dead-letter topics",
+    ),
+]
+
+
+class Onlooker:
+    """Looks at groups, and says once what is odd about one."""
+
+    def __init__(self, reader: ProgressReader, options: KafkaOptions, group: str | None) -> None:
+        self._reader = reader
+        self._options = options
+        self._group = group
+        self._told: set[str] = set()
+
+    def look(self) -> list[Progress]:
+        """How far the group has come, or all of ours.
+
+        Raises:
+            AckfloorError: nothing is known of the group.
+        """
+        groups = self._reader.groups() if self._group is None else [self._group]
+        return [progress for group in groups for progress in self._look(group)]
+
+    def written_ms(self, found: Iterable[Progress]) -> dict[tuple[str, str, int], int]:
+        """When the oldest open record of each was written, by group, topic and partition."""
+        from ackfloor.kafka.record_times import written_ms
+
+        wanted: dict[str, dict[tuple[str, int], int]] = {}
+        for each in found:
+            if each.oldest is not None:
+                wanted.setdefault(each.group, {})[each.topic, each.partition] = each.oldest
+        return {
+            (group, *place): at_ms
+            for group, positions in wanted.items()
+            for place, at_ms in written_ms(self._options, group, positions).items()
+        }
+
+    def _look(self, group: str) -> list[Progress]:
+        members = self._reader.members(group)
+        found = self._reader.of(group, members.owners)
+        if members.number:
+            return found
+        if not found:
+            raise AckfloorError(
+                f"nothing is known of group {group!r}: no members, no commits, no topics of ours; "
+                "is it spelt so, and is this its cluster?"
+            )
+        if members.known:
+            self._say_once(f"group {group} has no members: nobody works on it")
+        return found
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            typer.secho(text, fg="yellow", err=True)
+
+
+@contextmanager
+def onlooker(group: str | None, servers: str | None, config: Path | None) -> Iterator[Onlooker]:
+    """An onlooker at the cluster that the settings name."""
+    from ackfloor.kafka.progress import ProgressReader
+
+    flags = {"kafka.bootstrap_servers": servers}
+    options = kafka_options(flags=flags, config=config)
+    reader = ProgressReader(options)
+    try:
+        yield Onlooker(reader, options, group)
+    finally:
+        reader.close()
+
+
+def show(
+    look: Callable[[], Sequence[Row]], columns: Sequence[str], output: RowsOutput, *, watch: bool
+) -> None:
+    """Print what is seen, once or until Ctrl-C."""
+    if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
+        typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
+        raise typer.Exit(Exit.USAGE)
+    rows = look()
+    if not watch:
+        print_rows(rows, output, columns)
+        return
+    target = console()
+    try:
+        if output is RowsOutput.table and target.is_terminal:
+            with Live(table_of(rows), console=target, auto_refresh=False) as live:
+                _again(look, lambda rows: live.update(table_of(rows), refresh=True))
+        else:
+            print_rows(rows, output)
+            _again(look, lambda rows: print_rows(rows, output))
+    except KeyboardInterrupt:
+        return
+
+
+def _again(look: Callable[[], Sequence[Row]], draw: Callable[[Sequence[Row]], None]) -> None:
+    """Look every few seconds; a look that fails is told, and the next may not."""
+    while True:
+        time.sleep(WATCH_EVERY_S)
+        try:
+            rows = look()
+        except AckfloorError as exc:
+            typer.secho(f"error: {exc}", fg="red", err=True)
+        else:
+            draw(rows)

@@ -1,0 +1,277 @@
+"""How far groups have come, as any onlooker may read it; no group is joined, nothing is changed.
+
+Commits first and the ends of the logs after, so that no end is older than its commit. Committed
+positions are asked through a consumer: the admin client's question can crash the process, see
+`kafka/settled.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from ackfloor.core.dispositions import Disposed, dispositions_topic_of
+from ackfloor.core.model import StartPosition
+from ackfloor.core.progress import Progress, oddity
+from ackfloor.core.settled import settled_by
+from ackfloor.core.topics import ParsedTopic, parse_topic
+from ackfloor.errors import AckfloorError
+from ackfloor.kafka.dispositions import DispositionsLog
+from ackfloor.kafka.errors import look_failed, told
+from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
+from ackfloor.kafka.topic_ids import answer, printed
+
+log = logging.getLogger("ackfloor.kafka")
+
+REQUEST_S = 10.0
+
+Place = tuple[str, int]
+
+_START: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class Members(NamedTuple):
+    """The members of a group.
+
+    Attributes:
+        known: whether the broker told.
+        number: how many there are.
+        owners: who has which partition, as client@host.
+    """
+
+    known: bool
+    number: int
+    owners: Mapping[Place, str]
+
+
+class ProgressReader:
+    """Reads how far groups have come, as often as it is asked.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._config = admin_config(options)
+        quiet = logging.getLogger("ackfloor.kafka.admin")
+        self._admin = make_client(AdminClient, "admin", self._config, logger=quiet)
+        self._consumers: dict[str, Consumer] = {}
+        self._letters: dict[str, tuple[str, DispositionsLog, Disposed]] = {}
+
+    def close(self) -> None:
+        """Let the clients go."""
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def groups(self) -> list[str]:
+        """The groups that have retry or dead-letter topics of ours.
+
+        Raises:
+            KafkaUnreachable: no broker answers.
+        """
+        found = map(parse_topic, self._topics())
+        return sorted({parsed.group for parsed in found if parsed is not None})
+
+    def members(self, group: str) -> Members:
+        """Who is in a group now. What the broker does not tell is unknown, and no error."""
+        futures = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
+        try:
+            found = futures[group].result(REQUEST_S + 1.0)
+        except (KafkaException, TimeoutError) as exc:
+            log.debug("group %s can't be described: %s", group, told(exc))
+            return Members(False, 0, {})
+        owners = {
+            (place.topic, place.partition): f"{member.client_id}@{member.host.lstrip('/')}"
+            for member in found.members
+            for place in (member.assignment.topic_partitions or ())
+        }
+        return Members(True, len(found.members), owners)
+
+    def of(self, group: str, owners: Mapping[Place, str]) -> list[Progress]:
+        """Every partition of the topics that a group reads, has commits for, or parks in.
+
+        Args:
+            group: the consumer group, which may be another tool's.
+            owners: `Members.owners`.
+
+        Raises:
+            KafkaUnreachable: no broker answers.
+            AckfloorError: this user may not read the group.
+        """
+        topics = self._topics()
+        commits = self._commits(group, topics)
+        theirs = {topic for topic, _ in (*commits, *owners)}
+        kinds = _kinds(group, topics, theirs)
+        places = [(name, number) for name in kinds for number in topics[name]]
+        ids = self._ids({commit.topic for commit in commits.values()})
+        starts, ends = self._ends(places, _START), self._ends(places, _END)
+        found = []
+        for place in places:
+            topic, partition = place
+            seen = Progress(
+                group, topic, partition, kinds[topic], starts.get(place), ends.get(place),
+                owner=owners.get(place, ""),
+            )  # fmt: skip
+            found.append(_with_commit(seen, commits.get(place), ids.get(topic, "")))
+        return self._without_disposed(found, topics)
+
+    def _topics(self) -> dict[str, list[int]]:
+        """The partitions of every topic that this user may see."""
+        try:
+            topics = self._admin.list_topics(timeout=REQUEST_S).topics
+        except KafkaException as exc:
+            servers = self._config.get("bootstrap.servers", "")
+            raise look_failed(f"topics of {servers} can't be listed", exc) from exc
+        return {name: sorted(topic.partitions) for name, topic in sorted(topics.items())}
+
+    def _commits(
+        self, group: str, topics: Mapping[str, Collection[int]]
+    ) -> dict[Place, TopicPartition]:
+        """The group's commits, wherever it has one."""
+        asked = [
+            TopicPartition(name, number)
+            for name, numbers in topics.items()
+            if (parsed := parse_topic(name)) is None or parsed.group == group
+            for number in numbers
+        ]
+        if not asked:
+            return {}
+        try:
+            found = self._consumer(group).committed(asked, timeout=REQUEST_S)
+        except KafkaException as exc:
+            raise look_failed(f"commits of group {group!r} can't be read", exc) from exc
+        return {
+            (each.topic, each.partition): each
+            for each in found
+            if each.offset >= 0 or each.error is not None
+        }
+
+    def _consumer(self, group: str) -> Consumer:
+        """A client that may ask for a group's commits; it never joins."""
+        if group not in self._consumers:
+            config = {"log_level": 2, **consumer_config(self._options, group)}
+            self._consumers[group] = make_client(Consumer, "consumer", config)
+        return self._consumers[group]
+
+    def _ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The topics' ids, as far as the broker tells them."""
+        if not topics:
+            return {}
+        futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
+            TopicCollection(sorted(topics)), request_timeout=REQUEST_S
+        )
+        return {name: answer(name, future, REQUEST_S).topic_id for name, future in futures.items()}
+
+    def _ends(self, places: Collection[Place], spec: OffsetSpec) -> dict[Place, int]:
+        """One end of each log; what the broker does not tell is missing."""
+        if not places:
+            return {}
+        futures = self._admin.list_offsets(
+            {TopicPartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=REQUEST_S,
+        )
+        found = {}
+        for place, future in futures.items():
+            try:
+                found[place.topic, place.partition] = future.result(REQUEST_S + 1.0).offset
+            except (KafkaException, TimeoutError) as exc:
+                log.debug("an end of %s/%s: %s", place.topic, place.partition, told(exc))
+        return found
+
+    def _without_disposed(
+        self, found: list[Progress], topics: Mapping[str, Collection[int]]
+    ) -> list[Progress]:
+        """Dead letters that something was done with are settled."""
+        disposed: dict[str, Disposed] = {}
+        notes: dict[str, str] = {}
+        for topic in {each.topic for each in found if each.kind == "dlq"}:
+            name = dispositions_topic_of(topic)
+            if name not in topics:
+                continue
+            try:
+                disposed[topic] = self._disposed(topic, name, len(topics[name]))
+            except AckfloorError as exc:
+                notes[topic] = f"what was done with its letters is not known: {exc}"
+        return [
+            replace(
+                each,
+                disposed=disposed[each.topic].count_from(each.partition, each.start or 0),
+            )
+            if each.topic in disposed
+            else replace(each, note=notes.get(each.topic, each.note))
+            for each in found
+        ]
+
+    def _disposed(self, topic: str, name: str, partitions: int) -> Disposed:
+        """What was done with the letters of a topic; read on from where it was read to before."""
+        topic_id = printed(self._ids([topic])[topic])
+        known = self._letters.get(topic)
+        if known is None or known[0] != topic_id:
+            known = (topic_id, DispositionsLog(self._options, name, partitions), Disposed(topic_id))
+            self._letters[topic] = known
+        _, reader, disposed = known
+        reader.read_on(disposed)
+        return disposed
+
+
+def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict[str, str]:
+    """The topics of a group, each with its kind, in the order in which people read them.
+
+    Args:
+        topics: all there are.
+        theirs: those that the group reads or has commits for.
+    """
+    ours = {
+        name: parsed
+        for name in topics
+        if (parsed := parse_topic(name)) is not None
+        and parsed.group == group
+        and parsed.kind != "dispositions"
+    }
+    sources = {parsed.topic for parsed in ours.values()} & set(topics)
+    wanted = {*sources, *theirs, *ours} & set(topics)
+    return {
+        name: ours[name].kind if name in ours else "source"
+        for name in sorted(wanted, key=lambda name: _order(name, ours.get(name)))
+    }
+
+
+def _order(name: str, parsed: ParsedTopic | None) -> tuple[str, int, float]:
+    if parsed is None:
+        return name, 0, 0.0
+    return parsed.topic, 2 if parsed.kind == "dlq" else 1, parsed.delay_s or 0.0
+
+
+def _with_commit(seen: Progress, commit: TopicPartition | None, topic_id: str) -> Progress:
+    """A partition with what the group's commit says of it."""
+    if commit is None:
+        return replace(seen, note=oddity(seen))
+    if commit.error is not None:
+        return replace(seen, note=f"its commit can't be read: {told(commit.error)}")
+    settled = settled_by(
+        StartPosition(
+            seen.topic, seen.partition, commit.offset, metadata=commit.metadata or "",
+            topic_id=topic_id, log_end=seen.end,
+        )
+    )  # fmt: skip
+    full = replace(seen, floor=commit.offset, runs=settled.runs)
+    notes = [oddity(full)]
+    if settled.refused:
+        notes.append(f"its metadata is not believed: {settled.refused}")
+    return replace(full, note="; ".join(filter(None, notes)))
