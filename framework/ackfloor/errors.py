@@ -9,6 +9,7 @@
     │   ├── SourceFailed           the consumer can't go on; the worker restarts: 1
     │   ├── PublishFailed          `publish` was not confirmed by the broker: 1
     │   ├── RedriveRefused         dead letters can't be sent where they were to go: 2
+    │   ├── RedriveBusy            another job works on the same dead letters: 1
     │   ├── DecodeError            these bytes are no value of this type: dead-lettered
     │   └── DecoderUnavailable     what a decoder depends on is away: the record stays open
     ├── SettingError               (a ValueError) `field=value: why; fix`, raised by the core
@@ -44,6 +45,7 @@ __all__ = [
     "Outcome",
     "Pause",
     "PublishFailed",
+    "RedriveBusy",
     "RedriveRefused",
     "Retry",
     "SettingError",
@@ -138,6 +140,10 @@ class RedriveRefused(AckfloorError):
     """Dead letters can't be read, or not be sent where they were to go; nothing was sent."""
 
     exit_code = 2
+
+
+class RedriveBusy(AckfloorError):
+    """Another job works on the same dead-letter topic; nothing was done."""
 
 
 class DecodeError(AckfloorError):

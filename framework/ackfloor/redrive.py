@@ -25,23 +25,22 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
+from ackfloor.core.dispositions import Disposition
 from ackfloor.core.errors import SettingError
-from ackfloor.core.redrive import (
-    DeadLetter,
-    Left,
-    Order,
-    Tally,
-    Target,
-    Wanted,
-)
+from ackfloor.core.redrive import DeadLetter, Left, Order, Target, Wanted
+from ackfloor.core.redrive_jobs import JobNote, JobState
+from ackfloor.core.redrive_tally import Preview, Tally
 from ackfloor.settings import Settings
 
 if TYPE_CHECKING:
     from ackfloor.kafka.options import KafkaOptions
-    from ackfloor.kafka.redrive import Preview, RedriveJob
+    from ackfloor.kafka.redrive import RedriveJob
 
 __all__ = [
     "DeadLetter",
+    "Disposition",
+    "JobNote",
+    "JobState",
     "KafkaOptions",
     "Left",
     "Order",
@@ -59,7 +58,6 @@ __all__ = [
 
 _LAZY = {
     "KafkaOptions": "ackfloor.kafka.options",
-    "Preview": "ackfloor.kafka.redrive",
     "RedriveJob": "ackfloor.kafka.redrive",
 }
 _RATE = re.compile(r"([0-9]{1,7})/(s|m)")

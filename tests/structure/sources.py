@@ -22,6 +22,7 @@ DYNAMIC = "<dynamic>"
 # What users import; each states what it exports.
 PUBLIC_MODULES = (
     "ackfloor",
+    "ackfloor.cli.redriving",
     "ackfloor.commits",
     "ackfloor.errors",
     "ackfloor.observe",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ackfloor.cli.rows import plain
 from ackfloor.core.envelope import PREFIX
-from ackfloor.core.letter_groups import LetterGroup, failed_at_ms
+from ackfloor.core.letter_filter import failed_at_ms
+from ackfloor.core.letter_groups import LetterGroup
 
 if TYPE_CHECKING:
     from ackfloor.core.redaction import Redaction

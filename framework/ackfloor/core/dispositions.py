@@ -8,6 +8,8 @@ beside it, into one compacted topic for each dead-letter topic:
             "job": "20261121-173000-5f2c", "target": "orders--billing--retry-1s",
             "topic_id": "Jq0bS6aTQ..."}
 
+Notes of the jobs that wrote them stand in the same topic, see `core/redrive_jobs.py`.
+
 Invariants. What has a disposition is hidden until somebody asks for it, and sent nowhere again.
 The last record of a key counts, and one without a value takes the disposition back. `topic_id`
 says which dead-letter topic was meant: of one that was deleted and created anew under its name,
@@ -26,6 +28,8 @@ from typing import Final
 
 from ackfloor.core.errors import SettingError
 from ackfloor.core.offset_set import OffsetSet
+from ackfloor.core.redrive_jobs import PREFIX as JOB_PREFIX
+from ackfloor.core.redrive_jobs import Jobs
 from ackfloor.core.topics import dispositions_topic, parse_topic
 
 _KEY: Final = re.compile(rb"([0-9]{1,10})/([0-9]{1,19})")
@@ -106,18 +110,20 @@ class Disposed:
 
     Attributes:
         topic_id: of the dead-letter topic as it is now; "" where it is not known.
-        unreadable: records that are no dispositions.
+        unreadable: records that are neither dispositions nor notes of jobs.
+        jobs: the notes of the jobs.
     """
 
     topic_id: str = ""
     unreadable: int = 0
+    jobs: Jobs = field(default_factory=Jobs)
     _offsets: dict[int, OffsetSet] = field(default_factory=dict)
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
         """Take in one record of the dispositions topic."""
         match = _KEY.fullmatch(key or b"")
         if match is None:
-            self.unreadable += 1
+            self._note_job(key, value)
             return
         partition, offset = int(match[1]), int(match[2])
         if value is None:
@@ -139,6 +145,12 @@ class Disposed:
 
     def __len__(self) -> int:
         return sum(map(len, self._offsets.values()))
+
+    def _note_job(self, key: bytes | None, value: bytes | None) -> None:
+        if key is not None and key.startswith(JOB_PREFIX):
+            self.jobs.note(key, value)
+        else:
+            self.unreadable += 1
 
     def _of(self, partition: int) -> OffsetSet:
         return self._offsets.setdefault(partition, OffsetSet())

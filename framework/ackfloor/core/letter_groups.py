@@ -1,4 +1,4 @@
-"""Dead letters looked through: which ones are meant, and what they have in common.
+"""Dead letters by handler and cause: how many, and since when.
 
 Letters with the same handler and the same cause (fingerprint, else error type, else reason) are
 one group, however many there are: what is kept is a count, the first and the last time, and the
@@ -11,49 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ackfloor.core.letter_filter import cause_of, failed_at_ms
 from ackfloor.core.redrive import DeadLetter
 
 MOST_GROUPS: Final = 5_000
 REST: Final = "(more causes)"
-
-
-@dataclass(frozen=True, slots=True)
-class LetterFilter:
-    """Which dead letters are meant; None means any.
-
-    Attributes:
-        handler: the handler's name.
-        error: the error's class, whole or without its module, or its fingerprint.
-        reason: why it was dead-lettered, such as "exhausted".
-        key: the record's key.
-        since_ms, until_ms: when it failed, from and before, in wall-clock ms.
-    """
-
-    handler: str | None = None
-    error: str | None = None
-    reason: str | None = None
-    key: bytes | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-    def matches(self, letter: DeadLetter) -> bool:
-        """Whether this one is meant."""
-        told = letter.envelope
-        if self.handler is not None and told.handler != self.handler:
-            return False
-        if self.reason is not None and told.reason != self.reason:
-            return False
-        if self.key is not None and letter.key != self.key:
-            return False
-        at_ms = failed_at_ms(letter)
-        if self.since_ms is not None and at_ms < self.since_ms:
-            return False
-        if self.until_ms is not None and at_ms >= self.until_ms:
-            return False
-        if self.error is None:
-            return True
-        name = told.error_type or ""
-        return self.error in {name, name.rpartition(".")[2], told.error_fingerprint}
 
 
 @dataclass(slots=True)
@@ -85,9 +47,9 @@ class LetterGroups:
 
     def add(self, letter: DeadLetter) -> None:
         """One more."""
-        told, at_ms = letter.envelope, failed_at_ms(letter)
-        cause = told.error_fingerprint or told.error_type or told.reason or "not said"
-        name = (letter.topic, told.handler or "", cause)
+        told = letter.envelope
+        at_ms = failed_at_ms(letter, told)
+        name = (letter.topic, told.handler or "", cause_of(told))
         if name not in self._groups and len(self._groups) >= MOST_GROUPS:
             name = (letter.topic, "", REST)
         group = self._groups.get(name)
@@ -106,9 +68,3 @@ class LetterGroups:
     def largest_first(self) -> list[LetterGroup]:
         """All of them."""
         return sorted(self._groups.values(), key=lambda g: (-g.count, g.topic, g.handler, g.cause))
-
-
-def failed_at_ms(letter: DeadLetter) -> int:
-    """When it failed; where its headers don't say, when it was written."""
-    told = letter.envelope.failed_at_ms
-    return letter.timestamp_ms if told is None else told

@@ -17,11 +17,11 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from ackfloor.core.dispositions import Disposed
+from ackfloor.core.dispositions import Disposed, Disposition
 from ackfloor.core.envelope import (
     PREFIX,
     REPLAYS,
@@ -100,12 +100,16 @@ class Order:
 
     Attributes:
         dlq: the dead-letter topic.
-        to: `TO_RETRY`, `TO_SOURCE` or the name of a topic.
+        to: `TO_RETRY`, `TO_SOURCE` or the name of a topic; where nothing is sent, what the
+            dispositions name as the target.
         job: the job's name, in every disposition.
         by: who asks, in every disposition.
         rate_per_s: at most so many records a second; None for no limit.
         limit: at most so many records in all; None for no limit.
         max_replays: what has been replayed so often stays where it is.
+        action: what is done with each; only `REPLAYED` sends it anywhere.
+        asked: what was asked for, as JSON has it, for the job's note.
+        before: how many this job had done when it was ended.
     """
 
     dlq: str
@@ -115,6 +119,9 @@ class Order:
     rate_per_s: float | None = None
     limit: int | None = None
     max_replays: int = MAX_REPLAYS
+    action: Disposition = Disposition.REPLAYED
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    before: int = 0
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -123,6 +130,11 @@ class Order:
             raise SettingError(
                 "max_replays", self.max_replays, "nothing would be sent", "give 1 or more"
             )
+
+    @property
+    def sends(self) -> bool:
+        """Whether dead letters go somewhere."""
+        return self.action is Disposition.REPLAYED
 
     @property
     def named(self) -> bool:
@@ -191,8 +203,12 @@ def why_left(letter: DeadLetter, order: Order, disposed: Disposed) -> Left | Non
     """Why this dead letter is not sent; None where it is."""
     if disposed.hides(letter.partition, letter.offset):
         return Left.DISPOSED
+    if order.action is Disposition.DISCARDED:
+        return None
     if letter.headers is None:
         return Left.UNREADABLE
+    if not order.sends:
+        return None
     envelope = letter.envelope
     if envelope.replays >= order.max_replays:
         return Left.CAPPED
@@ -237,36 +253,3 @@ def target_partition(letter: DeadLetter, target: Target) -> int | None:
     if target.to == TO_SOURCE and origin is not None and origin < target.partitions:
         return origin
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How far a job is, or what a dry run found.
-
-    Attributes:
-        sent: records written (in a dry run: that would be written).
-        left: why others were not, and how many.
-        stopped: why it ended before its end; "" where it did not.
-    """
-
-    sent: int = 0
-    left: Mapping[Left, int] = field(default_factory=dict)
-    stopped: str = ""
-
-    def leave(self, why: Left, count: int = 1) -> Tally:
-        """One more that is not sent."""
-        return replace(self, left={**self.left, why: self.left.get(why, 0) + count})
-
-    def send(self, count: int) -> Tally:
-        """So many more that are sent."""
-        return replace(self, sent=self.sent + count)
-
-    @property
-    def seen(self) -> int:
-        """How many of those that were asked for have been looked at."""
-        return self.sent + sum(self.left.values())
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything asked for has been sent, now or before."""
-        return not self.stopped and not self.left.keys() - {Left.DISPOSED}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -43,8 +43,10 @@ class Gone(NamedTuple):
 def reading_config(options: KafkaOptions) -> dict[str, Any]:
     """Of a consumer that joins no group and is told where partitions end; may raise ConfigError."""
     # The client wants the name of a group, and neither joins it nor commits to it.
-    config = {**consumer_config(options, "ackfloor-redrive"), "enable.partition.eof": True}
-    return {"log_level": 2, **config}
+    config = consumer_config(options, "ackfloor-redrive")
+    # It comes to ends all the time, and a broker says so after this wait only.
+    ends = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    return {"log_level": 2, **config, **ends}
 
 
 class DeadLetterReader:
@@ -69,15 +71,19 @@ class DeadLetterReader:
             if wanted[partition]:
                 yield from self._partition(partition, wanted[partition])
 
-    def all(self, partitions: int) -> Iterator[DeadLetter]:
+    def all(self, partitions: int, starts: Mapping[int, int] | None = None) -> Iterator[DeadLetter]:
         """Every dead letter that was there when its partition was begun, partition by partition.
+
+        Args:
+            starts: partition -> the first offset to read; where the log begins later, from there.
 
         Raises:
             KafkaUnreachable, RedriveRefused: as `read` does.
         """
         for partition in range(partitions):
             low = self._low(TopicPartition(self._topic, partition))
-            self._consumer.assign([TopicPartition(self._topic, partition, low)])
+            start = max(low, (starts or {}).get(partition, 0))
+            self._consumer.assign([TopicPartition(self._topic, partition, start)])
             for message in self._messages(partition):
                 if message is not None:
                     yield letter_of(message)
@@ -116,7 +122,7 @@ class DeadLetterReader:
         """Records from where the partition is assigned, and None at its end."""
         until_s = time.monotonic() + PATIENCE_S
         while True:
-            batch = self._consumer.consume(BATCH, 0.5)
+            batch = next_batch(self._consumer)
             if batch:
                 until_s = time.monotonic() + PATIENCE_S
             elif time.monotonic() >= until_s:
@@ -138,6 +144,13 @@ class DeadLetterReader:
     def close(self) -> None:
         """Let the client go."""
         self._consumer.close()
+
+
+def next_batch(consumer: Consumer) -> list[Message]:
+    """What has come, at most `BATCH` and one; nothing where nothing has for half a second."""
+    # To be asked for many and given a time, the client waits for that time unless all have come.
+    first = consumer.poll(0.5)
+    return [] if first is None else [first, *consumer.consume(BATCH, 0)]
 
 
 def offset_of(message: Message) -> int:

@@ -13,9 +13,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from ackfloor.core.dispositions import Disposed
 from ackfloor.kafka.dead_letters import (
-    BATCH,
     EOF,
     PATIENCE_S,
+    next_batch,
     offset_of,
     read_error,
     reading_config,
@@ -61,7 +61,7 @@ class DispositionsLog:
         reading = set(self._next)
         until_s = time.monotonic() + PATIENCE_S
         while reading:
-            batch = consumer.consume(BATCH, 0.5)
+            batch = next_batch(consumer)
             if batch:
                 until_s = time.monotonic() + PATIENCE_S
             elif time.monotonic() >= until_s:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ackfloor.core.dispositions import Disposed, dispositions_topic_of
 from ackfloor.core.errors import SettingError
-from ackfloor.core.redrive import DeadLetter
+from ackfloor.core.redrive import DeadLetter, Wanted
+from ackfloor.core.redrive_jobs import JobNote
 from ackfloor.core.topics import parse_topic
 from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
@@ -61,6 +62,30 @@ class LetterBoxes:
         finally:
             reader.close()
 
+    def at(self, topic: str, wanted: Wanted) -> Iterator[Letter | Gone]:
+        """The dead letters at these places, in order; those that are not there as `Gone`.
+
+        Raises:
+            RedriveRefused: there is no such topic or partition, or it may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        count = self._known(topic)
+        for partition in wanted:
+            if partition >= count:
+                raise RedriveRefused(
+                    f"{topic} has no partition {partition}: it has {count}, from 0"
+                )
+        disposed = self._disposed(topic)
+        reader = DeadLetterReader(self._options, topic)
+        try:
+            for found in reader.read(wanted):
+                if isinstance(found, Gone):
+                    yield found
+                else:
+                    yield Letter(found, disposed.hides(found.partition, found.offset))
+        finally:
+            reader.close()
+
     def letter(self, topic: str, partition: int, offset: int) -> Letter:
         """One dead letter.
 
@@ -68,19 +93,22 @@ class LetterBoxes:
             RedriveRefused: it is not there, or may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        if partition >= (count := self._known(topic)):
-            raise RedriveRefused(f"{topic} has no partition {partition}: it has {count}, from 0")
-        disposed = self._disposed(topic)
-        reader = DeadLetterReader(self._options, topic)
-        try:
-            found = next(reader.read({partition: array("q", [offset])}))
-        finally:
-            reader.close()
+        found = next(self.at(topic, {partition: array("q", [offset])}))
         if isinstance(found, Gone):
             raise RedriveRefused(
                 f"{topic}/{partition}/{offset} is not there: removed by retention, or never written"
             )
-        return Letter(found, disposed.hides(partition, offset))
+        return found
+
+    def jobs(self, topic: str) -> list[JobNote]:
+        """The jobs that worked on a topic, latest first.
+
+        Raises:
+            RedriveRefused: there is no such topic, or its dispositions may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        self._known(topic)
+        return self._disposed(topic).jobs.latest_first()
 
     def _known(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -1,9 +1,9 @@
 """RedriveJob: sends dead letters back to work, each exactly once in effect.
 
-A transaction holds new records and their dispositions, so a dead letter is either both sent and
-noted or neither. The transactional id belongs to the dead-letter topic (and so to one group), not
-to the job. It follows that one job is active at a time, and that a job need not remember
-anything:
+A transaction holds new records, their dispositions and the note of the job, so a dead letter is
+either both sent and noted or neither, and what the job says of itself is so. The transactional id
+belongs to the dead-letter topic (and so to one group), not to the job. It follows that one job is
+active at a time, and that a job need not remember anything:
 
 1. `take` the id. Whoever had it, alive or killed, can write no more; what it left open is ended.
 2. Read the dispositions to their end. Nobody else can add any now, so this is all that was done.
@@ -11,34 +11,38 @@ anything:
 4. Where a transaction failed or its end is not known: from 1, with what is left of the batch.
 
 A job that was killed is therefore resumed by asking for the same again. Two jobs at once: the
-younger one fences the older one, which says so and ends.
+younger one fences the older one, which says so and ends. Whoever does not want that asks for
+`active` first.
+
+Discarding and archiving are the same job, in which nothing is sent: dispositions alone are written.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
-from ackfloor.core.dispositions import Disposed, Disposition, DispositionNote, disposition_key
+from ackfloor.core.dispositions import Disposed, DispositionNote, disposition_key
 from ackfloor.core.redrive import (
     DeadLetter,
     Left,
     Order,
-    Tally,
-    Target,
     Wanted,
     redriven_headers,
     target_partition,
     why_left,
 )
+from ackfloor.core.redrive_jobs import JobNote, JobState
+from ackfloor.core.redrive_tally import Preview, Tally
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
 from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.redrive_notes import JobSign, now_ms, state_of
 from ackfloor.kafka.redrive_topics import RedriveTopics
 from ackfloor.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge, Unwritten
 
@@ -48,24 +52,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 #: How long a job goes on trying when nothing can be written.
 PATIENCE_S = 60.0
 PAUSE_S = 0.2
-SAMPLES = 5
-
-Cause = tuple[str, str, str]
-
-
-@dataclass(slots=True)
-class Preview:
-    """What a job would do.
-
-    Attributes:
-        causes: how many would be sent, by handler, reason and error type ("" where not known).
-        samples: the first few that would be sent.
-    """
-
-    target: Target
-    tally: Tally = field(default_factory=Tally)
-    causes: Counter[Cause] = field(default_factory=Counter)
-    samples: list[DeadLetter] = field(default_factory=list)
+#: Puts dead letters where they are kept, before they are disposed of.
+Keep = Callable[[Sequence[DeadLetter]], None]
 
 
 class RedriveJob:
@@ -86,6 +74,28 @@ class RedriveJob:
         self._log: DispositionsLog | None = None
         self._tally = Tally()
         self._next_at_s = 0.0
+        self._sign: JobSign | None = None
+
+    def active(self) -> JobNote | None:
+        """Another job that is at work on the same dead-letter topic, as far as is known.
+
+        Raises:
+            RedriveRefused, KafkaUnreachable: see the class.
+        """
+        self._look()
+        others = (each for each in self.jobs() if each.job != self.order.job)
+        return next((each for each in others if state_of(each) is JobState.RUNNING), None)
+
+    def jobs(self) -> list[JobNote]:
+        """The notes that were read so far, latest job first."""
+        return self._disposed.jobs.latest_first()
+
+    def _look(self) -> None:
+        """Read the dispositions as they are; others may add to them."""
+        if count := self.topics.dispositions_partitions:
+            if self._log is None:
+                self._log = DispositionsLog(self._options, self.topics.dispositions, count)
+            self._log.read_on(self._disposed)
 
     def preview(self, wanted: Wanted) -> Preview:
         """Read everything, write nothing; a job that is active is not disturbed.
@@ -93,17 +103,11 @@ class RedriveJob:
         Raises:
             RedriveRefused, KafkaUnreachable: see the class.
         """
-        if count := self.topics.dispositions_partitions:
-            self._log = DispositionsLog(self._options, self.topics.dispositions, count)
-            self._log.read_on(self._disposed)
+        self._look()
         preview = Preview(self.topics.target)
         self._tally = Tally()
         for letter in islice(self._sendable(self._letters(wanted)), self.order.limit):
-            envelope = letter.envelope
-            cause = (envelope.handler, envelope.reason, envelope.error_type)
-            preview.causes[tuple(str(part or "") for part in cause)] += 1  # type: ignore[index]
-            if len(preview.samples) < SAMPLES:
-                preview.samples.append(letter)
+            preview.add(letter)
             self._tally = self._tally.send(1)
         preview.tally = self._tally
         return preview
@@ -114,6 +118,7 @@ class RedriveJob:
         *,
         progress: Callable[[Tally], None] = lambda _tally: None,
         stopping: Callable[[], bool] = lambda: False,
+        keep: Keep = lambda _letters: None,
     ) -> Tally:
         """Send what has no disposition yet; returns how far it came, however it ended.
 
@@ -121,22 +126,30 @@ class RedriveJob:
             wanted: partition -> ascending offsets.
             progress: told after each transaction.
             stopping: asked between transactions.
+            keep: given each batch before it is disposed of; may get one again.
         """
         self._tally = Tally()
         try:
             count = self.topics.create_dispositions(self._options)
-            self._log = DispositionsLog(self._options, self.topics.dispositions, count)
+            if self._log is None:
+                self._log = DispositionsLog(self._options, self.topics.dispositions, count)
             self._begin()
+            self._sign = self._new_sign(sum(map(len, wanted.values())))
             for batch in self._batches(self._sendable(self._letters(wanted))):
+                self._keep_to_rate(len(batch), stopping)
                 if stopping():
                     self._tally = replace(self._tally, stopped="it was told to stop")
                     break
-                self._keep_to_rate(len(batch))
+                keep(batch)
                 self._send(batch)
                 progress(self._tally)
         except AckfloorError as exc:
             self._tally = replace(self._tally, stopped=str(exc))
+        except BaseException as exc:
+            self._tally = replace(self._tally, stopped=f"{type(exc).__name__}")
+            raise
         finally:
+            self._sign_off()
             self._writer.discard()
         return self._tally
 
@@ -166,32 +179,39 @@ class RedriveJob:
                 yield letter
 
     def _batches(self, letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
-        rate = self.order.rate_per_s
-        # A transaction twice a second, so that a slow job is slow evenly.
-        most = BATCH if rate is None else max(1, min(BATCH, int(rate / 2)))
         batch: list[DeadLetter] = []
         size = 0
         for letter in islice(letters, self.order.limit):
             batch.append(letter)
             size += letter.size
-            if len(batch) >= most or size >= BATCH_BYTES:
+            if len(batch) >= self._most or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
         if batch:
             yield batch
 
-    def _keep_to_rate(self, count: int) -> None:
+    @property
+    def _most(self) -> int:
+        """The records of one transaction."""
+        # Two transactions a second, so that a slow job is slow evenly.
+        rate = self.order.rate_per_s
+        return BATCH if rate is None else max(1, min(BATCH, int(rate / 2)))
+
+    def _keep_to_rate(self, count: int, stopping: Callable[[], bool]) -> None:
         if self.order.rate_per_s is not None:
-            now_s = time.monotonic()
-            time.sleep(max(0.0, self._next_at_s - now_s))
-            self._next_at_s = max(self._next_at_s, now_s) + count / self.order.rate_per_s
+            while not stopping() and (wait_s := self._next_at_s - time.monotonic()) > 0:
+                time.sleep(min(wait_s, PAUSE_S))
+            self._next_at_s = max(self._next_at_s, time.monotonic()) + count / self.order.rate_per_s
 
     def _send(self, batch: list[DeadLetter]) -> None:
         """Write a batch, whatever it takes; what is too large for its topic is left."""
+        assert self._sign is not None
         left, until_s = batch, time.monotonic() + PATIENCE_S
         while left:
             try:
-                self._writer.write([record for each in left for record in self._records(each)])
+                records = [record for each in left for record in self._records(each)]
+                done = self._tally.sent + len(left)
+                self._writer.write([*records, self._sign.record(JobState.RUNNING, done)])
                 break
             except TooLarge:
                 self._begin()
@@ -224,25 +244,38 @@ class RedriveJob:
                 time.sleep(PAUSE_S)
         self._log.read_on(self._disposed)
 
-    def _records(self, letter: DeadLetter) -> tuple[NewRecord, NewRecord]:
-        """The new record, and the note of what was done with the old one."""
-        topics, now_ms = self.topics, time.time_ns() // 1_000_000
-        target = topics.target
+    def _records(self, letter: DeadLetter) -> list[NewRecord]:
+        """The note of what is done with a dead letter, and the new record where it is sent."""
+        topics, at_ms, target = self.topics, now_ms(), self.topics.target
         note = DispositionNote(
-            Disposition.REPLAYED, now_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
+            self.order.action, at_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
         )
-        headers = redriven_headers(letter, now_ms)
-        return (
-            NewRecord(
-                target.topic, target_partition(letter, target), letter.key, letter.value, headers
-            ),
-            NewRecord(
-                topics.dispositions,
-                letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
-                disposition_key(letter.partition, letter.offset),
-                note.to_bytes(),
-            ),
+        noted = NewRecord(
+            topics.dispositions,
+            letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
+            disposition_key(letter.partition, letter.offset),
+            note.to_bytes(),
         )
+        if not self.order.sends:
+            return [noted]
+        place = target_partition(letter, target)
+        headers = redriven_headers(letter, at_ms)
+        return [NewRecord(target.topic, place, letter.key, letter.value, headers), noted]
+
+    def _new_sign(self, wanted: int) -> JobSign:
+        order = self.order
+        pause_s = 0.0 if order.rate_per_s is None else self._most / order.rate_per_s
+        earlier = self._disposed.jobs.notes.get(order.job)
+        return JobSign(order, self.topics, earlier, wanted, pause_s)
+
+    def _sign_off(self) -> None:
+        """Say how the job ended; where that can't be written, its silence says so."""
+        sign, tally = self._sign, self._tally
+        if sign is None or not self._writer.ready or not (tally.sent or sign.earlier):
+            return
+        state = JobState.STOPPED if tally.stopped else JobState.DONE
+        with suppress(AckfloorError, TooLarge, Unwritten):
+            self._writer.write([sign.record(state, tally.sent, tally.stopped)])
 
 
 def _given_up(exc: Unwritten) -> KafkaUnreachable:

@@ -60,13 +60,14 @@ class RedriveTopics:
                 f"the dead-letter topic {order.dlq} does not exist, or this user may not see it"
             )
         try:
-            target, dispositions = target_topic(order, names), dispositions_topic_of(order.dlq)
+            dispositions = dispositions_topic_of(order.dlq)
+            target = target_topic(order, names) if order.sends else ""
         except SettingError as exc:
             raise RedriveRefused(f"--{exc}") from exc
-        asked = {order.dlq, target, *({dispositions} & names)}
-        found = described(admin, sorted(asked))
+        found = described(admin, sorted({order.dlq, target, *({dispositions} & names)} - {""}))
         _may(found[order.dlq], order.dlq, AclOperation.READ)
-        _may(found[target], target, AclOperation.WRITE)
+        if order.sends:
+            _may(found[target], target, AclOperation.WRITE)
         if dispositions in found:
             _may(found[dispositions], dispositions, AclOperation.WRITE)
             _may(found[dispositions], dispositions, AclOperation.READ)
@@ -76,7 +77,9 @@ class RedriveTopics:
             printed(dlq.topic_id),
             len(dlq.partitions),
             min(len(partition.replicas) for partition in dlq.partitions),
-            Target(target, len(found[target].partitions), order.to),
+            Target(target, len(found[target].partitions), order.to)
+            if order.sends
+            else Target(order.to, 0, order.to),
             dispositions,
             len(found[dispositions].partitions) if dispositions in found else 0,
         )

@@ -68,6 +68,11 @@ class RedriveWriter:
         self._id = transactional_id
         self._producer: Producer | None = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether the id is ours and nothing has failed since."""
+        return self._producer is not None
+
     def take(self) -> None:
         """Make the id ours: whoever had it is fenced, and what that one left open is ended.
 

@@ -1,14 +1,12 @@
-"""Dead letters looked through: which are meant, and into which groups they fall."""
+"""Dead letters by cause: into which groups they fall."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from ackfloor.core.envelope import Envelope, Reason, write_headers
-from ackfloor.core.letter_groups import MOST_GROUPS, REST, LetterFilter, LetterGroups
+from ackfloor.core.letter_groups import MOST_GROUPS, REST, LetterGroups
 from ackfloor.core.redrive import DeadLetter
 
 DIED = Envelope(
@@ -25,25 +23,6 @@ def letter(offset: int = 0, key: bytes | None = b"k", at: int = 9_000, **died: A
 
 
 FOREIGN = DeadLetter("other-dlq", 1, 7, None, None, [("h", b"1")], 9_000)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "foreign"),
-    [
-        ({"handler": "bill"}, False), ({"handler": "ship"}, None), ({"reason": "exhausted"}, False),
-        ({"reason": "decode"}, None), ({"key": b"k"}, False), ({"key": b""}, None),
-        ({"error": "shop.errors.Boom"}, False), ({"error": "Boom"}, False),
-        ({"error": "abc123"}, False), ({"error": "oom"}, None), ({"since_ms": 5_000}, True),
-        ({"since_ms": 5_001}, True), ({"until_ms": 5_000}, None), ({"until_ms": 5_001}, False),
-        ({"until_ms": 9_001}, True), ({}, True),
-    ],
-)  # fmt: skip
-def test_each_wish_must_be_met(wanted: dict[str, Any], foreign: bool | None) -> None:
-    """By the headers; a time that no header tells is the record's own. None: neither letter."""
-    meant = LetterFilter(**wanted)
-    late = wanted == {"since_ms": 5_001}
-    assert meant.matches(letter()) is (foreign is not None and not late)
-    assert meant.matches(FOREIGN) is bool(foreign)
 
 
 def test_letters_of_one_cause_are_one_group() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.dispositions import Disposed, disposition_key
+from ackfloor.core.dispositions import Disposed, Disposition, disposition_key
 from ackfloor.core.envelope import PREFIX, REPLAYS, Envelope, Reason, read_envelope, write_headers
 from ackfloor.core.errors import SettingError
 from ackfloor.core.model import Headers
@@ -18,13 +18,13 @@ from ackfloor.core.redrive import (
     DeadLetter,
     Left,
     Order,
-    Tally,
     Target,
     redriven_headers,
     target_partition,
     target_topic,
     why_left,
 )
+from ackfloor.core.redrive_tally import SAMPLES, Preview, Tally
 
 DIED = Envelope(
     origin_topic="orders",
@@ -171,6 +171,36 @@ def test_what_stays_and_why() -> None:
     assert why_left(dead(None), ORDER, disposed) is Left.FOREIGN
     assert why_left(dead(None), replace(ORDER, to=TO_SOURCE), disposed) is Left.FOREIGN
     assert why_left(dead(None), replace(ORDER, to="orders"), disposed) is None
+
+
+def test_what_goes_nowhere_may_be_anything() -> None:
+    """Discarded is whatever is there; archived what can be written down whole."""
+    capped, unreadable = dead(replace(DIED, replays=9)), replace(dead(), headers=None)
+    disposed = Disposed()
+    disposed.note(disposition_key(3, 9), b'{"disposition": "archived"}')
+    discard, archive = (
+        replace(ORDER, to="", action=action)
+        for action in (Disposition.DISCARDED, Disposition.ARCHIVED)
+    )
+    for order in (discard, archive):
+        assert not order.sends
+        assert [why_left(each, order, disposed) for each in (capped, dead(None))] == [None, None]
+        assert why_left(dead(offset=9), order, disposed) is Left.DISPOSED
+    assert why_left(unreadable, discard, disposed) is None
+    assert why_left(unreadable, archive, disposed) is Left.UNREADABLE
+
+
+def test_a_preview_counts_causes_and_shows_a_few() -> None:
+    """A cause that no header tells is one, too."""
+    preview = Preview(Target("orders", 1, "orders"))
+    for offset in range(SAMPLES + 2):
+        preview.add(dead(offset=offset))
+    preview.add(dead(None))
+    assert preview.causes == {
+        ("bill", "exhausted", "shop.InvalidOrder"): SAMPLES + 2,
+        ("", "", ""): 1,
+    }
+    assert [each.offset for each in preview.samples] == list(range(SAMPLES))
     assert all(why.words for why in Left)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from ackfloor.core.envelope import read_envelope
 from ackfloor.core.model import Headers
-from ackfloor.core.redrive import Left, Order, Tally
+from ackfloor.core.redrive import Left, Order
+from ackfloor.core.redrive_tally import Tally
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.redrive import RedriveJob

@@ -1,0 +1,101 @@
+"""`ackfloor dlq discard|archive`: dead letters that nobody is to handle any more.
+
+They stay in Kafka as they are. What was done with them is noted, and hides them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.letter_archive import LetterArchive
+from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_reading import (
+    LetterReading,
+    Places,
+    PlacesArgument,
+)
+from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.redriving import Part, carry_out
+from ackfloor.core.dispositions import Disposition
+from ackfloor.core.letter_filter import LetterFilter
+from ackfloor.core.redrive import Order
+from ackfloor.redrive import job_name, operator
+
+_Max = Annotated[
+    int | None,
+    typer.Option("--max", min=1, envvar="ACKFLOOR_DLQ_MAX", help="At most so many in all."),
+]
+_DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", envvar="ACKFLOOR_DLQ_DRY_RUN", help="Only show what would be done."),
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_DLQ_YES", help="Do not ask.")]
+
+
+@filtered
+def discard(
+    places: PlacesArgument,
+    wanted: LetterFilter,
+    most: _Max = None,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Note dead letters as discarded: hidden, and sent nowhere again. None is deleted."""
+    reading = LetterReading.open(bootstrap_servers, config)
+    order = Order(
+        Places.of(places).topic, "", job_name(), operator(), None, most,
+        action=Disposition.DISCARDED,
+    )  # fmt: skip
+    part = _part(reading, order, Places.of(places), wanted)
+    carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
+
+
+@filtered
+def archive(
+    places: PlacesArgument,
+    wanted: LetterFilter,
+    file: Annotated[
+        Path,
+        typer.Option(
+            envvar="ACKFLOOR_DLQ_FILE",
+            help="Where they are kept, as `dlq export` writes them; appended to.",
+        ),
+    ],
+    most: _Max = None,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Write dead letters to a file, and note them as archived: hidden, and sent nowhere again.
+
+    Each is on the disk before it is noted. What [redaction] takes away is not in the file.
+    """
+    reading = LetterReading.open(bootstrap_servers, config)
+    order = Order(
+        Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
+        action=Disposition.ARCHIVED,
+    )  # fmt: skip
+    part = _part(reading, order, Places.of(places), wanted)
+    if reading.rules.active:
+        typer.secho("what [redaction] takes away will not be in the file", err=True)
+    with ExitStack() as stack:
+        if not dry_run:
+            kept = stack.enter_context(LetterArchive(file, order.dlq, reading.rules))
+            part.keep = kept.keep
+        carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
+
+
+def _part(reading: LetterReading, order: Order, places: Places, wanted: LetterFilter) -> Part:
+    from ackfloor.kafka.redrive import RedriveJob
+
+    job = RedriveJob(reading.options, order)
+    return Part(job, reading.choose(places, wanted).offsets)

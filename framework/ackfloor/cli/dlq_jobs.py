@@ -1,0 +1,83 @@
+"""`ackfloor dlq jobs|cancel`: who has put dead letters back to work, or disposed of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ackfloor.cli.dlq_shown import moment
+from ackfloor.cli.letter_reading import LetterReading
+from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.redrive import operator
+from ackfloor.runtime.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.core.redrive_jobs import JobNote
+
+
+def jobs(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
+    ] = None,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """The jobs of replay, discard and archive: what they did, how far they are, who asked.
+
+    `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
+    likely. `dlq replay TOPIC --resume JOB` goes on with it.
+    """
+    boxes = LetterReading.open(bootstrap_servers, config).boxes
+    rows = [
+        _row(topic, note) for topic in topics or boxes.names(group) for note in boxes.jobs(topic)
+    ]
+    print_rows(rows, output)
+
+
+def _row(topic: str, note: JobNote) -> dict[str, Any]:
+    from ackfloor.kafka.redrive_notes import state_of
+
+    return {
+        "job": note.job,
+        "state": state_of(note).value,
+        "action": note.action,
+        "done": note.done,
+        "of": note.wanted,
+        "began": moment(note.began_ms),
+        "last": moment(note.at_ms),
+        "by": note.by,
+        "topic": topic,
+        "target": note.target,
+        "why": note.why,
+    }
+
+
+def cancel(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job, as `dlq jobs` names it.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_DLQ_YES", help="Do not ask.")
+    ] = False,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """End a job, wherever it runs: it can write nothing more. What it has done stays done."""
+    from ackfloor.kafka.redrive_cancel import cancelled
+
+    reading = LetterReading.open(bootstrap_servers, config)
+    if not yes:
+        if not sys.stdin.isatty():
+            typer.secho(f"job {job} would be ended: confirm with --yes", err=True)
+            raise typer.Exit(Exit.USAGE)
+        typer.confirm(f"End job {job}?", abort=True, err=True)
+    note = cancelled(reading.options, topic, job, operator())
+    typer.echo(f"{note.job}: {note.state.value}, {note.done:,} of {note.wanted:,} {note.action}")

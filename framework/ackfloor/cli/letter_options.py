@@ -1,0 +1,160 @@
+"""The options by which commands choose dead letters, and the filter that they make."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from ackfloor.core.durations import parse_duration
+from ackfloor.core.errors import SettingError
+from ackfloor.core.letter_filter import LetterFilter
+
+_ATTEMPTS = re.compile(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?")
+
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ACKFLOOR_DLQ_SINCE",
+        help="Only what failed since: a date, a time, or how long ago (24h, 7d).",
+    ),
+]
+
+
+def letter_filter(
+    handler: Annotated[
+        str | None, typer.Option(envvar="ACKFLOOR_DLQ_HANDLER", help="Only of this handler.")
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_DLQ_ERROR",
+            help="Only with this error: its class, with or without its module, or the cause that "
+            "`dlq groups` prints, such as a fingerprint.",
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_DLQ_REASON",
+            help="Only with this reason, such as exhausted or decode.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(envvar="ACKFLOOR_DLQ_KEY", help="Only with this key.")
+    ] = None,
+    header: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            envvar="ACKFLOOR_DLQ_HEADER",
+            help="Only with this header, and with this value where one is given.",
+        ),
+    ] = None,
+    attempts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|N+|N-M",
+            envvar="ACKFLOOR_DLQ_ATTEMPTS",
+            help="Only delivered so often: 7, 3+ or 1-3.",
+        ),
+    ] = None,
+    since: SinceOption = None,
+    until: Annotated[
+        str | None,
+        typer.Option(envvar="ACKFLOOR_DLQ_UNTIL", help="Only what failed before; as --since."),
+    ] = None,
+) -> LetterFilter:
+    """The filter that these options make.
+
+    Raises:
+        typer.BadParameter: a value can't be understood.
+    """
+    name, equals, value = (header or "").partition("=")
+    if header is not None and not name:
+        raise typer.BadParameter(
+            f"{header!r} names no header: write NAME or NAME=VALUE", param_hint="--header"
+        )
+    least, most = _attempts(attempts)
+    return LetterFilter(
+        handler=handler,
+        error=error,
+        reason=reason,
+        key=key,
+        header=None if header is None else (name, value if equals else None),
+        least_attempts=least,
+        most_attempts=most,
+        since_ms=time_ms("--since", since),
+        until_ms=time_ms("--until", until),
+    )
+
+
+def filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `letter_filter`; what they make is its argument `wanted`."""
+    options = inspect.signature(letter_filter).parameters
+    own = inspect.signature(command).parameters
+    named = {**own, **options}
+    del named["wanted"]
+    hints = {
+        **get_type_hints(command, include_extras=True),
+        **get_type_hints(letter_filter, include_extras=True),
+    }
+    # Arguments first, then what chooses, then how: as help and reference print them.
+    order = sorted(named.values(), key=lambda each: each.name not in options)
+    order.sort(key=lambda each: each.default is not inspect.Parameter.empty)
+
+    @wraps(command)
+    def chosen(**given: Any) -> None:
+        wanted = letter_filter(**{name: given.pop(name) for name in options})
+        command(wanted=wanted, **given)
+
+    keywords = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name])
+        for each in order
+    ]
+    chosen.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    chosen.__annotations__ = {each.name: each.annotation for each in keywords}
+    return chosen
+
+
+def _attempts(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    match = _ATTEMPTS.fullmatch(text)
+    least = int(match[1]) if match else 0
+    if match is None or (match[3] and int(match[3]) < least):
+        raise typer.BadParameter(
+            f"{text!r} is no number of attempts: write 7, 3+ or 1-3", param_hint="--attempts"
+        )
+    if match[2]:
+        return least, None
+    return least, int(match[3] or least)
+
+
+def time_ms(option: str, text: str | None) -> int | None:
+    """A date or time, in UTC where it names no zone, or how long ago, in wall-clock ms.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    if text is None:
+        return None
+    now = datetime.now(UTC)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return round((now.timestamp() - parse_duration(text, field=option)) * 1000)
+        except SettingError:
+            raise typer.BadParameter(
+                f"{text!r} is neither a time nor a duration: give a date (2026-10-20), a time "
+                "(2026-10-20T14:30), or how long ago (90m, 24h, 7d)",
+                param_hint=option,
+            ) from None
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+    return round(time.timestamp() * 1000)

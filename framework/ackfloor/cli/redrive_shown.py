@@ -1,0 +1,124 @@
+"""How a redrive is shown: what it would do, how far it is, what it did. No payload is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ackfloor.core.dispositions import Disposition
+from ackfloor.core.redrive import DeadLetter, Left, Order
+from ackfloor.core.redrive_tally import Preview, Tally
+
+CAUSES = 10
+#: What is done, as people say it: done, and to be done.
+DONE = {
+    Disposition.REPLAYED: "sent",
+    Disposition.DISCARDED: "discarded",
+    Disposition.ARCHIVED: "archived",
+}
+TO_DO = {
+    Disposition.REPLAYED: "Send",
+    Disposition.DISCARDED: "Discard",
+    Disposition.ARCHIVED: "Archive",
+}
+
+
+def report_of(order: Order, preview: Preview) -> dict[str, Any]:
+    """A dry run as JSON."""
+    return {
+        "dlq": order.dlq,
+        "target": preview.target.topic,
+        f"would_{TO_DO[order.action].lower()}": preview.tally.sent,
+        "left": dict(preview.tally.left),
+        "causes": [
+            {"handler": handler, "reason": reason, "error_type": error, "count": count}
+            for (handler, reason, error), count in preview.causes.most_common()
+        ],
+        "samples": [_sample(letter) for letter in preview.samples],
+    }
+
+
+def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
+    """What a job did, as JSON."""
+    return {
+        "dlq": order.dlq,
+        "job": order.job,
+        "target": target,
+        DONE[order.action]: tally.sent,
+        "left": dict(tally.left),
+        "stopped": tally.stopped,
+    }
+
+
+def _sample(letter: DeadLetter) -> dict[str, Any]:
+    told = letter.envelope
+    foreign = told.origin_topic is None
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "origin": None
+        if foreign
+        else f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}",
+        "handler": told.handler,
+        "reason": told.reason,
+        "error_type": told.error_type,
+        "attempt": told.attempt,
+        "replays": told.replays,
+    }
+
+
+def text_of(order: Order, preview: Preview) -> str:
+    """A dry run for people."""
+    would = f"would be {DONE[order.action]}"
+    lines = [line_of(order, preview.target.topic, preview.tally, verb=would)]
+    causes = preview.causes.most_common(CAUSES)
+    lines += [f"  {count:>9,}  {_cause(*cause)}" for cause, count in causes]
+    if more := len(preview.causes) - len(causes):
+        lines.append(f"  {'':>9}  and {more} other causes")
+    for letter in preview.samples:
+        told = letter.envelope
+        origin = f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}"
+        origin = "no header of ours" if told.origin_topic is None else f"from {origin}"
+        lines.append(
+            f"    {letter.partition}/{letter.offset}  {origin}, attempt {told.attempt}, "
+            f"replayed {told.replays} times"
+        )
+    return "\n".join(lines)
+
+
+def _cause(handler: str, reason: str, error: str) -> str:
+    return ", ".join(part for part in (handler, reason, error) if part) or "not said"
+
+
+def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
+    """What a job did, or would do."""
+    where = f"{order.dlq} to {target}" if target else order.dlq
+    lines = [f"{where}: {tally.sent:,} {verb or DONE[order.action]}"]
+    left = sorted(tally.left.items(), key=lambda each: list(Left).index(each[0]))
+    lines += [f"  {count:>9,}  left: {why.words}" for why, count in left]
+    if tally.stopped:
+        lines.append(f"  stopped: {tally.stopped}")
+    return "\n".join(lines)
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error where that is a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = TextColumn("dead letters"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=total)
+        yield lambda done: progress.update(bar, completed=done)

@@ -1,0 +1,177 @@
+"""Redriving: a job on the command line, from the look first to its exit code.
+
+    parts = [Part(RedriveJob(options, order), wanted)]
+    carry_out(parts, dry_run=False, yes=False, as_json=False)
+
+One way for every command that chooses dead letters, however it chooses them: show what would be
+done, ask, do it, say what was done. It is public for the commands of other packages.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ackfloor.cli.redrive_shown import (
+    DONE,
+    TO_DO,
+    line_of,
+    progress_bar,
+    report_of,
+    result_of,
+    text_of,
+)
+from ackfloor.core.redrive import DeadLetter, Left, Wanted
+from ackfloor.core.redrive_tally import Preview, Tally
+from ackfloor.errors import RedriveBusy
+from ackfloor.runtime.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.core.redrive_jobs import JobNote
+    from ackfloor.kafka.redrive import RedriveJob
+
+__all__ = ["Part", "carry_out"]
+
+
+@dataclass(slots=True)
+class Part:
+    """What is to be done about one dead-letter topic.
+
+    Attributes:
+        older: how many were asked for that are of an earlier topic of this name.
+        keep: given each batch before it is disposed of.
+    """
+
+    job: RedriveJob
+    wanted: Wanted
+    older: int = 0
+    keep: Callable[[Sequence[DeadLetter]], None] = lambda _letters: None
+
+    def __len__(self) -> int:
+        return sum(map(len, self.wanted.values())) + self.older
+
+
+def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Show, ask, do and tell.
+
+    Args:
+        parts: with one and the same action.
+        dry_run: only show.
+        yes: do not ask.
+
+    Raises:
+        typer.Exit: 1 nothing could be done, 2 no confirmation, 5 some is left.
+        RedriveBusy: another job works on one of these topics.
+        RedriveRefused, KafkaUnreachable: as the job raises them.
+    """
+    import typer
+
+    if not any(map(len, parts)):
+        typer.secho("no dead letter is meant: nothing was done", err=True)
+        if as_json:
+            typer.echo("[]")
+        return
+    if dry_run or not yes:
+        shown = _preview(parts, as_json=as_json)
+        if dry_run:
+            return
+        action = parts[0].job.order.action
+        if not sys.stdin.isatty():
+            would = f"{shown:,} dead letters would be {DONE[action]}"
+            typer.secho(f"{would}: confirm with --yes", err=True)
+            raise typer.Exit(Exit.USAGE)
+        typer.confirm(f"{TO_DO[action]} {shown:,} dead letters?", abort=True, err=True)
+    for part in parts:
+        if (other := part.job.active()) is not None:
+            raise RedriveBusy(_told(part.job.order.dlq, other))
+    tallies = _run(parts, as_json=as_json)
+    if not all(tally.complete for tally in tallies):
+        some = any(tally.sent for tally in tallies)
+        raise typer.Exit(Exit.PARTIAL if some else Exit.FAILURE)
+
+
+def _told(dlq: str, other: JobNote) -> str:
+    return (
+        f"job {other.job} of {other.by} is at work on {dlq}: {other.done:,} of {other.wanted:,} "
+        f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
+    )
+
+
+def _preview(parts: list[Part], *, as_json: bool) -> int:
+    """Show what would be done; to how many."""
+    import typer
+
+    previews: list[tuple[Part, Preview]] = []
+    for part in _within_max(parts, lambda: sum(preview.tally.sent for _, preview in previews)):
+        preview = part.job.preview(part.wanted)
+        preview.tally = _with_older(preview.tally, part)
+        previews.append((part, preview))
+    if as_json:
+        reports = [report_of(part.job.order, preview) for part, preview in previews]
+        typer.echo(json.dumps(reports, indent=2))
+    else:
+        for part, preview in previews:
+            typer.echo(text_of(part.job.order, preview))
+    return sum(preview.tally.sent for _, preview in previews)
+
+
+def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
+    import typer
+
+    done: list[tuple[Part, Tally]] = []
+    with _interrupts() as stopping, progress_bar(sum(map(len, parts))) as advance:
+        before = 0
+        for part in _within_max(parts, lambda: sum(tally.sent for _, tally in done)):
+            tally = part.job.run(
+                part.wanted,
+                progress=lambda tally, before=before: advance(before + tally.seen),  # type: ignore[misc]
+                stopping=lambda: bool(stopping),
+                keep=part.keep,
+            )
+            done.append((part, _with_older(tally, part)))
+            before += len(part)
+            advance(before)
+    told = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
+    if as_json:
+        typer.echo(json.dumps([result_of(*each) for each in told], indent=2))
+    else:
+        for each in told:
+            typer.echo(line_of(*each))
+    return [tally for _, tally in done]
+
+
+def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part]:
+    """The parts, each with what the ones before have left of the maximum."""
+    for part in parts:
+        order = part.job.order
+        if order.limit is not None:
+            if (left := order.limit - sent()) < 1:
+                return
+            part.job.order = replace(order, limit=left)
+        yield part
+
+
+def _with_older(tally: Tally, part: Part) -> Tally:
+    return tally.leave(Left.GONE, part.older) if part.older else tally
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM ends the job after its transaction; a second one at once."""
+    seen: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        seen.append(number)
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

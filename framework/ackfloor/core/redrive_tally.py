@@ -1,0 +1,68 @@
+"""How far a job is, and what a dry run found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ackfloor.core.redrive import DeadLetter, Left, Target
+
+#: Handler, reason and error type; "" where one is not known.
+Cause = tuple[str, str, str]
+SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a job is, or what a dry run found.
+
+    Attributes:
+        sent: records written (in a dry run: that would be written).
+        left: why others were not, and how many.
+        stopped: why it ended before its end; "" where it did not.
+    """
+
+    sent: int = 0
+    left: Mapping[Left, int] = field(default_factory=dict)
+    stopped: str = ""
+
+    def leave(self, why: Left, count: int = 1) -> Tally:
+        """One more that is not sent."""
+        return replace(self, left={**self.left, why: self.left.get(why, 0) + count})
+
+    def send(self, count: int) -> Tally:
+        """So many more that are sent."""
+        return replace(self, sent=self.sent + count)
+
+    @property
+    def seen(self) -> int:
+        """How many of those that were asked for have been looked at."""
+        return self.sent + sum(self.left.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything asked for has been sent, now or before."""
+        return not self.stopped and not self.left.keys() - {Left.DISPOSED}
+
+
+@dataclass(slots=True)
+class Preview:
+    """What a job would do.
+
+    Attributes:
+        causes: how many would be sent, by cause.
+        samples: the first few that would be sent.
+    """
+
+    target: Target
+    tally: Tally = field(default_factory=Tally)
+    causes: Counter[Cause] = field(default_factory=Counter)
+    samples: list[DeadLetter] = field(default_factory=list)
+
+    def add(self, letter: DeadLetter) -> None:
+        """One more that would be sent."""
+        told = letter.envelope
+        self.causes[told.handler or "", told.reason or "", told.error_type or ""] += 1
+        if len(self.samples) < SAMPLES:
+            self.samples.append(letter)
