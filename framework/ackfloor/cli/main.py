@@ -19,6 +19,7 @@ from ackfloor.cli.broker import broker_app
 from ackfloor.cli.config import config_app
 from ackfloor.cli.demo import demo
 from ackfloor.cli.dlq import dlq_app
+from ackfloor.cli.doctor import doctor
 from ackfloor.cli.inflight import inflight
 from ackfloor.cli.lag import lag
 from ackfloor.cli.policy import policy_app
@@ -62,6 +63,7 @@ cli.add_typer(dlq_app, name="dlq")
 cli.command()(lag)
 cli.command()(acks)
 cli.command()(inflight)
+cli.command()(doctor)
 
 
 def _add_commands_of_packages() -> None:

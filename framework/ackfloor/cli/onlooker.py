@@ -12,7 +12,7 @@ import typer
 from rich.live import Live
 
 from ackfloor.cli.rows import Row, RowsOutput, console, print_rows, table_of
-from ackfloor.errors import AckfloorError
+from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
 
@@ -49,8 +49,18 @@ class Onlooker:
         Raises:
             AckfloorError: nothing is known of the group.
         """
-        groups = self._reader.groups() if self._group is None else [self._group]
-        return [progress for group in groups for progress in self._look(group)]
+        if self._group is not None:
+            return self._look(self._group)
+        found: list[Progress] = []
+        for group in self._reader.groups():
+            try:
+                found += self._look(group)
+            except KafkaUnreachable:
+                raise
+            except AckfloorError as exc:
+                # The others can be looked at all the same.
+                self._say_once(str(exc))
+        return found
 
     def written_ms(self, found: Iterable[Progress]) -> dict[tuple[str, str, int], int]:
         """When the oldest open record of each was written, by group, topic and partition."""

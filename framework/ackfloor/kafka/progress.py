@@ -29,7 +29,7 @@ from ackfloor.core.settled import settled_by
 from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.errors import AckfloorError
 from ackfloor.kafka.dispositions import DispositionsLog
-from ackfloor.kafka.errors import look_failed, told
+from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
 from ackfloor.kafka.topic_ids import answer, printed
 
@@ -88,11 +88,19 @@ class ProgressReader:
         return sorted({parsed.group for parsed in found if parsed is not None})
 
     def members(self, group: str) -> Members:
-        """Who is in a group now. What the broker does not tell is unknown, and no error."""
+        """Who is in a group now; what the broker can't tell is unknown, and no error.
+
+        Raises:
+            AckfloorError: this user may not look at the group. Asked here, because a client that
+                may not ask for commits gives up only at its time limit, and without the reason.
+        """
         futures = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
         try:
             found = futures[group].result(REQUEST_S + 1.0)
         except (KafkaException, TimeoutError) as exc:
+            error = kafka_error(exc)
+            if error is not None and error.code() in DENIED:
+                raise look_failed(f"grant DESCRIBE on group {group}", exc) from exc
             log.debug("group %s can't be described: %s", group, told(exc))
             return Members(False, 0, {})
         owners = {

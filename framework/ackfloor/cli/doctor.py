@@ -1,0 +1,172 @@
+"""`ackfloor doctor`: can a worker do its work here, and what to do if not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ackfloor
+from ackfloor.cli.loading import load_app
+from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.rows import plain
+from ackfloor.core.durations import format_duration, parse_duration
+from ackfloor.core.finding import Finding, passes
+from ackfloor.errors import ConfigError
+from ackfloor.launch import Launch
+from ackfloor.redrive import kafka_options
+from ackfloor.runtime.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.doctor import Connection
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "not tried": "yellow"}
+_LATER = ("group protocol", "group", "topics", "rights", "clock")
+
+
+def doctor(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:APP]",
+            envvar="ACKFLOOR_DOCTOR_APP",
+            help="Also what this app needs: its group, its topics, rights on them.",
+        ),
+    ] = None,
+    factory: Annotated[
+        bool,
+        typer.Option(
+            "--factory",
+            envvar="ACKFLOOR_DOCTOR_FACTORY",
+            help="APP is a function that returns the app.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", envvar="ACKFLOOR_DOCTOR_STRICT", help="Exit with 1 for warnings as well."
+        ),
+    ] = False,
+    connect_timeout: Annotated[
+        str,
+        typer.Option(
+            envvar="ACKFLOOR_DOCTOR_CONNECT_TIMEOUT", help="How long to wait for a broker."
+        ),
+    ] = "10s",
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say whether a worker can do its work here: brokers, login, rights, topics, settings.
+
+    Each check that is not ok says what to do. It asks with the settings and the user of a worker,
+    and changes nothing. Exit code 1 where a check failed, 4 where no broker answers.
+    """
+    from ackfloor.kafka.doctor import connect
+
+    wait_s = parse_duration(connect_timeout, field="--connect-timeout")
+    flags = {"kafka.bootstrap_servers": bootstrap_servers}
+    launch = None
+    if app is not None:
+        launch = Launch.of(load_app(app, factory=factory), flags=flags, config=config)
+        launch.check_handlers()
+    options = (
+        kafka_options(flags=flags, config=config) if launch is None else launch.kafka_options()
+    )
+    connection = connect(options, wait_s)
+    found = list(_shown(_findings(connection, launch), output))
+    if connection.admin is None and not connection.refused:
+        raise typer.Exit(Exit.KAFKA_UNREACHABLE)
+    if not passes(found, strict=strict):
+        raise typer.Exit(Exit.FAILURE)
+
+
+def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+    from ackfloor.kafka.doctor import versions
+
+    python = sys.version.split()[0]
+    yield Finding("ackfloor", "ok", f"{ackfloor.__version__} on Python {python}")
+    yield versions()
+    if launch is not None:
+        yield from _settings(launch)
+    yield connection.finding
+    if connection.admin is None:
+        names = _LATER if launch is not None else _LATER[:1]
+        yield from (Finding(name, "not tried", "no broker to ask") for name in names)
+        return
+    yield from _of_cluster(connection, launch)
+
+
+def _settings(launch: Launch) -> Iterator[Finding]:
+    """What clients would refuse, and how times stand to each other."""
+    from ackfloor.kafka.options import (
+        MAX_POLL_INTERVAL_MS,
+        check_drain,
+        consumer_config,
+        producer_config,
+    )
+
+    app, check = launch.settings.app, "settings"
+    options = launch.kafka_options()
+    try:
+        consumer = consumer_config(options, launch.settings.group)
+        producer_config(options)
+        check_drain(consumer, app.drain_timeout_s)
+    except ConfigError as exc:
+        yield Finding(check, "fail", f"{exc.field}={exc.value!r}: {exc.why}", exc.fix)
+        return
+    interval_s = int(str(consumer.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))) / 1000
+    shown = f"max.poll.interval.ms is {format_duration(interval_s)}"
+    if app.shutdown_timeout_s >= interval_s:
+        text = f"app.shutdown_timeout={format_duration(app.shutdown_timeout_s)}, and {shown}"
+        why = "a worker that takes so long to end is taken for dead before its last commit"
+        yield Finding(check, "warn", f"{text}: {why}", "lower the one or raise the other")
+        return
+    yield Finding(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
+
+
+def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+    from ackfloor.kafka import doctor as kafka
+    from ackfloor.kafka.topic_findings import topic_findings
+    from ackfloor.kafka.topics import Cluster
+
+    admin = connection.admin
+    assert admin is not None
+    consumer = {} if launch is None else launch.kafka_options().consumer
+    yield kafka.group_protocol(admin, str(consumer.get("group.protocol", "classic")).lower())
+    if launch is None:
+        return
+    app, group = launch.settings.app, launch.settings.group
+    yield kafka.group_rights(admin, group)
+    sources = [topic for spec in launch.handlers for topic in spec.topics]
+    facts = Cluster(launch.kafka_options()).facts(sources, group)
+    yield from topic_findings(
+        launch.handlers,
+        group,
+        facts,
+        brokers=connection.brokers,
+        replication_factor=app.replication_factor,
+        dlq_retention_s=app.dlq_retention_s,
+        create_topics=app.create_topics,
+    )
+    yield from kafka.topic_rights(admin, facts)
+    yield kafka.clock(admin, {name: topic.partitions for name, topic in facts.items()})
+
+
+def _shown(findings: Iterator[Finding], output: Output) -> Iterator[Finding]:
+    """Print findings as they come; as JSON when all are there."""
+    if output is Output.json:
+        found = list(findings)
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+        yield from found
+        return
+    for finding in findings:
+        mark = typer.style(f"{finding.state:<9}", fg=_COLOURS[finding.state])
+        typer.echo(f"{mark}  {plain(finding.check)}: {plain(finding.detail)}")
+        if finding.fix and finding.state != "ok":
+            typer.echo(f"{'':<11}{plain(finding.fix)}")
+        yield finding

@@ -1,0 +1,31 @@
+"""Finding: what one check of `ackfloor doctor` has found, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: "warn" does not keep a worker from working; "not tried" has no answer, for a reason it tells.
+State = Literal["ok", "warn", "fail", "not tried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        check: what was looked at, such as "topic orders".
+        detail: what there is, in a sentence.
+        fix: what to do where it is not ok.
+    """
+
+    check: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def passes(findings: list[Finding], *, strict: bool) -> bool:
+    """Whether a worker can do its work; under `strict` nothing may be worth a warning."""
+    bad = {"fail", "warn"} if strict else {"fail"}
+    return not any(finding.state in bad for finding in findings)

@@ -1,0 +1,216 @@
+"""The doctor: can a worker do its work on this cluster, and what to do if not. Changes nothing.
+
+Rights are what the broker says that this user may do; it is asked, and nothing is tried out. So the
+right to a transactional id, of which a broker does not tell, is not looked at, nor the right to
+create topics where only some names may be created.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+)
+
+from ackfloor.core.finding import Finding, State
+from ackfloor.core.topics import parse_topic
+from ackfloor.kafka.errors import DENIED, kafka_error, told
+from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+
+REQUEST_S = 10.0
+PROBE_S = 1.0
+#: Seconds that a record may be ahead of this machine's clock.
+AHEAD_S = 5.0
+
+#: What a worker does with each kind of topic.
+NEEDED: Mapping[str, tuple[AclOperation, ...]] = {
+    "source": (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ),
+    "retry": (
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+    ),
+    "dlq": (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE),
+}
+#: Without these a worker works, and can't compare what it finds with the plan.
+_DISPENSABLE = frozenset({AclOperation.DESCRIBE_CONFIGS})
+_MAX_TIMESTAMP: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+
+#: The client's codes of what is wrong with a connection, the most telling first, and what to do.
+_CONNECTION_FIXES = {
+    KafkaError._SSL: "mend the certificate, or kafka.ssl_ca_location, which says whom to trust",  # noqa: SLF001
+    KafkaError._AUTHENTICATION: "mend kafka.sasl_mechanism, kafka.sasl_username or its password",  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
+    KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
+}
+_UNREACHABLE = "start one (ackfloor broker up), or mend kafka.bootstrap_servers"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What came of connecting.
+
+    Attributes:
+        admin: a client that has an answer; None where there was none.
+        refused: a broker was there, and did not let us in.
+        brokers: how many there are.
+    """
+
+    admin: AdminClient | None
+    finding: Finding
+    refused: bool = False
+    brokers: int = 0
+
+
+def connect(options: KafkaOptions, timeout_s: float) -> Connection:
+    """Connect, or find out why not.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+    errors: list[KafkaError] = []
+    config = admin_config(options)
+    quiet = logging.getLogger("ackfloor.kafka.doctor")
+    quiet.setLevel(logging.CRITICAL)
+    admin = make_client(AdminClient, "admin", {**config, "error_cb": errors.append}, logger=quiet)
+    servers, until_s = str(config.get("bootstrap.servers", "")), time.monotonic() + timeout_s
+    while True:
+        try:
+            brokers = len(admin.list_topics(timeout=PROBE_S).brokers)
+        except KafkaException as exc:
+            admin.poll(0)
+            named = [code for code in _CONNECTION_FIXES if any(e.code() == code for e in errors)]
+            if not named and time.monotonic() < until_s:
+                continue
+            if not named:
+                heard = [e for e in errors if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+                why = told(heard[-1] if heard else exc)
+                text = f"no broker has answered at {servers} within {timeout_s:g} s: {why}"
+                return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
+            error = next(e for e in errors if e.code() == named[0])
+            refused = named[0] != KafkaError._RESOLVE  # noqa: SLF001
+            found = Finding("brokers", "fail", told(error), _CONNECTION_FIXES[named[0]])
+            return Connection(None, found, refused)
+        found = Finding("brokers", "ok", f"{brokers} known through {servers}")
+        return Connection(admin, found, brokers=brokers)
+
+
+def versions() -> Finding:
+    """What this side runs on."""
+    client, library = confluent_kafka.__version__, confluent_kafka.libversion()[0]
+    return Finding("client", "ok", f"confluent-kafka {client}, librdkafka {library}")
+
+
+def group_protocol(admin: AdminClient, wanted: str) -> Finding:
+    """Whether the brokers speak the protocol that the group is to use."""
+    check, name = "group protocol", "group.coordinator.rebalance.protocols"
+    try:
+        broker = next(iter(admin.list_topics(timeout=REQUEST_S).brokers))
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        (future,) = admin.describe_configs([resource], request_timeout=REQUEST_S).values()
+        entry = future.result(REQUEST_S + 1.0).get(name)
+    except (KafkaException, TimeoutError) as exc:
+        fix = "grant DESCRIBE_CONFIGS on the cluster to have it looked at"
+        return Finding(check, "not tried", f"{wanted}; the brokers don't say: {told(exc)}", fix)
+    spoken = "classic" if entry is None else str(entry.value)
+    if wanted in spoken.split(","):
+        return Finding(check, "ok", f"{wanted}; the brokers speak {spoken}")
+    fix = 'leave out kafka.consumer."group.protocol", or use brokers from 4.0 on'
+    return Finding(check, "fail", f"{wanted} is not among what the brokers speak: {spoken}", fix)
+
+
+def group_rights(admin: AdminClient, group: str) -> Finding:
+    """Whether this user may work in the group, and who does."""
+    check, fix = f"group {group}", f"grant READ on group {group}"
+    futures = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=REQUEST_S
+    )
+    try:
+        found = futures[group].result(REQUEST_S + 1.0)
+    except (KafkaException, TimeoutError) as exc:
+        error = kafka_error(exc)
+        if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return Finding(check, "ok", "new: nobody has worked in it yet")
+        state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
+        return Finding(check, state, told(exc), fix)
+    allowed = found.authorized_operations
+    if allowed is not None and AclOperation.READ not in allowed:
+        return Finding(check, "fail", "this user may not work in it", fix)
+    return Finding(check, "ok", f"{found.state.name.lower()}, {len(found.members)} members")
+
+
+def topic_rights(admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:
+    """Whether this user may do with each topic what a worker does."""
+    futures: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection(sorted(topics)),
+        include_authorized_operations=True,
+        request_timeout=REQUEST_S,
+    )
+    for name in sorted(topics):
+        yield _topic_right(name, futures[name])
+
+
+def _topic_right(name: str, future: Future[Any]) -> Finding:
+    parsed, check = parse_topic(name), f"rights on {name}"
+    needed = NEEDED["source" if parsed is None else parsed.kind]
+    try:
+        allowed = future.result(REQUEST_S + 1.0).authorized_operations
+    except (KafkaException, TimeoutError) as exc:
+        error = kafka_error(exc)
+        state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
+        return Finding(check, state, told(exc), f"grant {_named(needed)} on topic {name}")
+    if allowed is None:
+        return Finding(check, "not tried", "this broker does not tell what a user may do")
+    missing = [operation for operation in needed if operation not in allowed]
+    if not missing:
+        return Finding(check, "ok", _named(needed))
+    fix = f"grant {_named(missing)} on topic {name}"
+    if _DISPENSABLE.issuperset(missing):
+        text = "a worker works without; what the topic is like can't be compared with the plan"
+        return Finding(check, "warn", f"not allowed: {_named(missing)}; {text}", fix)
+    return Finding(check, "fail", f"not allowed: {_named(missing)}", fix)
+
+
+def _named(operations: Collection[AclOperation]) -> str:
+    return ", ".join(operation.name for operation in operations)
+
+
+def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:
+    """Whether this machine's clock is behind those who write: then retries come late.
+
+    Args:
+        topics: name -> number of partitions.
+    """
+    asked = {
+        TopicPartition(name, number): _MAX_TIMESTAMP
+        for name, count in topics.items()
+        for number in range(count)
+    }
+    newest_ms, newest = -1, ""
+    futures = admin.list_offsets(asked, request_timeout=REQUEST_S) if asked else {}
+    for place, future in futures.items():
+        try:
+            at_ms = future.result(REQUEST_S + 1.0).timestamp
+        except (KafkaException, TimeoutError):
+            continue
+        if at_ms > newest_ms:
+            newest_ms, newest = at_ms, f"{place.topic}/{place.partition}"
+    if newest_ms < 0:
+        return Finding("clock", "not tried", "there are no records to compare it with")
+    ahead_s = newest_ms / 1000 - time.time()
+    if ahead_s <= AHEAD_S:
+        return Finding("clock", "ok", "no record is from the future")
+    text = f"the newest record of {newest} is {ahead_s:.0f} s ahead of this machine's clock"
+    return Finding("clock", "warn", text, "set the clocks, of this machine or of who wrote it")

@@ -1,0 +1,293 @@
+"""`ackfloor doctor` on a broker with logins and permissions: what is wrong names itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from typer.testing import CliRunner, Result
+
+from ackfloor.cli.main import cli
+from ackfloor.errors import AckfloorError
+from ackfloor.testing import KafkaCluster
+from tests.framework.kafka.wire import fresh, until
+
+pytestmark = pytest.mark.kafka
+
+PASSWORD = "hush-4711"
+APP = """
+from ackfloor import App, RetryPolicy
+
+app = App(group="{group}")
+
+
+@app.handler("{topic}", retry=RetryPolicy.fixed("1s", 1))
+async def bill(order: bytes) -> None: ...
+"""
+#: The guide's least rights, by kind of topic.
+RIGHTS = {
+    "": ("DESCRIBE", "DESCRIBE_CONFIGS", "READ"),
+    "retry-1s": ("DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"),
+    "dlq": ("DESCRIBE", "DESCRIBE_CONFIGS", "WRITE"),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """Who logs in may do what he was granted; who asks at the inner door may do everything."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    config = {
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,"
+        "CONTROLLER:PLAINTEXT",
+        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": f'{login} user_admin="{PASSWORD}" '
+        f'user_worker="{PASSWORD}";',
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+    with KafkaCluster(config=config) as made:
+        yield made
+
+
+class Scene:
+    """An app's topics on that broker, and what the user `worker` may do."""
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self.servers = servers
+        self.folder = folder
+        self.group, self.topic = fresh("billing"), fresh("orders")
+        self.login = {
+            "bootstrap.servers": servers,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "admin",
+            "sasl.password": PASSWORD,
+        }
+        self.admin = AdminClient(self.login)
+        text = APP.format(group=self.group, topic=self.topic)
+        (folder / f"{self.group.replace('-', '_')}.py").write_text(text)
+
+    def name(self, kind: str) -> str:
+        """The source topic, or one of ours for it."""
+        return f"{self.topic}--{self.group}--{kind}" if kind else self.topic
+
+    def create(self, kinds: Sequence[str] = ("", "retry-1s", "dlq"), **config: str) -> None:
+        """Make topics as the plan has them, but for what is said of them."""
+        planned = {
+            "retention.ms": str(30 * 86_400_000),
+            "max.message.bytes": str(1_048_588 + 65_536),
+        }
+        new = [
+            NewTopic(self.name(kind), 2, 1, config={**planned, **config} if kind else {})
+            for kind in kinds
+        ]
+        for future in self.admin.create_topics(new).values():
+            future.result(20)
+        names = {topic.topic for topic in new}
+        until(lambda: names <= self.admin.list_topics(timeout=5).topics.keys())
+
+    def grant(self, *but: tuple[str, str]) -> None:
+        """Grant what a worker needs, but for some (kind, operation)."""
+        rights = [("group", "READ"), *((kind, op) for kind in RIGHTS for op in RIGHTS[kind])]
+        rules = []
+        for kind, operation in rights:
+            if (kind, operation) in but:
+                continue
+            what = ResourceType.GROUP if kind == "group" else ResourceType.TOPIC
+            name = self.group if kind == "group" else self.name(kind)
+            rules.append(self._rule(what, name, AclOperation[operation]))
+        for future in self.admin.create_acls(rules).values():
+            future.result(20)
+
+    @staticmethod
+    def _rule(what: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+        literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        return AclBinding(what, name, literal, "User:worker", "*", operation, allow)
+
+    def revoke_all(self) -> None:
+        """Take back what was granted."""
+        anything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, "User:worker", None,
+            AclOperation.ANY, AclPermissionType.ANY,
+        )  # fmt: skip
+        for future in self.admin.delete_acls([anything]).values():
+            future.result(20)
+
+    def doctor(self, *arguments: str) -> Result:
+        """The command, for the app."""
+        app = f"{self.group.replace('-', '_')}:app"
+        return CliRunner().invoke(cli, ["doctor", app, *arguments])
+
+    def found(self, *arguments: str) -> dict[str, dict[str, str]]:
+        """What it finds, by check."""
+        done = self.doctor("-o", "json", *arguments)
+        assert done.exit_code in {0, 1, 4}, done.output
+        return {each["check"]: each for each in json.loads(done.stdout)}
+
+
+@pytest.fixture
+def scene(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    """The settings log in as the worker."""
+    for name, value in {
+        "BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
+        "SECURITY_PROTOCOL": "sasl_plaintext",
+        "SASL_MECHANISM": "PLAIN",
+        "SASL_USERNAME": "worker",
+        "SASL_PASSWORD": PASSWORD,
+    }.items():
+        monkeypatch.setenv(f"ACKFLOOR_KAFKA__{name}", value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scene = Scene(cluster.bootstrap_servers, tmp_path)
+    yield scene
+    scene.revoke_all()
+
+
+def test_the_least_rights_of_the_guide_are_enough(scene: Scene) -> None:
+    """Nothing is worth a warning, and every check has looked."""
+    scene.create()
+    scene.grant()
+    until(lambda: scene.doctor("--strict").exit_code == 0)
+    found = scene.found()
+    assert {name for name, each in found.items() if each["state"] != "ok"} == {
+        "clock",  # no record to compare it with
+        "group protocol",  # what brokers speak, a worker need not be allowed to ask
+    }
+    assert found[f"group {scene.group}"]["detail"].startswith(("new", "dead", "empty"))
+    assert found[f"rights on {scene.name('dlq')}"]["detail"] == "DESCRIBE, DESCRIBE_CONFIGS, WRITE"
+
+
+def test_each_missing_right_is_named_with_its_fix(scene: Scene) -> None:
+    """Of the group, of a retry topic, of the dead-letter topic."""
+    scene.create()
+    scene.grant(("group", "READ"), ("retry-1s", "READ"), ("dlq", "WRITE"))
+    until(lambda: scene.found()[f"rights on {scene.topic}"]["state"] == "ok")
+    found = scene.found()
+    for check, fix in (
+        (f"group {scene.group}", f"grant READ on group {scene.group}"),
+        (f"rights on {scene.name('retry-1s')}", f"grant READ on topic {scene.name('retry-1s')}"),
+        (f"rights on {scene.name('dlq')}", f"grant WRITE on topic {scene.name('dlq')}"),
+    ):
+        assert (found[check]["state"], found[check]["fix"]) == ("fail", fix)
+    assert scene.doctor().exit_code == 1
+
+
+def test_what_can_be_done_without_is_a_warning(scene: Scene) -> None:
+    """A worker that may not read a topic's settings works; under --strict that is not enough."""
+    scene.create()
+    scene.grant(("", "DESCRIBE_CONFIGS"))
+    until(lambda: scene.doctor().exit_code == 0)
+    assert scene.found()[f"rights on {scene.topic}"]["state"] == "warn"
+    assert scene.doctor("--strict").exit_code == 1
+
+
+def test_topics_that_are_missing_or_unfit_are_named(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source, one that keeps too little and takes nothing, one that nobody is to create."""
+    assert scene.found()[f"topic {scene.topic}"]["state"] == "fail"
+    scene.create(["", "retry-1s"], **{"retention.ms": "3600000", "min.insync.replicas": "2"})
+    scene.grant()
+    until(lambda: scene.found()[f"topic {scene.topic}"]["state"] == "ok")
+    found = scene.found()
+    tier = found[f"topic {scene.name('retry-1s')}"]
+    assert tier["state"] == "fail"
+    assert "retention.ms keeps 1h, the plan wants 7d" in tier["detail"]
+    assert "nothing can be parked" in tier["detail"]
+    assert "a worker creates it" in found[f"topic {scene.name('dlq')}"]["detail"]
+    monkeypatch.setenv("ACKFLOOR_APP__CREATE_TOPICS", "false")
+    dlq = scene.found()[f"topic {scene.name('dlq')}"]
+    assert (dlq["state"], dlq["fix"]) == ("fail", "ackfloor topics apply MODULE:APP")
+
+
+def test_records_from_the_future_are_told(scene: Scene) -> None:
+    """By that much this machine's clock is behind, or theirs ahead."""
+    scene.create()
+    scene.grant()
+    producer = Producer(scene.login)
+    producer.produce(scene.topic, b"x", timestamp=round((time.time() + 3600) * 1000))
+    assert producer.flush(30) == 0
+    until(lambda: scene.found()["clock"]["state"] == "warn")
+    assert "ahead of this machine's clock" in scene.found()["clock"]["detail"]
+
+
+def test_a_wrong_password_names_itself_and_not_the_password(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What depends on it is not tried; a broker was there, so it is a failed check."""
+    monkeypatch.setenv("ACKFLOOR_KAFKA__SASL_PASSWORD", "wrong-0815")
+    done = scene.doctor()
+    assert done.exit_code == 1
+    assert "Authentication failed" in done.stdout
+    assert "sasl_username or its password" in done.stdout
+    assert "0815" not in done.output
+    assert scene.found()["topics"]["state"] == "not tried"
+
+
+def test_another_protocol_than_the_listeners_is_told(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS spoken to a door that speaks plain text."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACKFLOOR_KAFKA__SECURITY_PROTOCOL", "ssl")
+    words = ["doctor", "--bootstrap-servers", cluster.bootstrap_servers, "--connect-timeout", "2s"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code in {1, 4}
+    assert "fail" in done.stdout
+    assert "SSL" in done.stdout
+
+
+def test_an_onlooker_without_rights_is_told_which(scene: Scene) -> None:
+    """`lag` may not read the group's commits: that is no unreachable broker, and no lag of 0."""
+    scene.create()
+    scene.grant(("group", "READ"))
+    until(lambda: scene.found()[f"rights on {scene.topic}"]["state"] == "ok")
+    done = CliRunner().invoke(cli, ["lag", "--group", scene.group])
+    assert type(done.exception) is AckfloorError
+    assert f"no permission: grant DESCRIBE on group {scene.group}" in str(done.exception)
+    done = CliRunner().invoke(cli, ["lag", "-o", "json"])
+    assert (done.exit_code, json.loads(done.stdout)) == (0, [])
+    assert f"grant DESCRIBE on group {scene.group}" in done.stderr
+
+
+def test_without_a_broker_it_says_so_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 4."""
+    monkeypatch.chdir(tmp_path)
+    words = ["doctor", "--bootstrap-servers", "127.0.0.1:1", "--connect-timeout", "1s"]
+    done = CliRunner().invoke(cli, [*words, "-o", "json"])
+    assert done.exit_code == 4
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert "no broker has answered at 127.0.0.1:1 within 1 s" in found["brokers"]["detail"]
+    assert found["group protocol"]["state"] == "not tried"
+
+
+def test_settings_that_clients_refuse_are_found(scene: Scene) -> None:
+    """As a worker would refuse them at its start, and a wait that is longer than the group's."""
+    (scene.folder / "ackfloor.toml").write_text(
+        '[kafka.consumer]\n"max.poll.interval.ms" = 20000\n'
+    )
+    assert "drain_timeout" in scene.found()["settings"]["detail"]
+    (scene.folder / "ackfloor.toml").write_text(
+        '[app]\ndrain_timeout = "1s"\n[kafka.consumer]\n"max.poll.interval.ms" = 20000\n'
+    )
+    found = scene.found()["settings"]
+    assert found["state"] == "warn"
+    assert "shutdown_timeout" in found["detail"]
