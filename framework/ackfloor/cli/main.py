@@ -23,6 +23,7 @@ from ackfloor.cli.doctor import doctor
 from ackfloor.cli.inflight import inflight
 from ackfloor.cli.lag import lag
 from ackfloor.cli.policy import policy_app
+from ackfloor.cli.retry import retry_app
 from ackfloor.cli.run import run
 from ackfloor.cli.topics import topics_app
 from ackfloor.errors import AckfloorError, SettingError
@@ -59,6 +60,7 @@ cli.add_typer(broker_app, name="broker")
 cli.add_typer(policy_app, name="policy")
 cli.add_typer(topics_app, name="topics")
 cli.add_typer(config_app, name="config")
+cli.add_typer(retry_app, name="retry")
 cli.add_typer(dlq_app, name="dlq")
 cli.command()(lag)
 cli.command()(acks)

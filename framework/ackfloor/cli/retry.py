@@ -1,0 +1,142 @@
+"""`ackfloor retry ls|show`: what waits in retry topics. Nothing is changed.
+
+It is read from the topics and from what the group has committed, so it needs no worker. What
+`[redaction]` takes away is not shown.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ackfloor.cli.dlq_shown import fields_of, letter_rows, letter_text, moment
+from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_reading import counted, place_of
+from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.core.durations import format_duration
+from ackfloor.core.letter_filter import LetterFilter
+from ackfloor.core.tier_counts import TierCount
+from ackfloor.core.topics import parse_topic
+from ackfloor.redrive import kafka_options
+from ackfloor.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ackfloor.core.redaction import Redaction
+    from ackfloor.core.redrive import DeadLetter
+    from ackfloor.kafka.tier_box import TierBoxes
+
+retry_app = typer.Typer(name="retry", help="What waits in retry topics.", no_args_is_help=True)
+
+
+@retry_app.command()
+def ls(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
+    ] = None,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """Retry topics: how many records wait, how many are due, the oldest and the next of them.
+
+    By what the group has committed: a worker commits about once a second.
+    """
+    boxes, _ = _open(bootstrap_servers, config)
+    rows = []
+    for topic in topics or boxes.names(group):
+        count, now_ms = TierCount(), _now_ms()
+        for record in counted(boxes.open(topic), topic):
+            count.add(record.envelope.not_before_ms or 0, now_ms)
+        rows.append(_tier_row(topic, count))
+    print_rows(rows, output)
+
+
+@retry_app.command()
+@filtered
+def show(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC[/PARTITION/OFFSET]",
+            help="A retry topic, or one record of it in full.",
+        ),
+    ],
+    wanted: LetterFilter,
+    limit: Annotated[
+        int, typer.Option(min=1, envvar="ACKFLOOR_RETRY_LIMIT", help="At most so many.")
+    ] = 100,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """The records that wait in a retry topic, or one of them in full."""
+    from ackfloor.kafka.letter_box import Letter
+
+    boxes, rules = _open(bootstrap_servers, config)
+    if "/" in place:
+        found = Letter(boxes.record(*place_of(place)), disposed=False)
+        if output is RowsOutput.table:
+            typer.echo(letter_text(found, rules))
+        else:
+            typer.echo(json.dumps(fields_of(found, rules), indent=2, ensure_ascii=False))
+        return
+    records: list[DeadLetter] = []
+    for record in counted(boxes.open(place), place):
+        if not wanted.matches(record):
+            continue
+        if len(records) == limit:
+            typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
+            break
+        records.append(record)
+    print_rows(_record_rows(records, rules), output)
+
+
+def _open(servers: str | None, config: Path | None) -> tuple[TierBoxes, Redaction]:
+    from ackfloor.kafka.tier_box import TierBoxes
+
+    flags = {"kafka.bootstrap_servers": servers}
+    rules = Settings.load(flags=flags, config=config).redaction.rules()
+    return TierBoxes(kafka_options(flags=flags, config=config)), rules
+
+
+def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
+    tier = parse_topic(topic)
+    assert tier is not None
+    times = (count.oldest_due_ms, count.next_due_ms, count.last_due_ms)
+    oldest, next_, last = (None if each is None else moment(each) for each in times)
+    return {
+        "topic": topic,
+        "group": tier.group,
+        "delay": format_duration(tier.delay_s or 0.0),
+        "waiting": count.waiting,
+        "due": count.due,
+        "oldest_due": oldest,
+        "next_due": next_,
+        "last_due": last,
+    }
+
+
+def _record_rows(records: list[DeadLetter], rules: Redaction) -> list[dict[str, Any]]:
+    from ackfloor.kafka.letter_box import Letter
+
+    rows = letter_rows([Letter(record, disposed=False) for record in records], rules)
+    for row, record in zip(rows, records, strict=True):
+        del row["disposed"]
+        due_ms = record.envelope.not_before_ms
+        row["due"] = None if due_ms is None else moment(due_ms)
+    return rows
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,119 @@
+"""`ackfloor retry ls|show` on a real broker: what is open in retry topics, and when it is due."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner, Result
+
+from ackfloor.cli.retry import retry_app
+from ackfloor.core.envelope import Reason, write_headers
+from ackfloor.core.gapset import GapSet, encode, topic_hash
+from ackfloor.errors import KafkaUnreachable, RedriveRefused
+from ackfloor.kafka.topic_ids import TopicIds
+from tests.framework.kafka.wire import fresh, options
+from tests.redrive_stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+LONG_AGO_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Six records in partition 0 of the first tier: three due for long, three in a day."""
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
+    monkeypatch.chdir(tmp_path)
+    stage = Stage(bootstrap_servers)
+    later_ms = time.time_ns() // 1_000_000 + 86_400_000
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for n in range(6):
+        due_ms = LONG_AGO_MS + n * 1_000 if n < 3 else later_ms + n * 1_000
+        parked = replace(
+            stage.died, origin_offset=n, attempt=n, reason=Reason.ERROR, not_before_ms=due_ms
+        )
+        headers = write_headers(parked, [("own", b"1")])
+        producer.produce(stage.tier, b'{"card": 1}', b"k%d" % n, headers=headers, partition=0)
+    assert producer.flush(30) == 0
+    return stage
+
+
+def retry(*arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(retry_app, list(arguments))
+
+
+def rows(*arguments: str) -> list[dict[str, object]]:
+    """What it prints as JSON."""
+    ended = retry(*arguments, "-o", "json")
+    assert ended.exit_code == 0, ended.output
+    found: list[dict[str, object]] = json.loads(ended.stdout)
+    return found
+
+
+def settle(stage: Stage, position: int, *runs: tuple[int, int]) -> None:
+    """Commit as a worker of the group does."""
+    ids = TopicIds(options(stage.servers))
+    topic_id = ids.learn([stage.tier])[stage.tier].topic_id
+    ids.close()
+    gaps = GapSet(position, list(runs), topic_hash(topic_id), 0)
+    metadata, _ = encode(gaps, stage.tier, 0)
+    consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": stage.group})
+    place = TopicPartition(stage.tier, 0, position, metadata=metadata)
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+
+
+def test_tiers_are_counted_by_what_is_due(stage: Stage) -> None:
+    """What the group has settled does not count, above the floor neither."""
+    first, second = rows("ls", "--group", stage.group)
+    assert (first["topic"], first["delay"], first["waiting"], first["due"]) == (
+        stage.tier, "1s", 3, 3,
+    )  # fmt: skip
+    assert first["oldest_due"] == "2023-11-14T22:13:20Z"
+    assert (second["delay"], second["waiting"], second["due"], second["next_due"]) == (
+        "5s", 0, 0, None,
+    )  # fmt: skip
+    settle(stage, 1, (3, 5))
+    [row] = rows("ls", stage.tier)
+    assert (row["waiting"], row["due"], row["oldest_due"]) == (1, 2, "2023-11-14T22:13:21Z")
+    assert row["next_due"] == row["last_due"]
+    assert [each["key"] for each in rows("show", stage.tier)] == ["k1", "k2", "k5"]
+    settle(stage, 6)
+    [row] = rows("ls", stage.tier)
+    assert (row["waiting"], row["due"]) == (0, 0)
+
+
+def test_records_are_listed_and_shown(stage: Stage, tmp_path: Path) -> None:
+    """Narrowed down as dead letters are; one in full, without what redaction takes away."""
+    assert [row["key"] for row in rows("show", stage.tier, "--attempts", "4+")] == ["k4", "k5"]
+    ended = retry("show", stage.tier, "--limit", "2")
+    assert "there are more: raise --limit 2" in ended.stderr
+    (tmp_path / "ackfloor.toml").write_text('[redaction]\nfields = ["card"]\n')
+    text = retry("show", f"{stage.tier}/0/1").stdout
+    assert f"{'not_before':<20} 2023-11-14T22:13:21Z" in text
+    assert '{"card": "***"}' in text
+    facts = json.loads(retry("show", f"{stage.tier}/0/1", "-o", "json").stdout)
+    assert (facts["attempt"], facts["payload"]) == (1, '{"card": "***"}')
+
+
+def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead-letter topic, a topic that is not there, a place that is not there; no broker."""
+    for arguments, text in (
+        (["ls", stage.dlq], "is no retry topic of ackfloor"),
+        (["show", fresh("none")], "does not exist"),
+        (["show", f"{stage.tier}/7/0"], "has no partition 7"),
+        (["show", f"{stage.tier}/0/99"], "/0/99 is not there"),
+    ):
+        ended = retry(*arguments)
+        assert isinstance(ended.exception, RedriveRefused)
+        assert text in str(ended.exception)
+    assert rows("ls", "--group", fresh("nobody")) == []
+    monkeypatch.setattr("ackfloor.kafka.redrive_topics.REQUEST_S", 0.5)
+    ended = retry("ls", "--bootstrap-servers", "127.0.0.1:1")
+    assert isinstance(ended.exception, KafkaUnreachable)
