@@ -37,6 +37,8 @@ class HandlerRules:
         in_place: a failed record is delivered again here, and its lane waits for it
             (`on_failure="block"`); otherwise it is parked in a retry topic.
         guard: when failures stop its work.
+        killable: its handlers run in processes that are killed at the deadline; the delivery ends
+            when its process has been seen dead, and not before.
     """
 
     name: str
@@ -48,6 +50,7 @@ class HandlerRules:
     max_extend_s: float | None = None
     in_place: bool = False
     guard: FloodGuard = FloodGuard()
+    killable: bool = False
 
 
 class HandlerState:

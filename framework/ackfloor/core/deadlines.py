@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ackfloor.core.delivery import Delivery
 
+#: Seconds between two looks at a delivery whose handler is being killed.
+LOOK_AGAIN_S = 0.02
+
 
 class Deadlines:
     """When to look for overdue deliveries, and which they are.
@@ -36,6 +39,10 @@ class Deadlines:
     def replan(self) -> None:
         """A timeout changed: scan at the next opportunity."""
         self.next_scan_s = 0.0
+
+    def look_again(self, now_s: float) -> None:
+        """An overdue delivery is about to end, or its deadline was moved: see in a moment."""
+        self.next_scan_s = min(self.next_scan_s, now_s + LOOK_AGAIN_S)
 
     def overdue(
         self, running: Iterable[Delivery], shortest_timeout_s: float | None, now_s: float

@@ -2,6 +2,10 @@
 
 `closed` is set here and nowhere else while an assignment lasts: by the first outcome that is
 applied, or by the deadline. What finds it set is late: counted, and without effect.
+
+Where handlers can be killed, the deadline closes nothing: it has the process killed, and the
+executor answers when the process has been seen dead. So nothing of such a delivery runs any more
+when it is parked, and an answer that was quicker than the kill counts.
 """
 
 from __future__ import annotations
@@ -26,7 +30,15 @@ from ackfloor.core.messages import (
     RedeliveriesStarted,
 )
 from ackfloor.core.model import Failure, Now
-from ackfloor.core.outcomes import ACKED, Acked, Discarded, Failed, Rejected, judge
+from ackfloor.core.outcomes import (
+    ACKED,
+    CONSUME_TIMEOUT,
+    Acked,
+    Discarded,
+    Failed,
+    Rejected,
+    judge,
+)
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
 
@@ -101,6 +113,8 @@ class Endings:
                 )
             )
         elif isinstance(outcome, Failed | Rejected):
+            if outcome.reason is Reason.TIMEOUT:
+                self._tell_timeout(delivery, now)
             self._fail(delivery, outcome, now)
         # Released: it stays open, for whoever owns the partition next.
 
@@ -123,7 +137,8 @@ class Endings:
         )
         if self._holds.spares(delivery, outcome, now):
             return
-        verdict = judge(outcome, rules.policy, delivery.attempt)
+        last_error = None if delivery.envelope is None else delivery.envelope.error_type
+        verdict = judge(outcome, rules.policy, delivery.attempt, last_error)
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
             return
@@ -146,6 +161,11 @@ class Endings:
     def _expire(self, delivery: Delivery, now: Now) -> None:
         assignment = delivery.assignment
         handler = assignment.handler
+        if handler.rules.killable:
+            # It is overdue until it is answered, and an extension may have been quicker.
+            self.deadlines.look_again(now.mono_s)
+            self._state.commands.append(Abandon(delivery))
+            return
         if handler.rules.manual and not delivery.claim():
             return
         delivery.closed = True
@@ -162,20 +182,23 @@ class Endings:
         delivery.finished_s = now.mono_s
         if delivery.retrying:
             self._redelivery_ended(delivery, now)
+        self._tell_timeout(delivery, now)
+        self._state.commands.append(Abandon(delivery))
+        self._fail(delivery, timed_out(delivery), now)
+
+    def _tell_timeout(self, delivery: Delivery, now: Now) -> None:
+        assignment = delivery.assignment
+        due_s = delivery.deadline_s
         self._state.events.append(
             DeliveryTimedOut(
                 assignment.source_topic,
                 assignment.partition,
                 delivery.offset,
-                handler.rules.name,
+                assignment.handler.rules.name,
                 delivery.attempt,
-                now.mono_s - due_s,
+                0.0 if due_s is None else now.mono_s - due_s,
             )
         )
-        self._state.commands.append(Abandon(delivery))
-        limit_s = due_s - delivery.started_s
-        failure = Failure("ConsumeTimeout", f"no answer within {limit_s:g} s of its start")
-        self._fail(delivery, Failed(failure, Reason.TIMEOUT), now)
 
     def left(self, handler: str, run: Run) -> None:
         """A worker found its run empty: hand it out again if it was filled meanwhile."""
@@ -203,6 +226,14 @@ class Endings:
                 )
             if stats.acked:
                 self._state.events.append(_acked(stats, now))
+
+
+def timed_out(delivery: Delivery) -> Failed:
+    """The outcome of a delivery that has outlived its consume timeout."""
+    due_s = delivery.deadline_s
+    limit_s = 0.0 if due_s is None else due_s - delivery.started_s
+    failure = Failure(CONSUME_TIMEOUT, f"no answer within {limit_s:g} s of its start")
+    return Failed(failure, Reason.TIMEOUT)
 
 
 def _acked(stats: AckStats, now: Now) -> RecordsAcked:

@@ -4,8 +4,9 @@ An outcome is a value. Exceptions become outcomes in one place around the user's
 (`runtime/invoke.py`); from there on nothing is raised. `judge` turns an outcome into a verdict
 by the retry policy: settle now, park for another delivery, dead-letter, or keep it open.
 
-What spends the redelivery budget: an error, an explicit retry, a timeout. What does not: a
-release at shutdown or rebalance, a hold (`Pause`), a hop between tiers.
+What spends the redelivery budget: an error, an explicit retry, a timeout, a crash of the process
+that handled it. What does not: a release at shutdown or rebalance, a hold (`Pause`), a hop between
+tiers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from typing import Final
 from ackfloor.core.envelope import Reason
 from ackfloor.core.model import Failure
 from ackfloor.core.retry import RetryPolicy
+
+#: How often a record may take a process down with it before it is given up.
+CONDEMNED: Final = 3
+#: The error type of a delivery whose own process died (the process executor).
+PROCESS_CRASH: Final = "ProcessCrash"
+#: The error type of a delivery that outlived its consume timeout.
+CONSUME_TIMEOUT: Final = "ConsumeTimeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class Failed:
 
     Attributes:
         failure: what went wrong, for the record's headers.
-        reason: `error`, `retry` or `timeout`.
+        reason: `error`, `retry`, `timeout` or `crash`.
         after_s: an explicit wait that replaces the policy's, in seconds.
     """
 
@@ -102,10 +110,21 @@ class Bury:
 Verdict = Park | Bury
 
 
-def judge(outcome: Failed | Rejected, policy: RetryPolicy, attempt: int) -> Verdict:
-    """What becomes of a record whose delivery number `attempt` (1 = first) failed."""
+def judge(
+    outcome: Failed | Rejected, policy: RetryPolicy, attempt: int, last_error: str | None = None
+) -> Verdict:
+    """What becomes of a record whose delivery number `attempt` (1 = first) failed.
+
+    Args:
+        outcome: how it failed.
+        policy: the handler's.
+        attempt: which delivery of the record it was.
+        last_error: the error type of the delivery before, None where there was none.
+    """
     if isinstance(outcome, Rejected):
         return Bury(outcome.reason, outcome.failure)
+    if outcome.reason is Reason.CRASH and last_error == PROCESS_CRASH and attempt >= CONDEMNED:
+        return Bury(Reason.CRASH, outcome.failure)
     delay_s = policy.delay_s(attempt)
     if delay_s is None:
         return Bury(Reason.EXHAUSTED, outcome.failure)

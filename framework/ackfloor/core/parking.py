@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope, Reason, read_envelope, shed, write_headers
 from ackfloor.core.model import Failure, Headless, Now
-from ackfloor.core.outcomes import Bury, Park, Verdict
+from ackfloor.core.outcomes import CONSUME_TIMEOUT, Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.retry import next_hop, tier_wait_s
 from ackfloor.core.topics import TopicTemplates
@@ -58,7 +58,7 @@ class Parking:
         """
         before = delivery.envelope or _brought_along(delivery)
         failure: Failure = verdict.failure
-        timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == "ConsumeTimeout"
+        timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == CONSUME_TIMEOUT
         origin = delivery.origin
         started_s = delivery.started_s or now.mono_s
         return replace(

@@ -34,12 +34,11 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.messages import Seclude, SuspectCleared, SuspectStarted
 from ackfloor.core.model import Failure, Now
-from ackfloor.core.outcomes import RELEASED, Bury
+from ackfloor.core.outcomes import CONDEMNED, RELEASED, Bury
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
 
 ALONE = 2
-CONDEMNED = 3
 #: Seconds after which nothing waits for a suspect any longer, nor a suspect for what runs. Only
 #: handlers that have no consume timeout, or a longer one, take so long.
 LONGEST_S = 600.0

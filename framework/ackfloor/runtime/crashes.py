@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from ackfloor.core.suspects import CONDEMNED
+from ackfloor.core.outcomes import CONDEMNED
 from ackfloor.runtime import channel
 from ackfloor.runtime.marks import RecordId
 

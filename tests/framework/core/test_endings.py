@@ -9,8 +9,10 @@ from math import inf
 import pytest
 
 from ackfloor.core.assignment import HandlerRules, HandlerState
+from ackfloor.core.deadlines import LOOK_AGAIN_S
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.envelope import Reason
+from ackfloor.core.endings import timed_out
+from ackfloor.core.envelope import Envelope, Reason
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
     Abandon,
@@ -29,7 +31,16 @@ from ackfloor.core.messages import (
     Unhold,
 )
 from ackfloor.core.model import Failure, TopicPartition
-from ackfloor.core.outcomes import ACKED, RELEASED, Discarded, Failed, Outcome, Rejected
+from ackfloor.core.outcomes import (
+    ACKED,
+    PROCESS_CRASH,
+    RELEASED,
+    Bury,
+    Discarded,
+    Failed,
+    Outcome,
+    Rejected,
+)
 from tests.framework.core.worlds import START_MS, START_S, TIER, MemoryRecord, World
 
 FIVE = HandlerRules("bill", concurrency=4, consume_timeout_s=5.0)
@@ -282,3 +293,67 @@ def test_reading_the_engine() -> None:
     assert world.engine.state.assignments is world.engine.assignments
     assert world.engine.state.flow is world.engine.flow
     assert world.engine.state.faults is world.engine.faults
+
+
+# Where handlers can be killed.
+
+KILLABLE = replace(FIVE, killable=True)
+
+
+def test_a_deadline_that_kills_ends_nothing_by_itself() -> None:
+    """The record is parked when the executor says that its handler is dead, and not before."""
+    world, (delivery,) = running(KILLABLE)
+    world.now_s += 6
+    assert world.expire(delivery) == [Abandon(delivery)]
+    assert (delivery.closed, world.told(DeliveryTimedOut)) == (False, [])
+    # Still overdue: it is looked at again, in a moment.
+    assert world.engine.next_scan_s == world.now_s + LOOK_AGAIN_S
+    world.now_s += 1
+    assert world.expire(delivery) == [Abandon(delivery)]
+    delivery.finished_s = world.now_s
+    world.finish(delivery, timed_out(delivery))
+    (told,) = world.told(DeliveryTimedOut)
+    assert told.late_by_s == 2
+    (parcel,) = world.parcels
+    assert parcel.verdict is not None
+    assert parcel.verdict.reason is Reason.TIMEOUT
+    assert parcel.verdict.failure.message == "no answer within 5 s of its start"
+    assert world.floor() == 0
+    world.confirm()
+    assert world.floor() == 1
+
+
+def test_an_answer_before_the_kill_counts() -> None:
+    """It was given: whether before or after the deadline makes no difference any more."""
+    world, (delivery,) = running(KILLABLE)
+    world.now_s += 6
+    world.expire(delivery)
+    world.finish(delivery)
+    assert (world.floor(), world.told(DeliveryTimedOut)) == (1, [])
+    assert world.expire(delivery) == []
+
+
+def test_a_lane_waits_for_the_death_of_its_head() -> None:
+    """Whatever comes after it starts when it is parked."""
+    world, (delivery,) = running(replace(KILLABLE, ordering="key"))
+    world.read([1])
+    world.now_s += 6
+    world.expire(delivery)
+    assert not [command for command in world.take() if isinstance(command, Dispatch)]
+    world.finish(delivery, timed_out(delivery))
+    assert world.start().offset == 1
+
+
+def test_the_third_crash_in_a_row_is_the_last() -> None:
+    """The envelope tells of the one before."""
+    world = World(FIVE)
+    world.assign()
+    world.assign(topic=TIER)
+    crash = Failed(Failure(PROCESS_CRASH, "was killed"), Reason.CRASH)
+    envelope = Envelope(attempt=2, failures=2, error_type=PROCESS_CRASH)
+    world.read([0])
+    delivery = world.start()
+    delivery.envelope = envelope
+    parcel = world.fail(delivery, crash)
+    assert isinstance(parcel.verdict, Bury)
+    assert parcel.envelope.reason is Reason.CRASH

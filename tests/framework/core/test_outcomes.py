@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.envelope import Reason
 from ackfloor.core.model import Failure
-from ackfloor.core.outcomes import Bury, Failed, Park, Rejected, judge
+from ackfloor.core.outcomes import PROCESS_CRASH, Bury, Failed, Park, Rejected, judge
 from ackfloor.core.retry import RetryPolicy
 
 BOOM = Failure("Boom", "x")
@@ -53,3 +53,23 @@ def test_an_unlimited_policy_never_buries_a_failure(attempt: int) -> None:
     verdict = judge(Failed(BOOM), policy, attempt)
     assert isinstance(verdict, Park)
     assert verdict.delay_s <= 60
+
+
+@pytest.mark.parametrize(
+    ("attempt", "last_error", "buried"),
+    [
+        (1, None, False),
+        (2, PROCESS_CRASH, False),
+        (3, "ValueError", False),
+        (3, PROCESS_CRASH, True),
+        (4, PROCESS_CRASH, True),
+    ],
+)
+def test_crashes_in_a_row_are_given_up_at_the_third_attempt(
+    attempt: int, last_error: str | None, buried: bool
+) -> None:
+    """Before that they spend the budget like any error."""
+    crash = Failure(PROCESS_CRASH, "was killed by signal 11")
+    verdict = judge(Failed(crash, Reason.CRASH), RetryPolicy.fixed("1s", 9), attempt, last_error)
+    assert isinstance(verdict, Bury) == buried
+    assert verdict.reason is Reason.CRASH
