@@ -30,6 +30,14 @@ Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | floa
 
 Mode = Literal["group", "broadcast"]
 
+#: Why nothing can be published from this process, where that is so.
+_no_publish: list[str] = []
+
+
+def refuse_publish(why: str) -> None:
+    """Refuse every `publish` from here on: this process has no producer, and will have none."""
+    _no_publish.append(why)
+
 
 class App(Registry):
     """A consumer group's handlers and what surrounds them.
@@ -95,6 +103,11 @@ class App(Registry):
         return None if self._lifespan is None else yielded_type(self._lifespan)
 
     @property
+    def lifespan(self) -> Callable[[App], AbstractAsyncContextManager[object]] | None:
+        """The lifespan as it was passed; None where the app has none."""
+        return self._lifespan
+
+    @property
     def open_lifespan(self) -> Callable[[], AbstractAsyncContextManager[object]] | None:
         """How a worker opens the lifespan; None where the app has none."""
         lifespan = self._lifespan
@@ -150,6 +163,8 @@ class App(Registry):
         self, topic: str, value: Value, key: bytes | str | None, headers: Headers
     ) -> concurrent.futures.Future[None]:
         publisher = self._publisher
+        if _no_publish:
+            raise RuntimeError(_no_publish[0])
         if publisher is None:
             raise RuntimeError(
                 "publish needs a running worker: call it from a handler or the lifespan"

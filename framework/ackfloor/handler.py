@@ -74,7 +74,8 @@ class Router:
             on_failure: "park" (default when unordered): a failed record waits in a retry topic
                 and has left its lane; "block" (default when ordered): it is retried where it is,
                 and its lane waits for it.
-            concurrency: deliveries that run at once; default 64.
+            concurrency: deliveries that run at once; default 64, with executor="process" as many
+                as there are cores.
             consume_timeout: from the handler's start to its answer; default "60s", None for no
                 limit.
             retry: the RetryPolicy; default 1s, 5s, 25s, 2m5s, 10m, 10m, then the DLQ.
@@ -84,8 +85,14 @@ class Router:
             ack: "auto" (default): return settles; "manual": the delivery is answered by hand.
             max_extend: how far after its start `delivery.extend` may move a deadline.
             executor: "async" for an `async def`, "thread" for a `def`; follows the function.
+                "process" runs a `def` in processes of its own: for work that keeps a core busy,
+                and for code that may hang or crash.
             decoder: turns bytes into the value, in place of the annotation.
             middleware: `around(delivery, call_next)`, outermost first.
+            process_memory_limit: with executor="process": resident memory, such as "512MiB",
+                beyond which a process is replaced, or killed while a handler runs.
+            process_max_records: with executor="process": records after which a process is
+                replaced.
 
         Raises:
             ConfigError: the registration is refused, with field, value and fix.

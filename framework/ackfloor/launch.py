@@ -27,6 +27,7 @@ from ackfloor.ports import MonitoringPlugin
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.process_plan import plan_of
 from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
 from ackfloor.settings import Settings, sections_of
 from ackfloor.settings.layers import Layer
@@ -105,6 +106,8 @@ class Launch:
                 field=f"handlers.{spec.name}.{signature.value_param or 'value'}",
             )
             self.app.check_middleware(spec)
+            if spec.executor == "process":
+                plan_of(self.app, spec, signature)
 
     def prepare_topics(self, connect_timeout: str | None = None) -> None:
         """Wait for Kafka and see to the topics: create what is missing, name what differs.

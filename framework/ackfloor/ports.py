@@ -275,7 +275,8 @@ class Executor(Protocol):
 
     def abandon(self, delivery: Delivery) -> None:
         """The delivery's time is up: cancel its handler if that is possible, and in any case
-        give its slot to a fresh worker, after the cancel grace at the latest."""
+        give its slot to a fresh worker, after the cancel grace at the latest. Where handlers can
+        be killed, its outcome is posted when the handler has been seen dead."""
         ...
 
     def abandoned(self) -> int:

@@ -23,6 +23,7 @@ from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.topics import check_source_topic
 from ackfloor.errors import ConfigError, Outcome
+from ackfloor.isolation import check_isolation, cores, size_in_bytes
 from ackfloor.signature import check_function
 
 Ordering = Literal["unordered", "key", "partition"]
@@ -55,6 +56,8 @@ class HandlerOptions(TypedDict, total=False):
     middleware: Sequence[Middleware]
     batch: int
     batch_wait: timedelta | str
+    process_memory_limit: int | str | None
+    process_max_records: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,12 @@ class HandlerSpec:
         name: unique in the app; header, metric label and settings key.
         topics: what it handles; no other handler of the app does.
         function: the function as its author wrote it.
-        executor: "async" runs it on the event loop, "thread" on threads.
+        executor: "async" runs it on the event loop, "thread" on threads, "process" in processes
+            that can be killed.
         consume_timeout_s: from handler start to answer, None for no limit.
         max_extend_s: how far after its start a delivery's deadline may be moved.
+        process_memory_limit_bytes: resident memory beyond which one of its processes is replaced.
+        process_max_records: records after which one of its processes is replaced.
         given: the options that were given in code, for telling them from built-in defaults.
     """
 
@@ -86,6 +92,8 @@ class HandlerSpec:
     max_extend_s: float | None = None
     decoder: Decoder | None = None
     middleware: tuple[Middleware, ...] = ()
+    process_memory_limit_bytes: int | None = None
+    process_max_records: int | None = None
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -93,6 +101,7 @@ class HandlerSpec:
         _check_choices(self)
         _check_numbers(self)
         _check_classes(self)
+        check_isolation(self)
 
     @property
     def is_async(self) -> bool:
@@ -125,6 +134,7 @@ class HandlerSpec:
             max_extend_s=self.max_extend_s,
             in_place=self.in_place,
             guard=self.guard,
+            killable=self.executor == "process",
         )
 
 
@@ -144,9 +154,17 @@ def make_spec(
     ordering = options.get("ordering", "unordered")
     values: dict[str, Any] = {
         key: given[key]
-        for key in ("concurrency", "retry", "dead_letter_on", "ack", "decoder")
+        for key in (
+            "concurrency", "retry", "dead_letter_on", "ack", "decoder", "process_max_records",
+        )
         if key in given
-    }
+    }  # fmt: skip
+    executor = _executor(name, options, is_async)
+    if executor == "process":
+        values.setdefault("concurrency", cores())
+    if "process_memory_limit" in given:
+        field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
+        values["process_memory_limit_bytes"] = size_in_bytes(field, limit)
     for key in ("consume_timeout", "max_extend"):
         if key in given:
             values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
@@ -156,7 +174,7 @@ def make_spec(
         name=name,
         topics=_check_topics(name, topics),
         function=function,
-        executor=_executor(name, options, is_async),
+        executor=executor,
         ordering=ordering,
         on_failure=options.get("on_failure", "park" if ordering == "unordered" else "block"),
         middleware=tuple(options.get("middleware", ())),
@@ -211,9 +229,8 @@ def _check_known(name: str, given: Mapping[str, Any]) -> None:
 def _executor(name: str, options: HandlerOptions, is_async: bool) -> ExecutorKind:
     own: ExecutorKind = "async" if is_async else "thread"
     asked = options.get("executor", own)
-    if asked == "process":
-        why = "not available in this version"
-        raise _refuse(name, "executor", asked, why, f'leave it out: "{own}" is what it runs on')
+    if asked == "process" and not is_async:
+        return "process"
     if asked != own:
         kind = "async def" if is_async else "def"
         why = f"the function is an `{kind}`, which runs on {own!r}"

@@ -130,7 +130,10 @@ def test_an_ordered_handler_keeps_its_order_unless_it_says_otherwise(
         ({"concurrency": 0}, "handlers.bill.concurrency=0: "),
         ({"concurrency": True}, "handlers.bill.concurrency=True: "),
         ({"concurrency": 1.5}, "handlers.bill.concurrency=1.5: "),
-        ({"executor": "process"}, "handlers.bill.executor='process': not available in this"),
+        (
+            {"executor": "process"},
+            "handlers.bill.executor='process': the function is an `async def`",
+        ),
         ({"executor": "thread"}, "the function is an `async def`, which runs on 'async'"),
         ({"batch": 10}, "handlers.bill.batch=10: batches are not available in this version"),
         ({"batch_wait": "1s"}, "batches are not available in this version"),

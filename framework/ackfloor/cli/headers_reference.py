@@ -90,7 +90,8 @@ _REASONS: Final = {
     "listed in `dead_letter_on`.",
     Reason.DECODE: "The value is not what the handler's annotation asks for.",
     Reason.EXHAUSTED: "The policy's redeliveries are used up; `error.type` says the last cause.",
-    Reason.CRASH: "Three worker processes died with the record in flight, the last with no other.",
+    Reason.CRASH: "Three worker processes died with the record in flight, the last with no other; "
+    "or the process of a process handler died with it.",
 }
 _FOREIGN_HEAD: Final = """\
 ## Names of other tools

@@ -18,6 +18,7 @@ from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.notices import Notices
+from ackfloor.runtime.process_executor import ProcessExecutor
 
 #: Seconds that cancelled handlers have for their clean-up at the end of a worker.
 CANCEL_S = 1.0
@@ -85,8 +86,10 @@ class Executors:
 
     def abandon(self, delivery: Delivery) -> None:
         """A delivery's time is up."""
-        self._notices.timed_out(delivery, self._clock.monotonic())
-        self.by_name[delivery.assignment.handler.rules.name].abandon(delivery)
+        rules = delivery.assignment.handler.rules
+        if not rules.killable:
+            self._notices.timed_out(delivery, self._clock.monotonic())
+        self.by_name[rules.name].abandon(delivery)
 
     def abandon_answered(self, now: Now) -> None:
         """Give up handlers that go on at their deadline, long after an answer by hand."""
@@ -102,7 +105,8 @@ class Executors:
         for executor in self.by_name.values():
             for delivery in executor.running():
                 if delivery.assignment.closed:
-                    self._notices.left_running(delivery, now_s)
+                    if delivery.started_s:
+                        self._notices.left_running(delivery, now_s)
                     executor.abandon(delivery)
 
     def stop(self, *, forced: bool) -> int:
@@ -129,6 +133,11 @@ class Executors:
                 faults.put("abandoned", name, text, now.wall_ms)
             else:
                 faults.clear("abandoned", name)
+            if isinstance(executor, ProcessExecutor):
+                if trouble := executor.trouble():
+                    faults.put("processes", name, f"no process starts: {trouble}", now.wall_ms)
+                else:
+                    faults.clear("processes", name)
         silence_s = self._silence_s()
         if silence_s >= BLOCKED_S:
             text = (

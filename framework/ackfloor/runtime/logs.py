@@ -9,11 +9,36 @@ import json
 import logging
 import sys
 import time
+from typing import NamedTuple
 
 from ackfloor.runtime.invoke import current_delivery
 
 #: The name of our own handler of the root logger.
 OURS = "ackfloor"
+
+
+class LogSettings(NamedTuple):
+    """How a process logs: a level, "text" or "json", and what it is called."""
+
+    level: str
+    style: str
+    name: str
+
+
+_in_force: list[LogSettings] = []
+
+
+def log_settings(name: str) -> LogSettings | None:
+    """How a process of this one should log; None where nothing was set up here.
+
+    Args:
+        name: what it is called, behind the name of this process.
+    """
+    if not _in_force:
+        return None
+    _, style, own = _in_force[-1]
+    level = logging.getLevelName(logging.getLogger().level)
+    return LogSettings(level, style, f"{own}/{name}")
 
 
 class DeliveryFilter(logging.Filter):
@@ -64,6 +89,7 @@ def set_up_logging(level: str, style: str, name: str) -> None:
         style: "text" for people or "json" for machines.
         name: what the process is called in text lines, for example "worker-0".
     """
+    _in_force[:] = [LogSettings(level, style, name)]
     root = logging.getLogger()
     if root.handlers:
         return

@@ -41,6 +41,8 @@ from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
+from ackfloor.runtime.process_executor import ProcessExecutor
+from ackfloor.runtime.process_plan import plan_of
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.signature import read_signature
 
@@ -212,6 +214,16 @@ class Worker:
         signature = read_signature(
             spec.function, handler=spec.name, state_type=self._app.state_type
         )
+        lanes = spec.ordering != "unordered"
+        clock = self._outside.clock.monotonic
+        if spec.executor == "process":
+            return ProcessExecutor(
+                plan_of(self._app, spec, signature),
+                self.inbox,
+                clock,
+                concurrency=spec.concurrency,
+                max_records=spec.process_max_records,
+            )
         decode = make_decoder(
             signature.value_type,
             signature.accepts_null,
@@ -231,8 +243,6 @@ class Worker:
             spec.manual,
             spec.dead_letter_on,
         )
-        lanes = spec.ordering != "unordered"
-        clock = self._outside.clock.monotonic
         if signature.is_async:
             return AsyncExecutor(
                 invocation,

@@ -1,7 +1,7 @@
 """Live settings: which may change while a run runs, and what a change of a file comes to.
 
-Everything about a handler that can be set at all is live. Of `[app]`, what a worker goes by from
-one record to the next is; what a worker is made of (clients, topics, addresses) and all of
+Nearly everything about a handler that can be set at all is live. Of `[app]`, what a worker goes by
+from one record to the next is; what a worker is made of (clients, topics, addresses) and all of
 `[kafka]` is not: it takes a restart, and until then a run goes by what it was started with.
 """
 
@@ -31,7 +31,7 @@ LIVE_APP = frozenset(
     )
 )
 #: Of a handler: all but these.
-FIXED_HANDLER: frozenset[str] = frozenset()
+FIXED_HANDLER = frozenset(("process_memory_limit", "process_max_records"))
 
 
 def is_live(path: Path) -> bool:

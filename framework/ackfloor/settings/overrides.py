@@ -15,7 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.registration import HandlerSpec
-from ackfloor.settings.values import Duration, OptionalCount, OptionalDuration
+from ackfloor.settings.values import Duration, OptionalCount, OptionalDuration, OptionalSize
+
+#: What is a field of the handler's spec under the same name.
+_OF_THE_SPEC = (
+    "consume_timeout_s",
+    "concurrency",
+    "max_extend_s",
+    "process_memory_limit_bytes",
+    "process_max_records",
+)
 
 
 class RetryOverrides(BaseModel):
@@ -75,11 +84,27 @@ class HandlerOverrides(BaseModel):
         alias="consume_timeout",
         description='From the handler\'s start to its answer; "none" for no limit.',
     )
-    concurrency: int = Field(default=64, ge=1, description="Deliveries that run at once.")
+    concurrency: int = Field(
+        default=64,
+        ge=1,
+        description="Deliveries that run at once; of a process handler by default as many as "
+        "there are cores.",
+    )
     max_extend_s: OptionalDuration = Field(
         default=None,
         alias="max_extend",
         description='How far after its start a deadline may be moved; "none" for no limit.',
+    )
+    process_memory_limit_bytes: OptionalSize = Field(
+        default=None,
+        alias="process_memory_limit",
+        description="Resident memory beyond which a process of a process handler is replaced, or "
+        'killed while a handler runs; "none" for no limit. Linux only.',
+    )
+    process_max_records: OptionalCount = Field(
+        default=None,
+        description="Records after which a process of a process handler is replaced; "
+        '"unlimited" for never.',
     )
     retry: RetryOverrides = Field(default_factory=RetryOverrides, description="The retry policy.")
     guard: GuardOverrides = Field(default_factory=GuardOverrides, description="The flood guard.")
@@ -87,9 +112,7 @@ class HandlerOverrides(BaseModel):
     def applied(self, spec: HandlerSpec) -> HandlerSpec:
         """The handler with these settings; it is held to the same rules as in code."""
         changes: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("consume_timeout_s", "concurrency", "max_extend_s")
-            if name in self.model_fields_set
+            name: getattr(self, name) for name in _OF_THE_SPEC if name in self.model_fields_set
         }
         if "retry" in self.model_fields_set and self.retry.model_fields_set:
             changes["retry"] = self._policy(spec.retry)

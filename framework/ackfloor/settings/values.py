@@ -15,9 +15,8 @@ from pydantic import BeforeValidator, SecretStr
 
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
+from ackfloor.core.sizes import parse_size
 
-_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|kB|KB|MB|GB)?", re.IGNORECASE)
-_BYTES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 #: What stands for None where a file or a variable has to say it.
@@ -47,10 +46,11 @@ def _positive_or_none(value: object) -> float | None:
 def _size(value: object) -> object:
     if not isinstance(value, str):
         return value
-    match = _SIZE.fullmatch(value.strip())
-    if match is None:
-        raise SettingError("value", value, "not a size", 'write one such as "256MiB", or bytes')
-    return int(match[1]) * _BYTES[(match[2] or "b").lower()]
+    return parse_size(value, field="value")
+
+
+def _size_or_none(value: object) -> object:
+    return _size(_optional(value))
 
 
 def listed(value: object) -> object:
@@ -73,6 +73,8 @@ PositiveDuration = Annotated[float, BeforeValidator(_positive)]
 OptionalDuration = Annotated[float | None, BeforeValidator(_positive_or_none)]
 #: Bytes, from a whole number or "256MiB".
 Size = Annotated[int, BeforeValidator(_size)]
+#: Bytes, or "none" for no limit.
+OptionalSize = Annotated[int | None, BeforeValidator(_size_or_none)]
 #: A whole number, or "unlimited".
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 #: Text, from itself or from a list that is joined by commas.

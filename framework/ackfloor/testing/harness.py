@@ -3,7 +3,9 @@
 The worker is the real one: engine, executors, decoding, middleware and lifespan run as in
 production. Only what is outside is replaced: Kafka by a broker in memory, time by a manual
 clock, the asyncio loop by one on that clock. The calling thread is the worker's owner thread, so
-nothing happens between two calls of the harness, and a test sees the same every time.
+nothing happens between two calls of the harness, and a test sees the same every time. Handlers with
+`executor="process"` run on threads here, in the test's process: what they do is seen by the test,
+and patched by it; that they can be killed is for a test on Kafka.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from ackfloor.testing.driver import Driver
 from ackfloor.testing.memory import MemoryBroker
 from ackfloor.testing.topology import (
     create_topics,
+    on_a_thread,
     overlaid,
     settings_of,
     without_jitter,
@@ -100,7 +103,7 @@ class Harness:
         self._thread = 0
 
     def _applied(self, settings: Settings) -> tuple[HandlerSpec, ...]:
-        specs = settings.applied(self._app.handlers)
+        specs = tuple(on_a_thread(spec) for spec in settings.applied(self._app.handlers))
         return specs if self._jitter else tuple(without_jitter(spec) for spec in specs)
 
     # Start and end.

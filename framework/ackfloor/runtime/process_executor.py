@@ -1,0 +1,166 @@
+"""ProcessExecutor: one plain `def` handler in processes of its own.
+
+`concurrency` long-lived processes, each handling one record at a time. What the owner thread asks
+for is put before the keeper (runtime/process_keeper.py), a thread that does all that is done to the
+processes; what it needs to know at once it reads: the processes' hands and faces.
+
+A process can be killed, and that is what it is for. When a delivery's time is up its process gets
+SIGKILL, and the answer is posted when the process has been seen dead. Until then the delivery is
+among those that run: nothing is parked, no lane goes on, no partition is given back.
+
+The worker's marks (runtime/marks.py) say nothing of these records: what they do to their own
+processes can't hurt the worker's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
+from ackfloor.errors import StartError
+from ackfloor.ports import Items, Stack
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.probing import let_through
+from ackfloor.runtime.process_keeper import LEAVE_S, Keeper
+from ackfloor.runtime.process_plan import Plan
+from ackfloor.runtime.process_work import ProcessWork
+from ackfloor.runtime.ready import ReadyQueue
+
+#: Seconds that the first process has to import the handler.
+START_S = 120.0
+
+
+class ProcessExecutor:
+    """Runs one sync handler in processes; implements `ports.Executor`.
+
+    Args:
+        plan: what its processes need to begin.
+        inbox: where finished deliveries go.
+        clock: monotonic seconds, on the clock that all processes of a machine share.
+        concurrency: how many processes there are.
+        max_records: records after which a process is replaced; None for never.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        *,
+        concurrency: int,
+        max_records: int | None = None,
+    ) -> None:
+        self._handler = plan["handler"]
+        self._inbox = inbox
+        self._queue = ReadyQueue()
+        work = ProcessWork(self._handler, self._queue, inbox, clock, max_records)
+        self._keeper = Keeper(plan, work, inbox, clock, concurrency)
+        self._thread = threading.Thread(
+            target=self._keeper.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the processes, and wait until the first of them takes records.
+
+        Raises:
+            StartError: it could not import the handler or enter the lifespan.
+        """
+        self._thread.start()
+        started = self._keeper.first.wait(START_S)
+        trouble = self._keeper.trouble or ("" if started else f"not ready within {START_S:g} s")
+        if trouble:
+            self.stop(0.0)
+            raise StartError(f"handler {self._handler}: its process could not start: {trouble}")
+
+    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
+        """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
+        self._queue.put(items, ahead=ahead, alone=alone)
+        self._keeper.ring()
+
+    def running(self) -> list[Delivery]:
+        """The deliveries in the hands of a process, begun or not, as their faces have them now."""
+        found: list[Delivery] = []
+        leaving = False
+        for host in self._keeper.hosts:
+            face = host.face
+            # In this order: what was begun since counts as not begun.
+            begun = face.begun
+            for number, handed in list(host.hands.items()):
+                delivery = handed.delivery
+                if number < begun:
+                    delivery.started_s = face.started_s(number)
+                    delivery.extended_until_s = face.extended_s(number)
+                elif delivery.assignment.stopping:
+                    leaving = True
+                found.append(delivery)
+        if leaving:
+            # Who asks has stopped the partition, and waits for what is not even begun.
+            self._keeper.recall = True
+            self._keeper.ring()
+        return found
+
+    def stack(self, delivery: Delivery) -> Stack:
+        """Which process is at it: only a tool from outside can look into that one."""
+        for host in self._keeper.hosts:
+            if any(handed.delivery is delivery for handed in list(host.hands.values())):
+                return (f"process {host.pid}",)
+        return ()
+
+    def queued(self) -> int:
+        """Items that no process has been given."""
+        return len(self._queue)
+
+    def abandon(self, delivery: Delivery) -> None:
+        """Have the process that is at this delivery killed; its answer follows its death."""
+        self._keeper.order(partial(self._keeper.kill, delivery))
+
+    def abandoned(self) -> int:
+        """Processes that were killed and have not been seen dead."""
+        return sum(host.killed for host in self._keeper.hosts)
+
+    def trouble(self) -> str:
+        """Why no process can be started; "" where that is not so."""
+        return self._keeper.trouble
+
+    def hold(self) -> None:
+        """Start no further delivery until `unhold`."""
+        self._queue.hold()
+        self._recall()
+
+    def unhold(self) -> None:
+        """Start deliveries again."""
+        self._queue.unhold()
+        self._keeper.ring()
+
+    def seclude(self, on: bool) -> None:
+        """Start nothing but what is dispatched to run alone, until told that this is over."""
+        self._queue.seclude(on)
+        self._recall()
+
+    def _recall(self) -> None:
+        self._keeper.recall = self._queue.shut
+        self._keeper.ring()
+
+    def resize(self, concurrency: int) -> None:
+        """Run at most so many deliveries at once from now on."""
+        self._keeper.order(partial(setattr, self._keeper, "count", concurrency))
+
+    def probe(self, count: int) -> int:
+        """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
+        through = let_through(self._queue, count, self._leave)
+        self._keeper.ring()
+        return through
+
+    def _leave(self, run: Run) -> None:
+        self._inbox.left.append((self._handler, run))
+
+    def stop(self, timeout_s: float) -> int:
+        """Let what runs end; kill what has not ended in time, and release its records."""
+        if not self._thread.is_alive():
+            return 0
+        self._keeper.order(partial(self._keeper.stop, timeout_s))
+        self._thread.join(timeout_s + 2 * LEAVE_S)
+        return len(self.running()) if self._thread.is_alive() else 0

@@ -1,0 +1,125 @@
+"""Words: how records go to a handler's process, and how outcomes come back.
+
+A record is a tuple of what the client can tell of it; an outcome is a dictionary of text and
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Envelope, Reason
+from ackfloor.core.model import Failure, Headers
+from ackfloor.core.outcomes import RELEASED, Discarded, Failed, Held, Outcome, Rejected
+
+
+class SentRecord(NamedTuple):
+    """A record as it was sent; `Sent` gives it the shape that handlers know."""
+
+    number: int
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: tuple[int, int]
+    leader_epoch: int | None
+    envelope: Envelope | None
+
+
+def sent(number: int, delivery: Delivery) -> tuple[Any, ...]:
+    """A delivery on its way to a process; a plain tuple, which is pickled fastest."""
+    record = delivery.record
+    return (
+        number,
+        delivery.assignment.topic,
+        delivery.assignment.partition,
+        delivery.record_offset,
+        record.key(),
+        record.value(),
+        delivery.headers,
+        record.timestamp(),
+        record.leader_epoch(),
+        delivery.envelope,
+    )
+
+
+class Sent:
+    """A record in a handler's process; see `core.model.Record`."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, sent: SentRecord) -> None:
+        self._sent = sent
+
+    def topic(self) -> str:
+        return self._sent.topic
+
+    def partition(self) -> int:
+        return self._sent.partition
+
+    def offset(self) -> int:
+        return self._sent.offset
+
+    def key(self) -> bytes | None:
+        return self._sent.key
+
+    def value(self) -> bytes | None:
+        return self._sent.value
+
+    def headers(self) -> Headers | None:
+        return self._sent.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._sent.timestamp
+
+    def leader_epoch(self) -> int | None:
+        return self._sent.leader_epoch
+
+    def __len__(self) -> int:
+        return len(self._sent.value or b"")
+
+
+def spoken(outcome: Outcome) -> dict[str, Any]:
+    """An outcome that is no acknowledgement, in words."""
+    if isinstance(outcome, Failed):
+        return {
+            "kind": "failed",
+            "reason": outcome.reason.value,
+            "after_s": outcome.after_s,
+            **_failure(outcome.failure),
+        }
+    if isinstance(outcome, Rejected):
+        return {"kind": "rejected", "reason": outcome.reason.value, **_failure(outcome.failure)}
+    if isinstance(outcome, Held):
+        return {"kind": "held", "duration_s": outcome.duration_s, "text": str(outcome.reason)}
+    if isinstance(outcome, Discarded):
+        return {"kind": "discarded", "text": str(outcome.reason)}
+    return {"kind": "released"}
+
+
+def _failure(failure: Failure) -> dict[str, str]:
+    return {
+        "type": failure.error_type,
+        "message": failure.message,
+        "stack": failure.stack,
+        "fingerprint": failure.fingerprint,
+    }
+
+
+def heard(words: Mapping[str, Any]) -> Outcome:
+    """The outcome that `spoken` put into words."""
+    kind = words["kind"]
+    if kind == "discarded":
+        return Discarded(words["text"])
+    if kind == "held":
+        return Held(words["duration_s"], words["text"])
+    if kind == "released":
+        return RELEASED
+    failure = Failure(words["type"], words["message"], words["stack"], words["fingerprint"])
+    if kind == "rejected":
+        return Rejected(failure, Reason(words["reason"]))
+    return Failed(failure, Reason(words["reason"]), words["after_s"])

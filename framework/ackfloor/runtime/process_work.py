@@ -1,0 +1,243 @@
+"""ProcessWork: which records go to which process of one handler, and what becomes of them.
+
+A process is given a little more than it is at, so that it never waits for the worker: as many
+records as take it about `AHEAD_S`, by what the handler's records took lately. Of a handler that
+takes longer it is one record at a time. Where one record takes unusually long after all, those
+behind it are asked back and go to another process.
+
+Of a lane several records go to one process together, which handles them in order. One that fails is
+the last of them: the process gives the others back with its outcome, and they are in the lane's run
+again *before* the outcome is posted. So the engine, which has the lane from then on, finds all of
+it. While records of a lane are in hand, nobody else has its run: nothing here ends a delivery but
+the answer of its process, or its death.
+
+Only the keeper's thread calls this.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
+from ackfloor.core.outcomes import ACKED, Acked, Held, Outcome
+from ackfloor.runtime.caught import put_back
+from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.process_host import Handed, Host, Visit
+from ackfloor.runtime.process_words import sent
+from ackfloor.runtime.ready import Item, ReadyQueue
+
+#: Seconds of work that a process has in hand.
+AHEAD_S = 0.02
+MOST_AHEAD = 128
+#: Bytes beyond which a process gets no second record.
+MOST_BYTES = 1 << 20
+#: Seconds that a record may take before those behind it are asked back.
+STUCK_S = 0.05
+#: Weight of the newest record in the mean duration.
+NEWEST = 0.1
+
+
+class ProcessWork:
+    """The records of one handler between its queue and its processes.
+
+    Args:
+        handler: its name.
+        queue: what is to be handled.
+        inbox: where finished deliveries go.
+        clock: monotonic seconds.
+        max_records: how many records one process may handle; None for no limit.
+
+    Attributes:
+        stopping: nothing more is handed out.
+    """
+
+    def __init__(
+        self,
+        handler: str,
+        queue: ReadyQueue,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        max_records: int | None,
+    ) -> None:
+        self._handler = handler
+        self._queue = queue
+        self._inbox = inbox
+        self._clock = clock
+        self.max_records = max_records
+        self._mean_s: float | None = None
+        self.stopping = False
+
+    # To the processes.
+
+    def feed(self, hosts: Iterable[Host]) -> None:
+        """Hand out what there is, to whoever has least in hand first."""
+        now_s = self._clock()
+        able = [host for host in hosts if self._room(host, now_s) > 0]
+        batches: dict[Host, list[list[tuple[Any, ...]]]] = {}
+        while able and not self.stopping:
+            host = min(able, key=_in_hand)
+            taken = self._take(host, now_s)
+            if taken is None:
+                break
+            if taken:
+                batches.setdefault(host, []).append(taken)
+            if self._room(host, now_s) <= 0:
+                able.remove(host)
+        for host, items in batches.items():
+            self._send(host, items)
+
+    def _send(self, host: Host, items: list[list[tuple[Any, ...]]]) -> None:
+        rules = next(iter(host.hands.values())).delivery.assignment.handler.rules
+        level = logging.getLogger().level
+        # So early a process says that it has room that it need not wait for more.
+        low = len(host.hands) // 2 if self._depth() > 1 else -1
+        settings = (rules.consume_timeout_s, rules.max_extend_s, level)
+        host.pipe.send(pickle.dumps(("work", settings, low, items)))
+
+    def _depth(self) -> int:
+        """How many records a process may have in hand, by what they took lately."""
+        mean_s = self._mean_s
+        if mean_s is None or mean_s > AHEAD_S:
+            return 1
+        return min(MOST_AHEAD, 1 + int(AHEAD_S / max(mean_s, 1e-6)))
+
+    def _room(self, host: Host, now_s: float) -> int:
+        if not host.ready or host.ending or host.killed or host.recalled:
+            return 0
+        room = self._depth() - len(host.hands)
+        if self.max_records is not None:
+            room = min(room, self.max_records - host.given)
+        if host.hands and (is_stuck(host, now_s) or host.pipe.unsent() > MOST_BYTES):
+            return 0
+        return room
+
+    def _take(self, host: Host, now_s: float) -> list[tuple[Any, ...]] | None:
+        """The next item for a process; empty where it is to be passed over, None without any."""
+        alone = False
+        try:
+            item = self._queue.ready.popleft()
+        except IndexError:
+            if host.hands:
+                return None
+            found = self._queue.take_alone()
+            if found is None:
+                return None
+            item, alone = found, True
+        room = 1 if alone else self._room(host, now_s)
+        if isinstance(item, Run):
+            return self._take_run(host, item, room)
+        return self._hand(host, item, Visit(None))
+
+    def _take_run(self, host: Host, run: Run, room: int) -> list[tuple[Any, ...]]:
+        visit, taken, size = Visit(run), [], 0
+        # Half of the room at most: another lane's records should not wait for a whole lane.
+        for _ in range(max(1, room // 2)):
+            try:
+                delivery = run.popleft()
+            except IndexError:
+                break
+            taken += self._hand(host, delivery, visit)
+            size += delivery.size
+            if size > MOST_BYTES:
+                break
+        if not taken:
+            self._go_on(visit)
+        return taken
+
+    def _hand(self, host: Host, delivery: Delivery, visit: Visit) -> list[tuple[Any, ...]]:
+        # In hand before the check: a revoke marks the assignment first and looks at who runs
+        # second, so either we see the mark or it sees us.
+        number = host.hand(delivery, visit)
+        if delivery.closed or delivery.assignment.stopping:
+            host.take_back(number)
+            return []
+        return [sent(number, delivery)]
+
+    # From the processes.
+
+    def returned(self, host: Host, numbers: Iterable[int]) -> None:
+        """A process gave records back that it has not begun: they are the next again."""
+        for number in sorted(numbers, reverse=True):
+            handed = host.take_back(number)
+            if handed is not None:
+                self._put_first(handed)
+
+    def _put_first(self, handed: Handed) -> None:
+        delivery, visit = handed.delivery, handed.visit
+        delivery.reopen()
+        item: Item = delivery
+        if visit.run is not None:
+            visit.run.appendleft(delivery)
+            if visit.count:
+                return
+            item = visit.run
+        # mypy can't tell that a list of one item is a list of one kind.
+        items: Any = [item]
+        self._queue.put(items, ahead=True)
+
+    def passed(self, host: Host, until: int) -> bool:
+        """Records up to a number were begun and ended without a word: they are acknowledged."""
+        moved = False
+        for number in list(host.hands):
+            if number >= until:
+                break
+            self.ended(host, number, ACKED)
+            moved = True
+        return moved
+
+    def ended(
+        self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
+    ) -> None:
+        """A record has ended, and its handler with it; what came with it in its lane is back."""
+        handed = host.hands.get(number)
+        if handed is None:
+            return
+        delivery, visit = handed.delivery, handed.visit
+        delivery.started_s = host.face.started_s(number)
+        delivery.extended_until_s = host.face.extended_s(number)
+        delivery.finished_s = finished_s or host.face.finished_s(number)
+        self._learn(delivery.finished_s - delivery.started_s)
+        visit.count -= 1
+        if isinstance(outcome, Held):
+            item: Item = delivery
+            if visit.run is not None:
+                visit.run.appendleft(delivery)
+                item = visit.run
+            del host.hands[number]
+            put_back(self._queue, self._inbox, self._handler, item, delivery, outcome)
+            return
+        delivery.outcome = outcome
+        self._inbox.answered.append(delivery)
+        # After it was posted, so that nobody takes it for lost.
+        del host.hands[number]
+        if not isinstance(outcome, Acked) and delivery.keeps_lane():
+            return
+        if visit.count == 0:
+            self._go_on(visit)
+
+    def _learn(self, duration_s: float) -> None:
+        mean_s = self._mean_s
+        self._mean_s = duration_s if mean_s is None else mean_s + (duration_s - mean_s) * NEWEST
+
+    def _go_on(self, visit: Visit) -> None:
+        """Nothing of a lane is in hand any more: somebody takes it up where it is."""
+        if visit.run is None:
+            return
+        if visit.run:
+            self._queue.put([visit.run])
+        else:
+            self._inbox.left.append((self._handler, visit.run))
+
+
+def is_stuck(host: Host, now_s: float) -> bool:
+    """Whether a process is at a record that others should not wait for."""
+    number = host.current()
+    return number is not None and now_s - host.face.started_s(number) > STUCK_S
+
+
+def _in_hand(host: Host) -> int:
+    return len(host.hands)

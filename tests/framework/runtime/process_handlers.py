@@ -1,0 +1,163 @@
+"""Handlers for processes of their own, in a module that such a process can import."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from ackfloor import App, Delivery, Discard, current_delivery
+
+if os.environ.get("ACKFLOOR_TEST_BROKEN"):
+    raise RuntimeError("this module can't be imported today")
+
+publisher = App("publisher")
+_kept: list[bytes] = []
+
+
+class Order(BaseModel):
+    """What a record is decoded to."""
+
+    number: int
+
+
+def note(folder: Path, name: str, line: object) -> None:
+    """Leave a line in a file of the test's; lines of several processes don't mix."""
+    with (folder / name).open("ab", buffering=0) as file:
+        file.write(f"{line}\n".encode())
+
+
+def do(value: str, delivery: Delivery) -> None:
+    """Do what the record says: a verb, a folder, and what else the verb needs."""
+    verb, folder, *rest = value.split()
+    path = Path(folder)
+    note(path, "begun", f"{os.getpid()} {delivery.offset} {delivery.attempt} {verb}")
+    VERBS[verb](path, delivery, *rest)
+    note(path, "ended", f"{os.getpid()} {delivery.offset} {delivery.attempt} {verb}")
+
+
+def nothing(_folder: Path, _delivery: Delivery, _number: str = "") -> None:
+    """Return."""
+
+
+def write_for_ever(folder: Path, delivery: Delivery) -> None:
+    """Never return, and never stop to have effects."""
+    while True:
+        note(folder, "written", delivery.attempt)
+
+
+def wait_for(folder: Path, _delivery: Delivery) -> None:
+    """Return when the test says so."""
+    while not (folder / "open").exists():
+        time.sleep(0.005)
+
+
+def segfault(_folder: Path, _delivery: Delivery) -> None:
+    """What broken native code does."""
+    ctypes.string_at(0)
+
+
+def leave(_folder: Path, _delivery: Delivery) -> None:
+    """An end that looks like an orderly one."""
+    os._exit(0)
+
+
+def take_memory(_folder: Path, _delivery: Delivery, mebibytes: str) -> None:
+    """Hold so much, and stay."""
+    held = b"x" * (int(mebibytes) << 20)
+    while held:
+        time.sleep(0.01)
+
+
+def leak(_folder: Path, _delivery: Delivery, mebibytes: str) -> None:
+    """Hold so much for good."""
+    _kept.append(b"x" * (int(mebibytes) << 20))
+
+
+def extend(_folder: Path, delivery: Delivery) -> None:
+    """Take longer than allowed, by permission."""
+    for _ in range(4):
+        assert delivery.extend("60s")
+        time.sleep(0.2)
+
+
+def ignore_signals(_folder: Path, _delivery: Delivery) -> None:
+    """What a terminal or an init system sends to everybody."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    time.sleep(0.05)
+
+
+def look_around(folder: Path, delivery: Delivery) -> None:
+    """What is known here."""
+    current = current_delivery()
+    assert current is delivery
+    sockets = (
+        [
+            link
+            for entry in Path("/proc/self/fd").iterdir()
+            if entry.is_symlink() and (link := str(entry.readlink())).startswith("socket:")
+        ]
+        if Path("/proc").exists()
+        else [""]
+    )
+    logging.getLogger("shop").warning("looking around")
+    seen = (delivery.topic, delivery.key, list(delivery.headers), delivery.attempt, len(sockets))
+    note(folder, "seen", repr(seen))
+
+
+def publish(_folder: Path, _delivery: Delivery) -> None:
+    """What is not possible here."""
+    publisher.publish_sync("elsewhere", b"x")
+
+
+def fail(_folder: Path, _delivery: Delivery) -> None:
+    """Raise an error with a place in user code."""
+    raise LookupError("no such account")
+
+
+def discard(_folder: Path, _delivery: Delivery) -> None:
+    """Say that nothing is to be done."""
+    raise Discard("a test order")
+
+
+VERBS = {
+    function.__name__: function
+    for function in (
+        nothing, write_for_ever, wait_for, segfault, leave, take_memory, leak, extend,
+        ignore_signals, look_around, publish, fail, discard,
+    )
+}  # fmt: skip
+
+
+def take_order(order: Order) -> None:
+    """Takes what decodes."""
+
+
+class State:
+    """What the lifespan yields."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pid = os.getpid()
+
+
+@asynccontextmanager
+async def lifespan(app: App) -> AsyncIterator[State]:
+    """Notes who enters and leaves it."""
+    state = State(Path(os.environ["ACKFLOOR_TEST_FOLDER"]))
+    note(state.folder, "entered", f"{os.getpid()} {app.group}")
+    yield state
+    note(state.folder, "left", os.getpid())
+
+
+def use_state(value: str, state: State) -> None:
+    """Takes the state of its own process."""
+    note(state.folder, "used", f"{os.getpid()} {state.pid} {value}")
