@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any, TypeVar
 
 from ackfloor import App, Delivery
@@ -30,16 +31,23 @@ from ackfloor.testing.memory import MemoryBroker, MemoryPublisher
 from ackfloor.testing.memory_client import MemorySink, MemorySource
 from ackfloor.testing.topology import create_topics
 from ackfloor.testing.witness import ParkedRecord, parked
+from tests.framework.runtime import puppets
 
 E = TypeVar("E", bound=Event)
 
 #: How long a condition may take on a busy machine before the test fails.
 PATIENCE_S = 60.0
 KINDS = ("async", "thread")
+#: For what any executor must do, and a handler in a process of its own can show.
+EVERY_KIND = (*KINDS, "process")
+#: Kind and acknowledgement, where both matter: a process handler is not answered by hand.
+KINDS_AND_ACKS = (*product(KINDS, ("auto", "manual")), ("process", "auto"))
+#: Processes of a process handler at most: each takes half a second to start.
+MOST_PROCESSES = 4
 
 
 class Gate:
-    """A door that handlers of either kind wait at until a test opens it."""
+    """A door that handlers of any kind wait at until a test opens it."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -87,6 +95,11 @@ def register(app: App, kind: str, topic: str, script: Script, **options: Any) ->
             gate.wait()
 
     options.setdefault("name", "handle")
+    if kind == "process":
+        puppets.play(topic, handle_sync)
+        options["concurrency"] = min(options.get("concurrency", 3), MOST_PROCESSES)
+        app.handler(topic, executor="process", **options)(puppets.puppet)
+        return
     app.handler(topic, **options)(handle_async if kind == "async" else handle_sync)
 
 
@@ -214,11 +227,13 @@ def live(
         [watcher, *observers],
     )
     running = Live(worker, broker, watcher, app.group)
+    puppets.enter(running.loop.executors.running)
     try:
         yield running
     finally:
         if not running.closed:
             running.close(lambda: True)
+        puppets.leave(running.loop.executors.running)
 
 
 def within(condition: Callable[[], object], what: str = "it", seconds: float = PATIENCE_S) -> None:

@@ -12,9 +12,10 @@ import pytest
 from ackfloor import App, DeadLetter, Delivery, Pause, Retry, RetryPolicy
 from ackfloor.core.messages import LateAnswers, RecordParked, RedeliveriesStarted
 from ackfloor.runtime.ack_map import ack_map
-from tests.framework.runtime.live import KINDS, Gate, live, register
+from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
+EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 SOON = RetryPolicy.fixed("2ms", 3)
 
 
@@ -42,7 +43,7 @@ class Ledger:
                 self.done[delivery.key].append(delivery.offset)
 
 
-@EITHER
+@EVERY
 @pytest.mark.parametrize("ordering", ["key", "partition"])
 def test_order_holds_across_failures_under_load(kind: str, ordering: str) -> None:
     """Every fourth delivery fails in some way; each key sees its records in order, none lost."""
@@ -84,7 +85,7 @@ def test_order_holds_across_failures_under_load(kind: str, ordering: str) -> Non
     assert all(offsets == sorted(set(offsets)) for offsets in ledger.done.values())
 
 
-@EITHER
+@EVERY
 def test_a_timed_out_record_is_retried_before_its_lane_goes_on(kind: str) -> None:
     """A second attempt starts at the head, whatever became of the first; its answer is late."""
     app, gate, seen = App("g"), Gate(), []
@@ -107,7 +108,7 @@ def test_a_timed_out_record_is_retried_before_its_lane_goes_on(kind: str) -> Non
     assert seen == [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]
 
 
-@EITHER
+@EVERY
 def test_a_waiting_lane_takes_no_slot(kind: str) -> None:
     """With one slot and one key that waits for long, the other keys are handled."""
     app, seen = App("g"), []

@@ -13,13 +13,14 @@ import pytest
 from ackfloor import App, Delivery, Pause, RetryPolicy, SourceFailed
 from ackfloor.core.messages import Event, RecordsAcked
 from ackfloor.core.snapshot import Snapshot
-from tests.framework.runtime.live import KINDS, Gate, live, register, within
+from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)
 EITHER = pytest.mark.parametrize("kind", KINDS)
+EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 
 
-@EITHER
+@EVERY
 def test_with_full_queues_running_handlers_end_and_the_rest_comes_again(kind: str) -> None:
     """Two workers in a row handle every record, and twice only what was above the floor."""
     app, handled, lock = App("g"), Counter(), threading.Lock()
@@ -49,7 +50,7 @@ def test_with_full_queues_running_handlers_end_and_the_rest_comes_again(kind: st
     assert again == {offset for offset in first if offset >= found.position}
 
 
-@EITHER
+@EVERY
 def test_handlers_that_end_in_time_are_not_cut_short(kind: str) -> None:
     """Also the one that fails: it is parked, confirmed and committed before the worker leaves."""
     app, gate = App("g"), Gate()
@@ -101,7 +102,7 @@ def test_what_does_not_end_in_time_is_cancelled_and_may_clean_up() -> None:
     assert attempts == [1, 1]
 
 
-@EITHER
+@EVERY
 def test_a_second_signal_ends_the_drain_at_once(kind: str) -> None:
     """It does not wait for handlers, counts them, and still commits the floor."""
     app, gate = App("g"), Gate()
@@ -128,7 +129,7 @@ def test_a_second_signal_ends_the_drain_at_once(kind: str) -> None:
     assert found.position == 1
 
 
-@EITHER
+@EVERY
 def test_a_pause_in_the_drain_leaves_the_record_open(kind: str) -> None:
     """Nobody waits for the pause to end: the record comes again, first attempt."""
     app, gate, attempts = App("g"), Gate(), []

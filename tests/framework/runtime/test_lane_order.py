@@ -14,10 +14,20 @@ import pytest
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
-from tests.framework.runtime.live import KINDS, PATIENCE_S, Gate, Live, live, register, within
+from tests.framework.runtime.live import (
+    EVERY_KIND,
+    KINDS,
+    PATIENCE_S,
+    Gate,
+    Live,
+    live,
+    register,
+    within,
+)
 
 LATER = RetryPolicy.fixed("1h", 1)
 EITHER = pytest.mark.parametrize("kind", KINDS)
+EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 
 
 class Lanes:
@@ -50,7 +60,7 @@ class Lanes:
         return all(offsets == sorted(set(offsets)) for offsets in self.order.values())
 
 
-@EITHER
+@EVERY
 @pytest.mark.parametrize("ordering", ["key", "partition"])
 def test_order_holds_under_load_with_hot_keys(kind: str, ordering: str) -> None:
     """Half of thousands of records share one key; slots switch lanes all the time."""

@@ -14,14 +14,14 @@ import pytest
 from ackfloor import App, Delivery, Pause
 from ackfloor.core.messages import HandlerHeld, LateAnswers
 from ackfloor.runtime.ready import ReadyQueue
-from tests.framework.runtime.live import KINDS, Gate, live, register
+from tests.framework.runtime.live import EVERY_KIND, KINDS, KINDS_AND_ACKS, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
+EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 ORDERED = {"ordering": "key", "on_failure": "park"}
 
 
-@EITHER
-@pytest.mark.parametrize("ack", ["auto", "manual"])
+@pytest.mark.parametrize(("kind", "ack"), KINDS_AND_ACKS)
 @pytest.mark.parametrize("options", [{}, ORDERED], ids=["unordered", "key"])
 def test_a_paused_record_comes_again_as_the_same_attempt(
     kind: str, options: dict[str, str], ack: str
@@ -87,7 +87,7 @@ def test_nothing_starts_while_a_handler_is_held(kind: str, options: dict[str, st
     assert len(starts) == 411
 
 
-@EITHER
+@EVERY
 def test_a_paused_record_is_first_in_its_lane(kind: str) -> None:
     """However many lanes ask for a pause at once: each goes on with the record that asked."""
     app, asked, order = App("g"), set(), {}

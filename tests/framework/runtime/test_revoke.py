@@ -12,10 +12,11 @@ import pytest
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages import LateAnswers, PartitionsRevoked, RecordsAcked
 from ackfloor.testing.memory_client import MemorySource
-from tests.framework.runtime.live import KINDS, Gate, Live, live, register, within
+from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)
 EITHER = pytest.mark.parametrize("kind", KINDS)
+EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 
 
 def committed(worker: Live) -> int:
@@ -24,7 +25,7 @@ def committed(worker: Live) -> int:
     return -1 if found is None else found.position
 
 
-@EITHER
+@EVERY
 def test_running_handlers_may_end_and_are_committed(kind: str) -> None:
     """What ends within the drain is settled for good; what had not started comes again."""
     app, gate, ended = App("g"), Gate(), []
@@ -49,7 +50,7 @@ def test_running_handlers_may_end_and_are_committed(kind: str) -> None:
     assert sorted(ended) == list(range(10))
 
 
-@EITHER
+@EVERY
 def test_a_handler_that_fails_in_the_drain_is_parked_before_the_partition_leaves(kind: str) -> None:
     """Its retry is durable and the floor is past it: the next owner does not see it again."""
     app, gate, attempts = App("g"), Gate(), []
@@ -74,7 +75,7 @@ def test_a_handler_that_fails_in_the_drain_is_parked_before_the_partition_leaves
     assert attempts == [1]
 
 
-@EITHER
+@EVERY
 def test_a_stuck_handler_delays_a_revoke_by_the_drain_bound_and_costs_no_slot(kind: str) -> None:
     """Time after time: the record comes again, to the only slot, and the old answer is late."""
     app, gates, seen = App("g"), [Gate() for _ in range(4)], []
@@ -126,7 +127,7 @@ def test_an_async_handler_of_a_partition_that_left_is_cancelled() -> None:
     assert ends[0] is True
 
 
-@EITHER
+@EVERY
 def test_lost_partitions_commit_nothing_and_wait_for_nobody(kind: str) -> None:
     """They belong to others already; handlers are given up at once, their answers are stale."""
     app, gate, seen = App("g"), Gate(), []
@@ -188,7 +189,7 @@ def test_a_revoke_waits_for_a_handler_that_is_just_about_to_start(
     assert seen == [0]
 
 
-@EITHER
+@EVERY
 def test_rebalances_in_the_middle_of_work_lose_nothing_and_end_everything(kind: str) -> None:
     """A storm of them: every record is handled, limits return to zero, slots are all there."""
     app, handled, lock = App("g"), {}, threading.Lock()
