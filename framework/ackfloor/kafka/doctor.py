@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
@@ -25,6 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from ackfloor.core.finding import Finding, State
 from ackfloor.core.topics import parse_topic
+from ackfloor.kafka.certificates import certificate_fault
 from ackfloor.kafka.errors import DENIED, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 
@@ -55,6 +62,7 @@ _CONNECTION_FIXES = {
     KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
     KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
 }
+_NEW_GROUP = "new: nobody has worked in it yet"
 _UNREACHABLE = "start one (ackfloor broker up), or mend kafka.bootstrap_servers"
 
 
@@ -101,7 +109,10 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
                 return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
             error = next(e for e in errors if e.code() == named[0])
             refused = named[0] != KafkaError._RESOLVE  # noqa: SLF001
-            found = Finding("brokers", "fail", told(error), _CONNECTION_FIXES[named[0]])
+            why = told(error)
+            if named[0] == KafkaError._SSL and (fault := certificate_fault(config)):  # noqa: SLF001
+                why = f"the certificate is not believed: {fault}"
+            found = Finding("brokers", "fail", why, _CONNECTION_FIXES[named[0]])
             return Connection(None, found, refused)
         found = Finding("brokers", "ok", f"{brokers} known through {servers}")
         return Connection(admin, found, brokers=brokers)
@@ -142,13 +153,15 @@ def group_rights(admin: AdminClient, group: str) -> Finding:
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return Finding(check, "ok", "new: nobody has worked in it yet")
+            return Finding(check, "ok", _NEW_GROUP)
         state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
         return Finding(check, state, told(exc), fix)
     allowed = found.authorized_operations
     if allowed is not None and AclOperation.READ not in allowed:
         return Finding(check, "fail", "this user may not work in it", fix)
-    return Finding(check, "ok", f"{found.state.name.lower()}, {len(found.members)} members")
+    if found.state is ConsumerGroupState.DEAD:
+        return Finding(check, "ok", _NEW_GROUP)
+    return Finding(check, "ok", f"{found.state.name.lower()}, members: {len(found.members)}")
 
 
 def topic_rights(admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:

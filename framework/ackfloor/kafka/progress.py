@@ -68,6 +68,8 @@ class ProgressReader:
         self._options = options
         self._config = admin_config(options)
         quiet = logging.getLogger("ackfloor.kafka.admin")
+        # What keeps a look from an answer is told once, by the look.
+        quiet.setLevel(logging.CRITICAL)
         self._admin = make_client(AdminClient, "admin", self._config, logger=quiet)
         self._consumers: dict[str, Consumer] = {}
         self._letters: dict[str, tuple[str, DispositionsLog, Disposed]] = {}
