@@ -23,8 +23,9 @@ COLUMNS = (
     *("group", "partition", "floor", "map", "read_to", "open", "settled", "gaps", "oldest"),
     *("written_s_ago", "open_for_s", "handler", "seen", "note"),
 )
-#: Marks of a map in a table, which is to fit into a line.
-TABLE_MARKS = 24
+#: A table is to fit into a line: marks of its maps, and what it leaves to the other forms.
+TABLE_MARKS = 16
+NOT_IN_TABLES = frozenset({"settled", "written_s_ago", "open_for_s"})
 
 _PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
 
@@ -72,16 +73,21 @@ def acks(
     which answers at its address, "seen" says "live": then it is as of now, with the handler, how
     long the oldest open record has been open, and which offsets handlers are at work on.
 
-    "gaps" counts the runs of settled offsets above the floor, "settled" what is in them. The map is
-    drawn from the floor to where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
+    A table has one age, "age_s": how long the oldest record has been open, or where only the commit
+    is known, how long ago it was written. The other forms have both, and more.
+
+    "gaps" counts the runs of settled offsets above the floor. The map is drawn from the floor to
+    where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
     """
     wanted = _wanted(place)
     with onlooker(group, bootstrap_servers, config) as looking:
 
         def look() -> Sequence[Row]:
             found = [each for each in looking.look() if wanted(each)]
-            marks = TABLE_MARKS if output is RowsOutput.table else WIDTH
-            return _rows(found, _state(listen, config), looking.written_ms(found), marks)
+            table = output is RowsOutput.table
+            marks = TABLE_MARKS if table else WIDTH
+            rows = _rows(found, _state(listen, config), looking.written_ms(found), marks)
+            return [_for_people(row, group) for row in rows] if table else rows
 
         show(look, COLUMNS, output, watch=watch)
 
@@ -156,6 +162,15 @@ def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) 
         **facts,
     }
     return {name: row[name] for name in COLUMNS}
+
+
+def _for_people(row: Row, group: str | None) -> Row:
+    """The row of a table: one age, as long ago as is known."""
+    left_out = NOT_IN_TABLES if group is None else NOT_IN_TABLES | {"group"}
+    age_s = row["written_s_ago"] if row["open_for_s"] is None else row["open_for_s"]
+    last = ("age_s", "handler", "seen", "note")
+    names = [*(name for name in COLUMNS if name not in {*left_out, *last}), *last]
+    return {name: {**row, "age_s": age_s}[name] for name in names}
 
 
 def _of_commit(seen: Progress) -> dict[str, Any]:

@@ -117,20 +117,34 @@ def show(
     if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
         typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
         raise typer.Exit(Exit.USAGE)
+
+    def draw(rows: Sequence[Row]) -> None:
+        print_rows(_telling(rows) if output is RowsOutput.table else rows, output, columns)
+
     rows = look()
     if not watch:
-        print_rows(rows, output, columns)
+        draw(rows)
         return
     target = console()
     try:
         if output is RowsOutput.table and target.is_terminal:
-            with Live(table_of(rows), console=target, auto_refresh=False) as live:
-                _again(look, lambda rows: live.update(table_of(rows), refresh=True))
+            with Live(table_of(_telling(rows)), console=target, auto_refresh=False) as live:
+                _again(look, lambda rows: live.update(table_of(_telling(rows)), refresh=True))
         else:
-            print_rows(rows, output)
-            _again(look, lambda rows: print_rows(rows, output))
+            draw(rows)
+            _again(look, draw)
     except KeyboardInterrupt:
         return
+
+
+def _telling(rows: Sequence[Row]) -> list[Row]:
+    """Rows without the columns in which none of them has anything to tell."""
+    names = [
+        name
+        for name in (rows[0] if rows else ())
+        if any(row[name] not in {None, ""} for row in rows)
+    ]
+    return [{name: row[name] for name in names} for row in rows]
 
 
 def _again(look: Callable[[], Sequence[Row]], draw: Callable[[Sequence[Row]], None]) -> None:

@@ -62,6 +62,14 @@ _CONNECTION_FIXES = {
     KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
     KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
 }
+#: What a group's coordinator answers while it is found, or loads.
+_PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 _NEW_GROUP = "new: nobody has worked in it yet"
 _UNREACHABLE = "start one (ackfloor broker up), or mend kafka.bootstrap_servers"
 
@@ -145,23 +153,37 @@ def group_protocol(admin: AdminClient, wanted: str) -> Finding:
 def group_rights(admin: AdminClient, group: str) -> Finding:
     """Whether this user may work in the group, and who does."""
     check, fix = f"group {group}", f"grant READ on group {group}"
-    futures = admin.describe_consumer_groups(
-        [group], include_authorized_operations=True, request_timeout=REQUEST_S
-    )
     try:
-        found = futures[group].result(REQUEST_S + 1.0)
+        found = _described(admin, group)
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return Finding(check, "ok", _NEW_GROUP)
-        state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
-        return Finding(check, state, told(exc), fix)
+        if error is not None and error.code() in DENIED:
+            return Finding(check, "fail", told(exc), fix)
+        return Finding(check, "not tried", told(exc), "ask again")
     allowed = found.authorized_operations
     if allowed is not None and AclOperation.READ not in allowed:
         return Finding(check, "fail", "this user may not work in it", fix)
     if found.state is ConsumerGroupState.DEAD:
         return Finding(check, "ok", _NEW_GROUP)
     return Finding(check, "ok", f"{found.state.name.lower()}, members: {len(found.members)}")
+
+
+def _described(admin: AdminClient, group: str) -> Any:
+    """A group as its coordinator tells of it, which may have to be found or to load first."""
+    until_s = time.monotonic() + REQUEST_S
+    while True:
+        futures = admin.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=REQUEST_S
+        )
+        try:
+            return futures[group].result(REQUEST_S + 1.0)
+        except KafkaException as exc:
+            error = kafka_error(exc)
+            if error is None or error.code() not in _PASSING or time.monotonic() >= until_s:
+                raise
+        time.sleep(0.2)
 
 
 def topic_rights(admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:

@@ -83,7 +83,6 @@ def test_a_run_adds_what_it_knows_and_its_death_takes_nothing_away(
         producer.produce(topic, b"stuck" if n in (3, 6) else b"order")
     assert producer.flush(30) == 0
     run = Running("shop:app", "--listen", "127.0.0.1:0", cwd=tmp_path, **_servers())
-    worker = None
     try:
         listen = run.logged("metrics and health on http://").rpartition("http://")[2]
         asked = ("acks", f"{topic}/0", "--group", group, "--listen", listen)
@@ -101,11 +100,11 @@ def test_a_run_adds_what_it_knows_and_its_death_takes_nothing_away(
             any("shop.py" in line and "ask_the_bank" in line for line in r["stack"]) for r in rows
         )
         assert all(3_500 < row["left_s"] + row["running_s"] < 3_601 for row in rows)
-        worker = rows[0]["pid"]
+        # The run first, so that it starts no other worker; it has not begun to drain by then.
+        run.process.kill()
+        os.kill(rows[0]["pid"], signal.SIGKILL)
     finally:
         run.close()
-        if worker is not None:
-            os.kill(worker, signal.SIGKILL)
     (seen,) = told("acks", f"{topic}/0", "--group", group)
     names = ("floor", "open", "settled", "gaps", "oldest", "seen", "map")
     assert [seen[name] for name in names] == [3, 2, 5, 2, 3, "commit", "·██·███"]
