@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint types check docs bench soak pins clean
+.PHONY: help setup demo test test-unit lint types check docs bench bench-core soak pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=1
 
 bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py
+
+bench-core: setup ## instructions of the core for a record, against the stored baseline
+	@$(BIN)/python -m benchmarks.core
 
 pins: setup ## resolve requirements/*.txt again, keeping the versions they have (needs uv)
 	@.ci/pins

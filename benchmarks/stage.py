@@ -1,0 +1,220 @@
+"""The engine on a stage: records from memory, answered in order, on a clock that is set.
+
+Nothing here waits, draws lots or talks to anybody, so a run does the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.engine import Engine
+from ackfloor.core.flow import FlowLimits
+from ackfloor.core.guard import FloodGuard
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import Commit, Dispatch, Publish
+from ackfloor.core.model import CommitPosition, Headers, Now, StartPosition
+from ackfloor.core.outcomes import ACKED, Outcome
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.parking import Parking
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.state import Route
+
+#: Records of one poll, and answers of one turn.
+BATCH = 500
+START_MS = 1_700_000_000_000
+#: Seconds that a turn takes on the stage's clock.
+TURN_S = 0.002
+#: Nothing on the stage is to be held back.
+NO_LIMITS = FlowLimits(
+    max_open=10**9,
+    max_open_bytes=10**15,
+    partition_span=10**9,
+    tier_buffer=10**9,
+    partition_open=10**9,
+    partition_open_bytes=10**15,
+)
+VALUE = b"x" * 200
+
+
+class Stored:
+    """A record with the methods of the client's messages."""
+
+    __slots__ = ("_headers", "_key", "_offset", "_partition", "_topic")
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, key: bytes | None, headers: Headers | None
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._offset = offset
+        self._key = key
+        self._headers = headers
+
+    def topic(self) -> str:
+        """Where it is."""
+        return self._topic
+
+    def partition(self) -> int:
+        """Where it is."""
+        return self._partition
+
+    def offset(self) -> int:
+        """Where it is."""
+        return self._offset
+
+    def key(self) -> bytes | None:
+        """Its lane, in key order."""
+        return self._key
+
+    def value(self) -> bytes:
+        """The same for all."""
+        return VALUE
+
+    def headers(self) -> Headers | None:
+        """Those of a redelivery, or none."""
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """When the stage's clock began."""
+        return (1, START_MS)
+
+    def leader_epoch(self) -> int | None:
+        """Never another leader."""
+        return 0
+
+    def __len__(self) -> int:
+        return len(VALUE)
+
+
+class Stage:
+    """An engine with handlers of one kind, each on a topic of its own.
+
+    Args:
+        handlers: how many.
+        partitions: of each topic.
+        ordering: "unordered" or "key".
+        guarded: whether failures stop a handler that fails too often, as by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        handlers: int = 1,
+        partitions: int = 1,
+        ordering: str = "unordered",
+        guarded: bool = True,
+    ) -> None:
+        self.mono_s = 1_000.0
+        self.topics = [f"topic{n}" for n in range(handlers)]
+        policy = RetryPolicy.fixed("1h", 3, jitter=0)
+        routes = {topic: Route(topic, topic) for topic in self.topics}
+        tiers = {f"{topic}--bench--retry-1h": Route(topic, topic, 3600.0) for topic in self.topics}
+        targets = {f"{topic}--bench--dlq": partitions for topic in self.topics}
+        self.engine = Engine(
+            [
+                HandlerRules(
+                    topic,
+                    ordering=ordering,
+                    policy=policy,
+                    concurrency=10**6,
+                    guard=FloodGuard(enabled=guarded),
+                )
+                for topic in self.topics
+            ],
+            {**routes, **tiers},
+            Parking("bench", lambda n: 0, {**dict.fromkeys(tiers, partitions), **targets}),
+            limits=NO_LIMITS,
+            inbox=deque(),
+            clock=lambda: self.mono_s,
+        )
+        self.ready: deque[Delivery | Run] = deque()
+        self.parcels: list[Parcel] = []
+        self.commits: list[tuple[CommitPosition, ...]] = []
+        starts = [
+            StartPosition(topic, partition, 0)
+            for topic in (*self.topics, *tiers)
+            for partition in range(partitions)
+        ]
+        self.engine.assign(starts, self.now)
+        self.turn()
+
+    @property
+    def now(self) -> Now:
+        """The stage's time."""
+        return Now(self.mono_s, START_MS + int((self.mono_s - 1_000.0) * 1000))
+
+    def read(self, records: Sequence[Stored]) -> None:
+        """One poll."""
+        self.engine.polled(records, self.now)
+        self._take()
+
+    def turn(self, seconds: float = TURN_S) -> None:
+        """What a turn does beside polling and answers."""
+        self.mono_s += seconds
+        now = self.now
+        if now.mono_s >= self.engine.next_scan_s:
+            self.engine.expire((), now)
+        self.engine.commit_due(now)
+        self.engine.tick(now)
+        self._take()
+        self.engine.take_events(now)
+        self.engine.next_wakeup_s(now)
+
+    def answer(self, count: int, outcome: Outcome = ACKED) -> int:
+        """The oldest waiting deliveries end; returns how many."""
+        ended: list[Delivery] = []
+        emptied: list[Run] = []
+        while len(ended) < count and self.ready:
+            item = self.ready.popleft()
+            if isinstance(item, Run):
+                ended.extend(item)
+                item.clear()
+                emptied.append(item)
+            else:
+                ended.append(item)
+        for delivery in ended:
+            delivery.started_s = delivery.finished_s = self.mono_s
+            delivery.outcome = outcome
+        self.engine.answered(ended, self.now)
+        for run in emptied:
+            self.engine.left(self.topics[0], run)
+        self._take()
+        return len(ended)
+
+    def confirm(self) -> None:
+        """The broker has what was parked, and what was committed."""
+        now = self.now
+        parcels, self.parcels = self.parcels, []
+        for parcel in parcels:
+            self.engine.published(parcel, now)
+        commits, self.commits = self.commits, []
+        for positions in commits:
+            self.engine.committed([(position, None) for position in positions], now)
+        self._take()
+
+    def _take(self) -> None:
+        for command in self.engine.take_commands():
+            if isinstance(command, Dispatch):
+                self.ready.extend(command.items)
+            elif isinstance(command, Publish):
+                self.parcels.append(command.parcel)
+            elif isinstance(command, Commit):
+                self.commits.append(command.positions)
+
+
+def stored(
+    topic: str,
+    partition: int,
+    offsets: Iterable[int],
+    *,
+    keys: int = 0,
+    headers: Headers | None = None,
+) -> list[Stored]:
+    """Records of one partition."""
+    return [
+        Stored(topic, partition, offset, b"k%d" % (offset % keys) if keys else None, headers)
+        for offset in offsets
+    ]
