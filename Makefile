@@ -53,8 +53,8 @@ docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the 
 soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(PARKING),--parking $(PARKING)) $(if $(OUT),--out $(OUT)) $(if $(AUDIT),--audit)
 
-bench: setup ## throughput beside a bare consumer; see benchmarks/README.md
-	@$(BIN)/python benchmarks/run.py
+bench: setup ## everything beside its peers, about an hour; ROUNDS=5; see benchmarks/README.md
+	@$(BIN)/python -m benchmarks --rounds $(or $(ROUNDS),5)
 
 bench-core: setup ## instructions of the core for a record, against the stored baseline
 	@$(BIN)/python -m benchmarks.core

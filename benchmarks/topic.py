@@ -1,31 +1,28 @@
-"""The topic every case reads: made once, filled once."""
+"""The topics the cases read: made once, filled once, as long as their broker lives."""
 
 from __future__ import annotations
 
 import sys
-import time
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.progress import track
 
 PARTITIONS = 8
 KEYS = 10_000
+#: A few keys that everything belongs to.
+HOT_KEYS = 10
 _VALUE = b'{"order": %d, "customer": "c%d", "cents": 1200, "note": "%s"}'
 
 
-def ensure(servers: str, topic: str, records: int) -> None:
-    """Create and fill the topic unless it is there already.
+def filled(servers: str, records: int, keys: int = KEYS) -> str:
+    """The topic of so many records, about 200 bytes each; made and filled unless it is there.
 
-    Args:
-        servers: bootstrap servers.
-        topic: its name.
-        records: how many records it holds; about 200 bytes each.
+    A key's records are in one partition, in the order of their numbers.
     """
-    admin = AdminClient({"bootstrap.servers": servers})
-    if topic in admin.list_topics(timeout=10).topics:
-        return
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    topic = f"bench-{records}-{keys}"
+    if not make(servers, topic):
+        return topic
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -36,28 +33,24 @@ def ensure(servers: str, topic: str, records: int) -> None:
         }
     )
     note = b"x" * 130
-    numbers = track(range(records), "producing", disable=not sys.stderr.isatty(), update_period=0.5)
+    numbers = track(range(records), f"filling {topic}", disable=not sys.stderr.isatty())
     for n in numbers:
-        key = n % KEYS
+        key = n % keys
+        value = _VALUE % (n, key, note)
         while True:
             try:
-                producer.produce(
-                    topic,
-                    _VALUE % (n, key, note),
-                    key=b"c%d" % key,
-                    partition=n % PARTITIONS,
-                )
+                producer.produce(topic, value, key=b"c%d" % key, partition=key % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)
     producer.flush()
+    return topic
 
 
-def starts(topic: str) -> list[TopicPartition]:
-    """Every partition from its first record."""
-    return [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
-
-
-def unique(prefix: str) -> str:
-    """A group nobody has used."""
-    return f"{prefix}-{time.time_ns()}"
+def make(servers: str, topic: str, partitions: int = PARTITIONS) -> bool:
+    """Create a topic; False if it is there already."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    if topic in admin.list_topics(timeout=10).topics:
+        return False
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    return True

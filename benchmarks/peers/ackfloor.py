@@ -1,0 +1,172 @@
+"""This project: a whole worker with metrics, tracking, deadlines and commits on, as by default.
+
+A last argument says what runs the handler: "async", "thread" or "process".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ackfloor import App, RetryPolicy
+from ackfloor.core.messages import Event, RecordParked, RedeliveriesStarted
+from ackfloor.core.snapshot import Snapshot
+from ackfloor.launch import Launch
+from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.worker import Worker
+from benchmarks.peers.order import Order
+from benchmarks.peers.work import (
+    COROUTINES,
+    IO_S,
+    PROCESSES,
+    THREADS,
+    WARM_UP,
+    Work,
+    number_of,
+    percentiles,
+    rest,
+    spin,
+    tell,
+)
+from benchmarks.topic import PARTITIONS
+
+#: Bodies whose handler tells itself when it is done; of the others the worker's floors tell it.
+TELL_THEMSELVES = {"retry", "stragglers", "latency"}
+
+
+class Watch:
+    """What the worker tells: parks, and redeliveries after their due time."""
+
+    def __init__(self) -> None:
+        self.parked = 0
+        self.parked_at: dict[tuple[int, int], float] = {}
+        self.lateness_ms: list[float] = []
+
+    def observe(self, events: Sequence[Event]) -> None:
+        """Events of one turn."""
+        for event in events:
+            if isinstance(event, RecordParked):
+                self.parked += 1
+                self.parked_at[event.partition, event.offset] = time.monotonic()
+            elif isinstance(event, RedeliveriesStarted):
+                self.lateness_ms += [1000 * late_s for late_s in event.lateness_s]
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """Not needed."""
+
+    def findings(self, work: Work) -> dict[str, float]:
+        """How late redeliveries started, and how long each straggler held the floor."""
+        passed_ms = [
+            1000 * (at - work.stuck_at[offset * PARTITIONS + partition])
+            for (partition, offset), at in self.parked_at.items()
+            if work.body == "stragglers"
+        ]
+        return {**percentiles(self.lateness_ms, "due_"), **percentiles(passed_ms, "passed_")}
+
+
+def registered(app: App, work: Work, form: str) -> None:
+    """The handler of a case, with nothing in it that the case is not about."""
+    key: dict[str, Any] = {"ordering": "key", "on_failure": "park"} if work.order == "key" else {}
+
+    async def noop(value: bytes) -> None:
+        pass
+
+    def noop_thread(value: bytes) -> None:
+        pass
+
+    async def decoded(order: Order) -> None:
+        pass
+
+    async def io(value: bytes) -> None:
+        await asyncio.sleep(IO_S)
+
+    async def mixed(value: bytes) -> None:
+        await asyncio.sleep(number_of(value) % 6 / 1000)
+
+    def blocking(value: bytes) -> None:
+        time.sleep(IO_S)
+
+    async def fail(value: bytes) -> None:
+        raise ValueError
+
+    async def as_all(value: bytes) -> None:
+        await handle(value)
+
+    handle = work.async_handler() if work.body in TELL_THEMSELVES else noop
+    later = RetryPolicy.fixed("1h", 1)
+    given: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "noop": (noop_thread if form == "thread" else noop, key),
+        "idle": (noop, key),
+        "json": (decoded, key),
+        "io": (io, {"concurrency": COROUTINES, **key}),
+        "mixed": (mixed, {"concurrency": COROUTINES, **key}),
+        "blocking": (blocking, {"concurrency": THREADS, **key}),
+        "cpu": (spin, {"concurrency": PROCESSES, "executor": form}),
+        "parking": (fail, {"retry": later, "guard": False}),
+        "retry": (as_all, {"retry": RetryPolicy.fixed("1s", 6)}),
+        "latency": (as_all, {}),
+        "stragglers": (
+            as_all,
+            {"concurrency": COROUTINES, "consume_timeout": "1s", "retry": later},
+        ),
+    }
+    function, options = given[work.body]
+    app.handler(work.topic, name="bench", **options)(function)
+
+
+def main() -> None:
+    """Work until killed."""
+    work = Work()
+    form = sys.argv[6] if len(sys.argv) > 6 else "async"
+    app = App(
+        group=work.group,
+        kafka={"bootstrap_servers": work.servers},
+        log_level="error",
+        parking="transactional" if form == "transactional" else "at_least_once",
+    )
+    registered(app, work, form)
+    launch = Launch.of(app, flags={})
+    launch.prepare_topics("30s")
+    monitoring = launch.monitoring()
+    assert monitoring is not None, "the worker is measured with its metrics on"
+    watch = Watch()
+    work.findings = lambda: watch.findings(work)
+    worker = Worker(
+        app,
+        launch.handlers,
+        launch.worker_config(),
+        launch.topology(),
+        launch.outside(EventLoopThread(), "bench"),
+        [monitoring.worker_monitor(0, app.group), watch],
+    )
+    follow(worker, work, watch)
+
+
+def follow(worker: Worker, work: Work, watch: Watch) -> None:
+    """Turn the worker's loop and tell when the records are settled."""
+    loop = worker.start()
+    warm_up, began = work.records // WARM_UP, False
+    while True:
+        loop.turn()
+        if work.body in TELL_THEMSELVES:
+            continue
+        settled = watch.parked if work.body == "parking" else settled_of(worker, work.topic)
+        if settled >= warm_up and not began:
+            began = True
+            tell("began", records=settled)
+        if settled >= work.records:
+            tell("ended", records=settled)
+            rest()
+
+
+def settled_of(worker: Worker, topic: str) -> int:
+    """How many records of the topic are settled; it begins at offset 0."""
+    read = sum(a.tracker.position for a in worker.engine.assignments.values() if a.topic == topic)
+    return read - worker.engine.flow.open_count
+
+
+if __name__ == "__main__":
+    main()
