@@ -15,6 +15,7 @@ from ackfloor.core.commit_lane import CommitLane
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits, PartitionGates
 from ackfloor.core.gapset import GapSet
+from ackfloor.core.gathering import Gathering
 from ackfloor.core.guard import FloodGuard, Guard
 from ackfloor.core.lanes import Lanes
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
@@ -39,6 +40,8 @@ class HandlerRules:
         guard: when failures stop its work.
         killable: its handlers run in processes that are killed at the deadline; the delivery ends
             when its process has been seen dead, and not before.
+        batch: how many records one call takes at most; None where it takes a single one.
+        batch_wait_s: how long an incomplete batch waits since its first record was read.
     """
 
     name: str
@@ -51,12 +54,21 @@ class HandlerRules:
     in_place: bool = False
     guard: FloodGuard = FloodGuard()
     killable: bool = False
+    batch: int | None = None
+    batch_wait_s: float = 0.2
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a delivery can be answered through itself."""
+        return self.manual or self.batch is not None
 
 
 class HandlerState:
     """One handler's rules, its lanes, and what holds it."""
 
     __slots__ = (
+        "behind",
+        "gathering",
         "guard",
         "held_reason",
         "held_until_s",
@@ -64,6 +76,7 @@ class HandlerState:
         "open_retries",
         "resting",
         "rules",
+        "suspect",
         "timeout_since_s",
     )
 
@@ -81,6 +94,22 @@ class HandlerState:
         self.resting = False
         #: Redeliveries, from retry tiers or in place, that are dispatched and not answered.
         self.open_retries = 0
+        #: What waits for company, where it takes batches.
+        self.gathering = (
+            None if rules.batch is None else Gathering(shared=rules.ordering != "partition")
+        )
+        #: Of batches that failed in a lane: retries in place that are not the head of it, and when
+        #: they are due (monotonic seconds).
+        self.behind: dict[Delivery, float] = {}
+        #: The suspect of a crash that runs now, or is about to.
+        self.suspect: Delivery | None = None
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: what waits here of them is gone."""
+        if self.gathering is not None:
+            self.gathering.forget_closed()
+        if self.behind:
+            self.behind = {d: due_s for d, due_s in self.behind.items() if not d.closed}
 
     def retry_room(self) -> int:
         """How many more redeliveries may be dispatched.

@@ -6,7 +6,8 @@ owner thread sees it: it is set when the outcome is applied, when the deadline p
 the assignment ends, and whatever comes later finds it set and is stale.
 
 Under automatic ack only the owner thread closes a delivery, so a plain flag is enough. Under
-manual ack an answer may come from any thread and must say at once whether it counted:
+manual ack, and in a batch, an answer may come from any thread and must say at once whether it
+counted:
 `_claim`, a list of one element, is emptied by the first to come, because `list.pop` is atomic.
 The deadline claims through the same list, so an answer and a timeout can't both win.
 
@@ -29,20 +30,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ackfloor.core.assignment import Assignment
+    from ackfloor.core.batch import Batch
     from ackfloor.core.lanes import Run
 
 
 class Delivery:
     """One attempt to handle one record.
 
-    Read it in a handler through a parameter annotated `Delivery`. Under `ack="manual"` it is
-    also how the record is answered, from any thread or task and without blocking: each answer
-    returns True when it was recorded and False when the delivery has ended already.
+    Read it in a handler through a parameter annotated `Delivery`. Under `ack="manual"`, and in a
+    batch, it is also how the record is answered, from any thread or task and without blocking: each
+    answer returns True when it was recorded and False when the delivery has ended already.
     """
 
     __slots__ = (
         "_claim",
         "assignment",
+        "batch",
         "closed",
         "envelope",
         "extended_until_s",
@@ -59,6 +62,8 @@ class Delivery:
     )
 
     run: Run
+    #: Set where the handler takes batches, when it starts.
+    batch: Batch
     _claim: list[None]
     on_answer: Callable[[], None] | None
 
@@ -156,7 +161,7 @@ class Delivery:
         due = self.started_s + timeout_s
         return due if due > self.extended_until_s else self.extended_until_s
 
-    # How it ends, under manual ack.
+    # How it ends, under manual ack or in a batch.
 
     def ack(self) -> bool:
         """Settle the record as handled."""
@@ -178,7 +183,8 @@ class Delivery:
     def extend(self, by: timedelta | str) -> bool:
         """Move the deadline to `by` from now, at most `max_extend` after the handler's start.
 
-        Never shortens a deadline. Allowed under automatic ack as well.
+        Never shortens a deadline. Allowed under automatic ack as well. A batch has one deadline, so
+        this moves that of all its deliveries.
         """
         by_s = parse_duration(by, field="by")
         rules = self.assignment.handler.rules
@@ -186,10 +192,15 @@ class Delivery:
         if rules.max_extend_s is not None:
             until_s = min(until_s, self.started_s + rules.max_extend_s)
         if until_s > self.extended_until_s:
-            self.extended_until_s = until_s
+            for delivery in (self,) if rules.batch is None else self.batch.items:
+                delivery.extended_until_s = until_s
         return not self.closed and self.outcome is None
 
     # For the runtime.
+
+    def end(self, outcome: Outcome) -> bool:
+        """End it alone, where it can be answered by hand."""
+        return self._answer(outcome)
 
     def lane(self, by_key: bool) -> tuple[str, int, bytes | int | None]:
         """The lane it belongs to. A record without a key has no order to keep: its own lane."""
@@ -198,6 +209,16 @@ class Delivery:
             return (a.topic, a.partition, None)
         key = self.record.key()
         return (a.topic, a.partition, self.record_offset if key is None else key)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a batch has nothing beside it: a redelivery, or a suspect of a crash."""
+        return self.envelope is not None or self is self.assignment.handler.suspect
+
+    @property
+    def settled(self) -> bool:
+        """Whether its record is settled; only the owner thread may ask."""
+        return self.closed and self.record_offset not in self.assignment.tracker.open
 
     def keeps_lane(self) -> bool:
         """Whether its lane waits for it: it has ended unsettled, and may come again in its place.
@@ -215,12 +236,12 @@ class Delivery:
         return delivery
 
     def arm(self, on_answer: Callable[[], None] | None) -> None:
-        """Make the delivery answerable (manual ack); `on_answer` frees the worker's slot."""
+        """Make the delivery answerable by hand; `on_answer` frees the worker's slot."""
         self._claim = [None]
         self.on_answer = on_answer
 
     def claim(self) -> bool:
-        """Take the right to end this delivery under manual ack; False where it is taken."""
+        """Take the right to end a delivery that is answerable by hand; False where it is taken."""
         try:
             self._claim.pop()
         except IndexError:
@@ -232,7 +253,7 @@ class Delivery:
         self._claim.append(None)
 
     def _answer(self, outcome: Outcome) -> bool:
-        if not self.assignment.handler.rules.manual:
+        if not self.assignment.handler.rules.by_hand:
             raise RuntimeError(
                 f"handler {self.assignment.handler.rules.name!r} has ack='auto': its answer is "
                 "its return or its exception; register it with ack='manual' to answer by hand"

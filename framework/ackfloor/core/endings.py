@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ackfloor.core.assignment import AckStats
+from ackfloor.core.assignment import AckStats, HandlerState
+from ackfloor.core.batch import Batch
+from ackfloor.core.batches import Batches
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
@@ -23,7 +25,6 @@ from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
     DeliveryTimedOut,
-    Dispatch,
     LateAnswers,
     RecordDiscarded,
     RecordsAcked,
@@ -46,15 +47,21 @@ from ackfloor.core.state import WorkerState
 class Endings:
     """From a handler's answer, or its deadline, to a settled or parked record."""
 
-    __slots__ = ("_holds", "_in_place", "_parcels", "_state", "deadlines")
+    __slots__ = ("_batches", "_holds", "_in_place", "_parcels", "_state", "deadlines")
 
     def __init__(
-        self, state: WorkerState, parcels: Parcels, in_place: InPlace, holds: Holds
+        self,
+        state: WorkerState,
+        parcels: Parcels,
+        in_place: InPlace,
+        holds: Holds,
+        batches: Batches,
     ) -> None:
         self._state = state
         self._parcels = parcels
         self._in_place = in_place
         self._holds = holds
+        self._batches = batches
         self.deadlines = Deadlines()
 
     def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
@@ -135,7 +142,11 @@ class Endings:
                 assignment.topic,
             )
         )
+        if rules.batch is not None:
+            self._batches.failed(delivery, outcome, now)
+            return
         if self._holds.spares(delivery, outcome, now):
+            self._holds.put_back(delivery)
             return
         last_error = None if delivery.envelope is None else delivery.envelope.error_type
         verdict = judge(outcome, rules.policy, delivery.attempt, last_error)
@@ -145,7 +156,7 @@ class Endings:
         if rules.ordering != "unordered":
             lanes, run = assignment.handler.lanes, delivery.run
             stuck = outcome.reason is Reason.TIMEOUT
-            self._hand_out(rules.name, lanes.seize(run) if stuck else lanes.left(run))
+            self._hand_out(assignment.handler, lanes.seize(run) if stuck else lanes.left(run))
         self._parcels.park(delivery, verdict, now)
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
@@ -155,8 +166,16 @@ class Endings:
             for handler in self._state.handlers.values()
             if handler.rules.consume_timeout_s is not None
         ]
-        for delivery in self.deadlines.overdue(running, min(timeouts, default=None), now.mono_s):
+        overdue = self.deadlines.overdue(running, min(timeouts, default=None), now.mono_s)
+        batches: dict[Batch, HandlerState] = {}
+        for delivery in overdue:
             self._expire(delivery, now)
+            if delivery.assignment.handler.rules.batch is not None:
+                batches[delivery.batch] = delivery.assignment.handler
+        for batch, handler in batches.items():
+            if batch.closed():
+                self._state.commands.append(Abandon(batch.items[0]))
+                self._batches.let_go(handler, batch, now)
 
     def _expire(self, delivery: Delivery, now: Now) -> None:
         assignment = delivery.assignment
@@ -166,7 +185,8 @@ class Endings:
             self.deadlines.look_again(now.mono_s)
             self._state.commands.append(Abandon(delivery))
             return
-        if handler.rules.manual and not delivery.claim():
+        by_hand = handler.rules.by_hand
+        if by_hand and not delivery.claim():
             return
         delivery.closed = True
         due_s = delivery.deadline_s
@@ -175,7 +195,7 @@ class Endings:
             # at these two in the other order (outcome, then closed), so that only one of us
             # goes on with the lane.
             delivery.closed = False
-            if handler.rules.manual:
+            if by_hand:
                 delivery.unclaim()
             self.deadlines.replan()
             return
@@ -183,8 +203,13 @@ class Endings:
         if delivery.retrying:
             self._redelivery_ended(delivery, now)
         self._tell_timeout(delivery, now)
-        self._state.commands.append(Abandon(delivery))
-        self._fail(delivery, timed_out(delivery), now)
+        outcome: Failed | Rejected = timed_out(delivery)
+        if handler.rules.batch is None:
+            self._state.commands.append(Abandon(delivery))
+        else:
+            # The items of a batch fail together.
+            outcome = delivery.batch.failure = delivery.batch.failure or outcome
+        self._fail(delivery, outcome, now)
 
     def _tell_timeout(self, delivery: Delivery, now: Now) -> None:
         assignment = delivery.assignment
@@ -202,11 +227,12 @@ class Endings:
 
     def left(self, handler: str, run: Run) -> None:
         """A worker found its run empty: hand it out again if it was filled meanwhile."""
-        self._hand_out(handler, self._state.handlers[handler].lanes.left(run))
+        state = self._state.handlers[handler]
+        self._hand_out(state, state.lanes.left(run))
 
-    def _hand_out(self, handler: str, run: Run | None) -> None:
+    def _hand_out(self, handler: HandlerState, run: Run | None) -> None:
         if run is not None:
-            self._state.commands.append(Dispatch(handler, [run]))
+            self._state.hand_out(handler, run)
 
     def report(self, now: Now) -> None:
         """Turn what was measured since the last call into events."""

@@ -33,8 +33,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ackfloor.core.assignment import Assignment, HandlerRules
+from ackfloor.core.batch import Batch
+from ackfloor.core.batches import Batches
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.early import Early
 from ackfloor.core.endings import Endings
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
@@ -95,10 +96,11 @@ class Engine:
         self.suspects = Suspects(self._state, self._parcels)
         self._intake = Intake(self._state, self._parcels, self.suspects)
         self._in_place = InPlace(self._state, self._parcels)
-        #: What an operator says about records that wait in retry topics.
-        self.early = Early(self._state, self._parcels)
         self._holds = Holds(self._state, self.suspects)
-        self._endings = Endings(self._state, self._parcels, self._in_place, self._holds)
+        self._batches = Batches(self._state, self._parcels, self._in_place, self._holds)
+        self._endings = Endings(
+            self._state, self._parcels, self._in_place, self._holds, self._batches
+        )
 
     # What comes out.
 
@@ -199,6 +201,11 @@ class Engine:
         """Deliveries came back with their outcomes."""
         self._endings.answered(deliveries, now)
 
+    def ended(self, handler: str, batch: Batch, now: Now) -> None:
+        """A call of a batch handler has ended, or was given up."""
+        self.answered(self._batches.ended(batch), now)
+        self._batches.let_go(self._state.handlers[handler], batch, now)
+
     def left(self, handler: str, run: Run) -> None:
         """A worker found its run empty."""
         self._endings.left(handler, run)
@@ -295,6 +302,7 @@ class Engine:
         self._in_place.tick(now)
         self._parcels.tick(now)
         self._holds.tick(now)
+        self._batches.tick(now)
         state = self._state
         if state.commits.due(now):
             for assignment, waited_s in state.commits.unanswered(state.assignments.values(), now):
@@ -312,5 +320,10 @@ class Engine:
     def next_due_s(self, now: Now) -> float:
         """The same for waiting records, refused parcels and holds alone; inf without any."""
         holds = [h.held_until_s for h in self._state.handlers.values() if h.held_until_s]
-        waits = (self._intake.next_s(now), self._in_place.next_s(), self._parcels.next_s())
-        return min(*waits, *holds)
+        return min(
+            self._intake.next_s(now),
+            self._in_place.next_s(),
+            self._parcels.next_s(),
+            self._batches.next_s(),
+            *holds,
+        )

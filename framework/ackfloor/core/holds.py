@@ -93,7 +93,7 @@ class Holds:
             handler.guard.handled(1, now.mono_s, handler.rules.guard)
 
     def spares(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> bool:
-        """A delivery failed: whether that is the fault of an outage, and the record put back."""
+        """A delivery failed: whether that is the fault of an outage, and the record to put back."""
         handler = delivery.assignment.handler
         guard, rules = handler.guard, handler.rules.guard
         if not rules.enabled:
@@ -108,14 +108,12 @@ class Holds:
         if not guard.failed(delivery.origin, delivery.attempt == 1, now.mono_s, rules):
             return False
         self._trip(handler, outcome.failure, now)
-        self._put_back(delivery)
         return True
 
     def _failed_while_tripped(self, delivery: Delivery, failure: Failure, now: Now) -> bool:
         handler = delivery.assignment.handler
         guard = handler.guard
         if delivery.started_s < guard.probing_since_s:
-            self._put_back(delivery)
             return True
         origin = delivery.origin
         larger = guard.probe_failed(origin, delivery.started_s, now.mono_s, handler.rules.guard)
@@ -126,10 +124,7 @@ class Holds:
         probes = guard.probes_of(origin)
         if guard.tripped:
             self._rest(handler, probes < FAIR_SHARE)
-        if probes >= MOST_PROBES:
-            return False
-        self._put_back(delivery)
-        return True
+        return probes < MOST_PROBES
 
     def _probes_handled(
         self, handler: HandlerState, deliveries: Iterable[Delivery], now: Now
@@ -226,33 +221,44 @@ class Holds:
 
     # Putting back.
 
-    def _put_back(self, delivery: Delivery) -> None:
-        assignment = delivery.assignment
-        if assignment.stopping:
+    def put_back(self, delivery: Delivery) -> None:
+        """Deliver a record that was spared again, first in its lane and last in the queue."""
+        if delivery.assignment.stopping:
             # It stays open, for whoever owns the partition next.
             return
-        handler = assignment.handler
+        self.tell_put_back(delivery)
+        again = self.again(delivery)
+        handler = delivery.assignment.handler
+        name, ordering = handler.rules.name, handler.rules.ordering
+        if ordering == "unordered":
+            self._state.commands.append(Dispatch(name, [again]))
+        else:
+            run = handler.lanes.put_back(again.lane(ordering == "key"), [again])
+            assert run is not None
+            self._state.commands.append(Dispatch(name, [run]))
+
+    def again(self, delivery: Delivery) -> Delivery:
+        """The same attempt at a record once more, in place of the one that has ended."""
         again = delivery.again(delivery.envelope)
-        assignment.tracker.replace(delivery.record_offset, again)
+        delivery.assignment.tracker.replace(delivery.record_offset, again)
         if again.envelope is not None:
             again.retrying = True
-            handler.open_retries += 1
+            delivery.assignment.handler.open_retries += 1
+        return again
+
+    def tell_put_back(self, delivery: Delivery) -> None:
+        """Say that a record was spared."""
+        assignment = delivery.assignment
         self._state.events.append(
             RecordPutBack(
                 assignment.source_topic,
                 assignment.partition,
                 delivery.offset,
-                handler.rules.name,
+                assignment.handler.rules.name,
                 delivery.attempt,
                 assignment.topic,
             )
         )
-        name, ordering = handler.rules.name, handler.rules.ordering
-        if ordering == "unordered":
-            self._state.commands.append(Dispatch(name, [again]))
-        else:
-            run = handler.lanes.put_back(again.lane(ordering == "key"), again)
-            self._state.commands.append(Dispatch(name, [run]))
 
     # Telling.
 

@@ -55,13 +55,18 @@ class InPlace:
         if assignment.stopping:
             # It stays open, for whoever owns the partition next.
             return
+        due_s, again = self.plan(delivery, verdict, now)
+        self._state.block(again, again=True)
+        heappush(assignment.backoff, (due_s, again.record_offset, again))
+
+    def plan(self, delivery: Delivery, verdict: Park, now: Now) -> tuple[float, Delivery]:
+        """The next delivery of a record in place of the one that failed, and when it is due."""
         wait_s = self._wait_s(delivery, verdict)
         envelope = self._state.parking.envelope(delivery, verdict, now)
         due_ms = now.wall_ms + round(wait_s * 1000)
         again = delivery.again(replace(envelope, not_before_ms=due_ms))
-        assignment.tracker.replace(delivery.record_offset, again)
-        self._state.block(again, again=True)
-        heappush(assignment.backoff, (now.mono_s + wait_s, again.record_offset, again))
+        delivery.assignment.tracker.replace(delivery.record_offset, again)
+        return now.mono_s + wait_s, again
 
     def _wait_s(self, delivery: Delivery, verdict: Park) -> float:
         if verdict.exact:

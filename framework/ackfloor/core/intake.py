@@ -112,6 +112,8 @@ class Intake:
             self._close(assignment)
         self._parcels.forget_closed()
         self._suspects.forget_closed()
+        for handler in self._state.handlers.values():
+            handler.forget_closed()
         self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
@@ -123,7 +125,7 @@ class Intake:
         for delivery in open_:
             # In this order: an answer claims first and looks at `closed` second.
             delivery.closed = True
-            if handler.rules.manual and delivery.started_s:
+            if handler.rules.by_hand and delivery.started_s:
                 delivery.claim()
             if delivery.retrying:
                 delivery.retrying = False

@@ -22,7 +22,7 @@ L5  an assignment's `held` and `held_bytes` are those of the records that are in
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class Lanes:
         self.free(lane, holder)
         self._held[lane] = [0, 0]
         for delivery in rest:
-            self._hold(lane, delivery)
+            if not delivery.settled:
+                self._hold(lane, delivery)
 
     def _hold(self, lane: Hashable, delivery: Delivery) -> None:
         held = self._held[lane]
@@ -126,6 +127,15 @@ class Lanes:
         held[1] += delivery.size
         delivery.assignment.held += 1
         delivery.assignment.held_bytes += delivery.size
+
+    def settled(self, lane: Hashable, delivery: Delivery) -> None:
+        """A record of a batch is settled before its turn: nothing that is in its lane holds it."""
+        held = self._held.get(lane)
+        if held is not None and self._blocked.get(lane) is not delivery:
+            held[0] -= 1
+            held[1] -= delivery.size
+            delivery.assignment.held -= 1
+            delivery.assignment.held_bytes -= delivery.size
 
     def free(self, lane: Hashable, head: Delivery) -> None:
         """The head of a lane is settled, after all: the lane holds nothing any more."""
@@ -146,18 +156,26 @@ class Lanes:
             self.free(lane, holder)
         return self.left(self._live[lane])
 
-    def put_back(self, lane: Hashable, delivery: Delivery) -> Run:
-        """Make a delivery the first of its lane again; return the run to dispatch.
+    def put_back(self, lane: Hashable, deliveries: Sequence[Delivery]) -> Run | None:
+        """Make deliveries the first of their lane again; return the run to dispatch, if any.
 
         The rest is taken away from whoever still visits the lane.
         """
         run = self._live.get(lane)
         rest = Run() if run is None else _emptied(run)
         rest.lane = lane
-        rest.appendleft(delivery)
-        delivery.run = rest
+        for delivery in reversed(deliveries):
+            rest.appendleft(delivery)
+            delivery.run = rest
+        if not rest:
+            self._live.pop(lane, None)
+            return None
         self._live[lane] = rest
         return rest
+
+    def has(self, run: Run) -> bool:
+        """Whether a run is still its lane's: it was not seized or dropped."""
+        return self._live.get(run.lane) is run
 
     def is_blocked(self, lane: Hashable) -> bool:
         """Whether a lane waits for its head to be delivered again or dead-lettered."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappush
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.commits import CommitPlan
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
+from ackfloor.core.gathering import Gathering
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Command, Dispatch, Event
 from ackfloor.core.parking import Parking
@@ -92,6 +94,9 @@ class WorkerState:
         alone: bool = False,
     ) -> None:
         """Put deliveries on their handler's ready queue, or on their lanes; see `Dispatch`."""
+        if handler.gathering is not None and not (ahead or alone):
+            self._gather(handler, handler.gathering, batch)
+            return
         rules = handler.rules
         if rules.ordering == "unordered":
             self.commands.append(Dispatch(rules.name, batch, ahead, alone))
@@ -104,6 +109,59 @@ class WorkerState:
                 runs.append(run)
         if runs:
             self.commands.append(Dispatch(rules.name, runs, ahead, alone))
+
+    def _gather(
+        self, handler: HandlerState, gathering: Gathering, deliveries: Sequence[Delivery]
+    ) -> None:
+        """Let deliveries wait for company, and dispatch what makes full batches."""
+        rules = handler.rules
+        size = rules.batch or 1
+        if rules.ordering == "unordered":
+            full = gathering.add(deliveries, size)
+            if full:
+                self.commands.append(Dispatch(rules.name, full))
+            return
+        by_key = rules.ordering == "key"
+        runs: list[Run] = []
+        for delivery in deliveries:
+            run = handler.lanes.admit(delivery.lane(by_key), delivery)
+            if run is None:
+                runs.extend(gathering.grew(delivery.run, size))
+            else:
+                runs.extend(gathering.add_lane(run, size))
+        if runs:
+            self.commands.append(Dispatch(rules.name, runs))
+
+    def hand_out(self, handler: HandlerState, run: Run) -> None:
+        """A lane may go on: dispatch it.
+
+        Where it takes batches it may have to wait, for its head or for company.
+        """
+        name, gathering, lanes = handler.rules.name, handler.gathering, handler.lanes
+        if gathering is None:
+            self.commands.append(Dispatch(name, [run]))
+            return
+        while run:
+            head = run[0]
+            if head.assignment.stopping:
+                return
+            due_s = handler.behind.pop(head, None)
+            if due_s is not None:
+                run.popleft()
+                lanes.block(run.lane, head, again=True)
+                heappush(head.assignment.backoff, (due_s, head.record_offset, head))
+                return
+            if not head.closed:
+                runs = [run] if head.alone else gathering.add_lane(run, handler.rules.batch or 1)
+                if runs:
+                    self.commands.append(Dispatch(name, runs))
+                return
+            run.popleft()
+            if not head.settled:
+                # It is on its way to the dead letters.
+                lanes.block(run.lane, head, again=False)
+                return
+        lanes.left(run)
 
     def settle(self, delivery: Delivery) -> None:
         """Settle one record that did not come the ordinary way."""
@@ -123,9 +181,13 @@ class WorkerState:
         """Let the lane that waits for a delivery go on; one that is due goes ahead of others."""
         handler = delivery.assignment.handler
         lane = delivery.lane(handler.rules.ordering == "key")
+        if settled and handler.gathering is not None:
+            handler.lanes.settled(lane, delivery)
         run = handler.lanes.go_on(lane, delivery, settled=settled)
-        if run is not None:
-            self.commands.append(Dispatch(handler.rules.name, [run], ahead=not settled))
+        if run is not None and settled:
+            self.hand_out(handler, run)
+        elif run is not None:
+            self.commands.append(Dispatch(handler.rules.name, [run], ahead=True))
 
     def free(self, delivery: Delivery) -> None:
         """A record that was retried in place is settled: its lane holds nothing any more."""

@@ -266,6 +266,7 @@ class Suspects:
         delivery = queue.popleft()[0]
         self._waiting.remove(queue)
         self._current = (delivery, queue)
+        queue.handler.suspect = delivery
         self._until_s = now.mono_s + LONGEST_S
         self._state.dispatch(queue.handler, [delivery], ahead=True, alone=alone)
         assignment = delivery.assignment
@@ -291,6 +292,7 @@ class Suspects:
         elif not delivery.assignment.closed and delivery.outcome is not RELEASED:
             self._clear(delivery)
         self._current = None
+        queue.handler.suspect = None
         self._go_on(queue)
         return False
 

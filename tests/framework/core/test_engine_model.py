@@ -47,6 +47,7 @@ class EngineMachine(RuleBasedStateMachine):
     in_place = False
     transactional = False
     guard = FloodGuard(enabled=False)
+    batch: int | None = None
 
     @initialize()
     def begin(self) -> None:
@@ -61,6 +62,8 @@ class EngineMachine(RuleBasedStateMachine):
                 manual=self.manual,
                 in_place=self.in_place,
                 guard=self.guard,
+                batch=self.batch,
+                batch_wait_s=0.5,
             ),
             limits=LIMITED,
             transactional=self.transactional,
@@ -101,12 +104,20 @@ class EngineMachine(RuleBasedStateMachine):
                     self.paused.discard(partition.partition)
                     self.next_offset[partition.partition] = position
             elif isinstance(command, Abandon):
-                self.running = [pair for pair in self.running if pair[0] is not command.delivery]
-                self.ended.append(command.delivery)
+                self.give_up(command.delivery)
         self.world.commands.clear()
         for commit in self.world.commits:
             self.commits.extend(commit.positions)
         self.world.commits.clear()
+
+    def give_up(self, delivery: Delivery) -> None:
+        """Its worker goes on with something else."""
+        self.running = [pair for pair in self.running if pair[0] is not delivery]
+        self.ended.append(delivery)
+
+    def in_flight(self) -> list[Delivery]:
+        """The deliveries whose handlers run."""
+        return [delivery for delivery, _ in self.running]
 
     @rule(
         partition=st.integers(0, PARTITIONS - 1),
@@ -159,8 +170,8 @@ class EngineMachine(RuleBasedStateMachine):
             self.check_turn(delivery)
         self.running.append((delivery, run))
 
-    def check_turn(self, delivery: Delivery) -> None:
-        """Nothing of a lane is started before all that precedes it is settled."""
+    def check_turn(self, delivery: Delivery, beside: frozenset[Key] = frozenset()) -> None:
+        """Nothing of a lane is started before all that precedes it is settled, or in its batch."""
         partition, offset = delivery.partition, delivery.offset
         key = self.keys[partition, offset]
         if self.ordering == "unordered" or (self.ordering == "key" and key is None):
@@ -172,7 +183,7 @@ class EngineMachine(RuleBasedStateMachine):
             and place[0] == partition
             and (self.ordering == "partition" or self.keys[place] == key)
         }
-        assert before <= self.settled
+        assert before <= self.settled | beside
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
@@ -231,7 +242,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.now_s += seconds
         engine = self.world.engine
         if self.world.now_s >= engine.next_scan_s:
-            engine.expire([delivery for delivery, _ in self.running], self.world.now)
+            engine.expire(self.in_flight(), self.world.now)
         engine.tick(self.world.now)
         self.world.take()
         self.follow()
@@ -375,8 +386,11 @@ class EngineMachine(RuleBasedStateMachine):
         """Invariant 8."""
         if self.ordering == "unordered":
             return
-        lanes = [d.lane(self.ordering == "key") for d, _ in self.running if not d.closed]
-        assert len(lanes) == len(set(lanes))
+        assert len(self.lanes()) == len(set(self.lanes()))
+
+    def lanes(self) -> list[tuple[str, int, bytes | int | None]]:
+        """The lanes that are worked at."""
+        return [d.lane(self.ordering == "key") for d in self.in_flight() if not d.closed]
 
 
 class KeyedEngineMachine(EngineMachine):

@@ -1,0 +1,66 @@
+"""Batch: deliveries that one call of a handler takes together.
+
+A batch is not a unit of anything but the call: each of its deliveries is open, has a token and
+ends by itself. What they share is the start, the deadline, and the outcome of those that were not
+answered one by one. `items` are in offset order within each lane.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.lanes import Run
+    from ackfloor.core.outcomes import Failed, Outcome, Rejected
+
+
+class Batch:
+    """One call's deliveries.
+
+    Attributes:
+        items: the deliveries that were started.
+        runs: the lanes that are visited, where the handler is ordered.
+        outcome: how the call ended; None while it runs. The slot's.
+        finished_s: when (monotonic seconds). The slot's.
+        abandoned: its slot was told to give it up.
+        failure: what ended the items that nobody answered; the engine's, as is all below.
+        spared: whether the handler's guard takes that failure for an outage; None before it was
+            asked.
+        failed: items that failed in a lane and are judged when the batch is over.
+        paused: items whose call asked for a pause; they are delivered again.
+        over: its lanes have gone on.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "failed",
+        "failure",
+        "finished_s",
+        "items",
+        "outcome",
+        "over",
+        "paused",
+        "runs",
+        "spared",
+    )
+
+    def __init__(self) -> None:
+        self.items: list[Delivery] = []
+        self.runs: list[Run] = []
+        self.outcome: Outcome | None = None
+        self.finished_s = 0.0
+        self.abandoned = False
+        self.failure: Failed | Rejected | None = None
+        self.spared: bool | None = None
+        self.failed: list[tuple[Delivery, Failed | Rejected]] = []
+        self.paused: list[Delivery] = []
+        self.over = False
+
+    def unanswered(self) -> bool:
+        """Whether the outcome of the call matters to any of its items."""
+        return any(d.outcome is None and not d.closed for d in self.items)
+
+    def closed(self) -> bool:
+        """Whether the engine has ended every item."""
+        return all(d.closed for d in self.items)

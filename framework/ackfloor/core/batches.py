@@ -1,0 +1,204 @@
+"""Batches: how the calls of a batch handler end, and how their lanes go on.
+
+Theory. The slot says how the call ended, and the owner thread, which is the only one to end a
+delivery, gives that outcome to each item that nobody has answered. An item that was answered by
+hand has ended before, like any delivery under manual ack. What failed is judged item by item: each
+is parked, or planned again in its place, and comes back alone.
+
+A lane goes on when every item of it has ended, and not with the first: an item that was answered
+`retry` would otherwise be delivered again while the same call is still at its lane. So in lanes
+failures wait until the batch is over. Then what stays in the lane goes back to its head, in offset
+order: redeliveries with their due times, and what is on its way to the dead-letter topic. The
+first of these blocks the lane, and each next one when it has become the head.
+
+A batch that fails as a whole counts as one failing record for the guard: one bad record is enough
+for it, and nobody knows which.
+
+Invariants (tests/framework/core/test_batches.py, test_batches_model.py):
+
+C1  every item of a batch ends once: by hand, with the call, at the deadline, or with its partition.
+C2  of an item that failed in a batch the next delivery is alone.
+C3  no record of a lane is started while a batch holds one before it, nor, where failures are
+    retried in place, before that one is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TypeVar
+
+from ackfloor.core.assignment import HandlerState
+from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.holds import Holds
+from ackfloor.core.in_place import InPlace
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import Dispatch
+from ackfloor.core.model import Now
+from ackfloor.core.outcomes import Failed, Held, Park, Rejected, judge
+from ackfloor.core.parcels import Parcels
+from ackfloor.core.state import WorkerState
+
+T = TypeVar("T")
+
+
+class Batches:
+    """From the end of a call to the ends of its items."""
+
+    __slots__ = ("_holds", "_in_place", "_lingering", "_parcels", "_state")
+
+    def __init__(
+        self, state: WorkerState, parcels: Parcels, in_place: InPlace, holds: Holds
+    ) -> None:
+        self._state = state
+        self._parcels = parcels
+        self._in_place = in_place
+        self._holds = holds
+        #: Whose calls have ended while an answer by hand was on its way.
+        self._lingering: list[tuple[HandlerState, Batch]] = []
+
+    def ended(self, batch: Batch) -> list[Delivery]:
+        """A call has ended, or was given up; returns the items that end with it, outcome set."""
+        outcome = batch.outcome
+        if outcome is None:
+            return []
+        if isinstance(outcome, Failed | Rejected) and batch.failure is None:
+            batch.failure = outcome
+        ended: list[Delivery] = []
+        for delivery in batch.items:
+            if delivery.outcome is not None or not (delivery.closed or delivery.claim()):
+                continue
+            delivery.outcome = outcome
+            if delivery.closed:
+                ended.append(delivery)
+            elif isinstance(outcome, Held):
+                self._pause(delivery, batch)
+            else:
+                delivery.finished_s = batch.finished_s
+                ended.append(delivery)
+        return ended
+
+    def _pause(self, delivery: Delivery, batch: Batch) -> None:
+        """Its handler asked for a pause: it is delivered again as the same attempt, first."""
+        delivery.closed = True
+        if delivery.retrying:
+            delivery.retrying = False
+            delivery.assignment.handler.open_retries -= 1
+        batch.paused.append(delivery)
+
+    def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+        """An item failed: judge it, in a lane when the batch is over."""
+        rules = delivery.assignment.handler.rules
+        if rules.ordering != "unordered":
+            delivery.batch.failed.append((delivery, outcome))
+        elif self._spares(delivery, outcome, now):
+            self._holds.put_back(delivery)
+        else:
+            verdict = judge(outcome, rules.policy, delivery.attempt)
+            if rules.in_place:
+                self._in_place.failed(delivery, verdict, now)
+            else:
+                self._parcels.park(delivery, verdict, now)
+
+    def _spares(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> bool:
+        batch = delivery.batch
+        if outcome is not batch.failure:
+            return self._holds.spares(delivery, outcome, now)
+        if batch.spared is None:
+            batch.spared = self._holds.spares(delivery, outcome, now)
+        return batch.spared
+
+    def let_go(self, handler: HandlerState, batch: Batch, now: Now) -> None:
+        """A call is over: its lanes go on as soon as all of its items have ended."""
+        if batch.over:
+            return
+        if not batch.closed():
+            self._lingering.append((handler, batch))
+            return
+        batch.over = True
+        if handler.rules.ordering == "unordered":
+            self._put_back_loose(handler, batch.paused)
+            return
+        failed = _by_run((item[0], item) for item in batch.failed)
+        paused = _by_run((delivery, delivery) for delivery in batch.paused)
+        for run in batch.runs:
+            stays = [self._again(delivery) for delivery in paused.get(id(run), ())]
+            stays += [self._judge(*item, now) for item in failed.get(id(run), ())]
+            self._lane_goes_on(handler, run, [d for d in stays if d is not None])
+
+    def _put_back_loose(self, handler: HandlerState, paused: Iterable[Delivery]) -> None:
+        again = [d for d in map(self._again, paused) if d is not None]
+        if again:
+            self._state.commands.append(Dispatch(handler.rules.name, again, ahead=True))
+
+    def _again(self, delivery: Delivery) -> Delivery | None:
+        """The same attempt once more; None where its partition is about to leave."""
+        return None if delivery.assignment.stopping else self._holds.again(delivery)
+
+    def _judge(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> Delivery | None:
+        """What of a failed item stays in its lane: its next delivery, or itself while it is on
+        its way to the dead letters."""
+        assignment = delivery.assignment
+        handler, rules = assignment.handler, assignment.handler.rules
+        if assignment.closed:
+            return None
+        if self._spares(delivery, outcome, now):
+            self._holds.tell_put_back(delivery)
+            return self._again(delivery)
+        verdict = judge(outcome, rules.policy, delivery.attempt)
+        if not rules.in_place:
+            self._parcels.park(delivery, verdict, now)
+            return None
+        if not isinstance(verdict, Park):
+            self._parcels.park(delivery, verdict, now)
+            return delivery
+        if assignment.stopping:
+            return None
+        due_s, again = self._in_place.plan(delivery, verdict, now)
+        handler.behind[again] = due_s
+        return again
+
+    def _lane_goes_on(self, handler: HandlerState, run: Run, stays: list[Delivery]) -> None:
+        lanes = handler.lanes
+        if not lanes.has(run):
+            return
+        stays.sort(key=_offset)
+        rest = lanes.put_back(run.lane, stays) if stays else lanes.left(run)
+        if rest is not None:
+            self._state.hand_out(handler, rest)
+
+    def tick(self, now: Now) -> None:
+        """Dispatch what has waited long enough for company; end what an answer was missing of."""
+        if self._lingering:
+            lingering, self._lingering = self._lingering, []
+            for handler, batch in lingering:
+                self.let_go(handler, batch, now)
+        for handler in self._state.handlers.values():
+            gathering = handler.gathering
+            if gathering is not None and gathering:
+                items = gathering.due(now.mono_s, handler.rules.batch_wait_s)
+                if items:
+                    self._state.commands.append(Dispatch(handler.rules.name, items))
+
+    def next_s(self) -> float:
+        """Monotonic seconds at which something has waited long enough; inf where nothing waits."""
+        return min(
+            (
+                handler.gathering.next_s(handler.rules.batch_wait_s)
+                for handler in self._state.handlers.values()
+                if handler.gathering is not None
+            ),
+            default=inf,
+        )
+
+
+def _by_run(items: Iterable[tuple[Delivery, T]]) -> dict[int, list[T]]:
+    found: dict[int, list[T]] = {}
+    for delivery, item in items:
+        found.setdefault(id(delivery.run), []).append(item)
+    return found
+
+
+def _offset(delivery: Delivery) -> int:
+    return delivery.record_offset

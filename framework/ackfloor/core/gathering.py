@@ -1,0 +1,143 @@
+"""Gathering: the records of a batch handler that wait for others to be handled with them.
+
+Theory. A batch is filled in two places. Here, where time is known: what is read waits until there
+is enough for a batch, or until the first of it has waited for `batch_wait` since it was read; then
+it goes to the ready queue. And in the slot, which takes as much as is ready, up to `batch`. So an
+incomplete batch that finds no free slot is joined by what becomes ready meanwhile, and nobody
+counts slots here.
+
+What waits together depends on the ordering: of an unordered handler all records; by key the lanes
+that nobody visits, because one batch may take several; by partition each lane for itself. A lane
+that is gathered is live (see `lanes`), and its run is with nobody but us.
+
+What is handled alone (a redelivery, a suspect of a crash) never comes here.
+
+Invariants (tests/framework/core/test_gathering.py):
+
+B1  a record waits here no longer than `wait_s` after it was read, however late others come.
+B2  fewer than `size` records wait together once those that are full have been taken.
+B3  what is put in comes out once, in the order in which it was put in; of a lane in offset order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.lanes import Run
+
+Entry = tuple[float, int, "Run"]
+
+
+class Gathering:
+    """What waits of one handler.
+
+    Args:
+        shared: lanes wait together; otherwise each waits for itself.
+    """
+
+    __slots__ = ("_count", "_due", "_lanes", "_loose", "_serial", "_shared")
+
+    def __init__(self, *, shared: bool) -> None:
+        self._shared = shared
+        #: Of an unordered handler, the oldest first.
+        self._loose: deque[Delivery] = deque()
+        #: Lane -> its entry, the lane that has waited here longest first.
+        self._lanes: dict[Hashable, Entry] = {}
+        #: A heap of (when its first record was read, serial, run), stale entries included.
+        self._due: list[Entry] = []
+        self._serial = count()
+        #: Records in `_lanes`.
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._loose) + self._count
+
+    # In.
+
+    def add(self, deliveries: Iterable[Delivery], size: int) -> list[Delivery]:
+        """Let unordered records wait; returns those that make full batches."""
+        loose = self._loose
+        loose.extend(deliveries)
+        full = len(loose) - len(loose) % size
+        return [loose.popleft() for _ in range(full)]
+
+    def add_lane(self, run: Run, size: int) -> list[Run]:
+        """Let a lane wait that nobody visits; returns the lanes that make full batches."""
+        entry = (run[0].received_s, next(self._serial), run)
+        self._lanes[run.lane] = entry
+        heappush(self._due, entry)
+        self._count += len(run)
+        return self._full(run, size)
+
+    def grew(self, run: Run, size: int) -> list[Run]:
+        """A record was appended to a run, perhaps one that waits here; as `add_lane`."""
+        entry = self._lanes.get(run.lane)
+        if entry is None or entry[2] is not run:
+            return []
+        self._count += 1
+        return self._full(run, size)
+
+    # Out.
+
+    def _full(self, run: Run, size: int) -> list[Run]:
+        if self._shared:
+            return self._all_lanes() if self._count >= size else []
+        return [self._take(run)] if len(run) >= size else []
+
+    def _take(self, run: Run) -> Run:
+        del self._lanes[run.lane]
+        self._count -= len(run)
+        return run
+
+    def _all_lanes(self) -> list[Run]:
+        runs = [run for _, _, run in self._lanes.values()]
+        self._lanes.clear()
+        self._due.clear()
+        self._count = 0
+        return runs
+
+    def due(self, now_s: float, wait_s: float) -> list[Delivery] | list[Run]:
+        """Take what has waited long enough, and what waits together with it."""
+        if self.next_s(wait_s) > now_s:
+            return []
+        if self._loose:
+            waited = list(self._loose)
+            self._loose.clear()
+            return waited
+        if self._shared:
+            return self._all_lanes()
+        runs: list[Run] = []
+        while self.next_s(wait_s) <= now_s:
+            runs.append(self._take(heappop(self._due)[2]))
+        return runs
+
+    def next_s(self, wait_s: float) -> float:
+        """Monotonic seconds at which something has waited long enough; inf where nothing waits."""
+        if self._loose:
+            return self._loose[0].received_s + wait_s
+        due = self._due
+        while due and self._lanes.get(due[0][2].lane) is not due[0]:
+            heappop(due)
+        return due[0][0] + wait_s if due else inf
+
+    # Ends.
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: what waited of them is gone."""
+        self._loose = deque(d for d in self._loose if not d.closed)
+        for _, _, run in list(self._lanes.values()):
+            if run[0].closed:
+                self._take(run)
+
+    def waiting(self) -> Iterable[Delivery]:
+        """Every delivery that waits here."""
+        yield from self._loose
+        for _, _, run in self._lanes.values():
+            yield from run

@@ -1,0 +1,394 @@
+"""Batches in the engine: how a call's end becomes the ends of its items, and where lanes go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.guard import FloodGuard
+from ackfloor.core.guard_events import GuardTripped, RecordPutBack
+from ackfloor.core.lanes import Run
+from ackfloor.core.messages import Abandon, DeliveryFailed, DeliveryTimedOut, LateAnswers
+from ackfloor.core.model import Failure, TopicPartition
+from ackfloor.core.outcomes import (
+    ACKED,
+    RELEASED,
+    Bury,
+    Failed,
+    Held,
+    Outcome,
+    Park,
+    Rejected,
+)
+from ackfloor.core.retry import RetryPolicy
+from ackfloor.ports import Items
+from ackfloor.runtime.batch_calls import begin
+from ackfloor.runtime.forming import form
+from tests.framework.core.worlds import World
+
+FAILED = Failed(Failure("Boom", "x"))
+REJECTED = Rejected(Failure("Hopeless", "x"))
+OFF = FloodGuard(enabled=False)
+
+
+class BatchWorld(World):
+    """A world whose workers take whatever is ready as one batch."""
+
+    def take_batch(self) -> Batch:
+        """A worker takes a batch and starts."""
+        batch = form(self.ready.popleft(), self)  # type: ignore[arg-type]
+        begin(batch, self.now_s)
+        return batch
+
+    def put(self, items: Items, *, ahead: bool) -> None:
+        """What did not fit goes back."""
+        assert ahead
+        self.ready.extendleft(reversed(items))
+
+    def end(self, batch: Batch, outcome: Outcome | None = ACKED) -> None:
+        """The call ends, or is given up."""
+        batch.outcome, batch.finished_s = outcome, self.now_s
+        self.engine.ended("bill", batch, self.now)
+        self.take()
+
+    def collect(self) -> None:
+        """Answers by hand arrive."""
+        answered = list(self.inbox)
+        self.inbox.clear()
+        self.engine.answered(answered, self.now)
+        self.take()
+
+
+def batched(ordering: str = "unordered", *, guard: FloodGuard = OFF, **rules: object) -> BatchWorld:
+    """A world whose handler takes three records at once, and two partitions."""
+    own = HandlerRules(
+        "bill",
+        ordering,
+        policy=RetryPolicy("1s", 1, "1s", 2, 0),
+        consume_timeout_s=10.0,
+        batch=3,
+        batch_wait_s=0.5,
+        guard=guard,
+    )
+    world = BatchWorld(replace(own, **rules))  # type: ignore[arg-type]
+    world.assign(0)
+    return world
+
+
+def started(world: BatchWorld, key: bytes | None = b"k") -> Batch:
+    """A batch of three that runs."""
+    world.read([0, 1, 2], key=key)
+    return world.take_batch()
+
+
+def offsets(world: World) -> list[int]:
+    """What is ready, lanes in order."""
+    return [d.offset for item in world.ready for d in (item if isinstance(item, Run) else [item])]
+
+
+def test_the_end_of_a_call_ends_what_nobody_answered() -> None:
+    """Each with the call's outcome, and its time."""
+    world = batched()
+    batch = started(world)
+    assert batch.items[1].discard("old")
+    world.now_s += 2.0
+    world.collect()
+    world.end(batch)
+    assert [d.outcome is ACKED for d in batch.items] == [True, False, True]
+    assert {d.finished_s - d.started_s for d in batch.items} == {2.0}
+    assert world.floor() == 3
+    assert not batch.unanswered()
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key"])
+def test_a_failed_call_parks_each_record(ordering: str) -> None:
+    """By its own attempt, and one event for each."""
+    world = batched(ordering, in_place=False)
+    world.end(started(world), FAILED)
+    assert [p.delivery.offset for p in world.parcels] == [0, 1, 2]
+    assert all(isinstance(p.verdict, Park) for p in world.parcels)
+    assert len(world.told(DeliveryFailed)) == 3
+
+
+def test_in_a_lane_an_answer_by_hand_waits_for_the_call() -> None:
+    """A record that was answered `retry` must not come again beside its own batch."""
+    world = batched("key", in_place=True)
+    batch = started(world)
+    batch.items[0].retry()
+    batch.items[1].ack()
+    world.collect()
+    world.tick(5.0)
+    assert world.ready == world.ready.__class__()
+    world.end(batch)
+    world.tick(1.0)
+    assert offsets(world) == [0]
+
+
+def test_an_answer_on_its_way_keeps_the_lane() -> None:
+    """The call has ended, the answer has not arrived: the lane goes on when it has."""
+    world = batched("key")
+    batch = started(world)
+    world.read([3], key=b"k")
+    batch.items[2].ack()
+    world.end(batch)
+    world.tick(2.0)
+    assert (offsets(world), batch.over) == ([], False)
+    world.collect()
+    world.tick()
+    assert (offsets(world), batch.over) == ([3], True)
+
+
+def test_what_stays_in_a_lane_goes_on_one_by_one() -> None:
+    """Redeliveries with their waits and dead letters on their way, each once it is the head."""
+    world = batched("key", in_place=True)
+    batch = started(world)
+    batch.items[0].dead_letter("bad")
+    batch.items[1].retry(after="30s")
+    world.collect()
+    world.end(batch, FAILED)
+    assert isinstance(world.parcels[0].verdict, Bury)
+    world.tick(2.0)
+    assert offsets(world) == []
+    world.confirm()
+    world.tick(20.0)
+    assert offsets(world) == [], "the second has a longer wait of its own"
+    world.tick(10.0)
+    second = world.take_batch()
+    assert [(d.offset, d.attempt) for d in second.items] == [(1, 2)]
+    world.end(second)
+    world.tick()
+    third = world.take_batch()
+    assert [(d.offset, d.attempt) for d in third.items] == [(2, 2)]
+    world.end(third)
+    assert world.floor() == 3
+    assert world.engine.state.handlers["bill"].behind == {}
+
+
+def test_a_dead_letter_that_is_written_before_its_turn_holds_nothing() -> None:
+    """Its lane passes it over; one that is not written yet holds the lane."""
+    world = batched("key", in_place=True)
+    batch = started(world)
+    batch.items[1].dead_letter("bad")
+    batch.items[2].dead_letter("bad")
+    world.collect()
+    world.end(batch, FAILED)
+    world.confirm()
+    world.tick(1.0)
+    first = world.take_batch()
+    assert [d.offset for d in first.items] == [0]
+    world.read([3], key=b"k")
+    world.end(first)
+    world.tick(2.0)
+    assert offsets(world) == [], "2 is not written"
+    world.confirm()
+    world.tick(1.0)
+    assert offsets(world) == [3]
+    world.end(world.take_batch())
+    assert world.floor() == 4
+
+
+def test_the_deadline_ends_all_and_gives_the_call_up_once() -> None:
+    """The lane goes on; what the late call says is counted."""
+    world = batched("key", in_place=False)
+    world.read([0, 1, 2], key=b"k")
+    batch = world.take_batch()
+    world.read([3], key=b"k")
+    world.tick(9.0)
+    assert batch.items[0].ack()
+    world.collect()
+    world.tick(1.0)
+    commands = world.expire(*batch.items)
+    assert [c.delivery for c in commands if isinstance(c, Abandon)] == [batch.items[0]]
+    assert len(world.told(DeliveryTimedOut)) == len(world.parcels) == 2
+    world.tick()
+    assert offsets(world) == [3]
+    world.end(batch, None)
+    world.end(batch)
+    world.tick()
+    assert sum(event.count for event in world.told(LateAnswers)) == 2
+    assert offsets(world) == [3]
+
+
+def test_an_answer_on_its_way_keeps_the_call_at_its_deadline() -> None:
+    """It is given up when all of it has ended."""
+    world = batched()
+    batch = started(world)
+    assert batch.items[0].ack()
+    world.tick(10.0)
+    assert not [c for c in world.expire(*batch.items) if isinstance(c, Abandon)]
+
+
+def test_extending_one_extends_all() -> None:
+    """And a deadline that was moved between the scan and the claim is honoured."""
+    world = batched()
+    batch = started(world)
+    world.tick(10.0)
+    assert batch.items[1].extend("5s")
+    assert not [c for c in world.expire(*batch.items) if isinstance(c, Abandon)]
+    assert not any(d.closed for d in batch.items)
+    world.end(batch)
+    assert world.floor() == 3
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key"])
+def test_a_pause_puts_back_what_nobody_answered(ordering: str) -> None:
+    """As the same attempt; the old deliveries stay ended."""
+    world = batched(ordering)
+    batch = started(world)
+    batch.items[1].ack()
+    world.collect()
+    world.end(batch, Held(1.0))
+    world.tick(0.5)
+    assert offsets(world) == [0, 2]
+    again = world.take_batch()
+    assert [d.attempt for d in again.items] == [1, 1]
+    assert not batch.items[0].ack()
+    world.end(again)
+    assert world.floor() == 3
+
+
+def test_a_redelivery_that_asks_for_a_pause_keeps_its_room() -> None:
+    """It is counted once among the running redeliveries."""
+    world = batched()
+    world.assign(topic="orders--g--retry-1s")
+    world.redeliver([0])
+    handler = world.engine.state.handlers["bill"]
+    world.end(world.take_batch(), Held(1.0))
+    assert (handler.open_retries, offsets(world)) == (1, [0])
+    world.end(world.take_batch())
+    assert handler.open_retries == 0
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key"])
+def test_nothing_of_a_partition_that_leaves_is_planned_again(ordering: str) -> None:
+    """What it failed or paused with stays open, for whoever owns it next."""
+    world = batched(ordering, in_place=True)
+    for outcome in (FAILED, Held(1.0)):
+        batch = started(world)
+        world.engine.stop([TopicPartition("orders", 0)])
+        world.end(batch, outcome)
+        world.tick(5.0)
+        assert offsets(world) == []
+        assert world.floor() == 0
+        world.revoke()
+        world.assign(0)
+
+
+def test_what_failed_in_a_lane_that_is_gone_is_stale() -> None:
+    """Its partition left between the answer and the end of the call."""
+    world = batched("key", in_place=True)
+    batch = started(world)
+    batch.items[0].retry()
+    world.collect()
+    world.revoke(lost=True)
+    world.end(batch, FAILED)
+    world.tick(5.0)
+    assert (offsets(world), world.parcels) == ([], [])
+    assert world.engine.flow.open_count == 0
+
+
+def test_lanes_that_wait_behind_a_failure_leave_with_their_partition() -> None:
+    """Nothing is kept of them."""
+    world = batched("key", in_place=True)
+    world.end(started(world), FAILED)
+    handler = world.engine.state.handlers["bill"]
+    assert len(handler.behind) == 2
+    world.revoke()
+    assert handler.behind == {}
+
+
+def test_a_lane_of_a_stopping_partition_does_not_go_on() -> None:
+    """Nor is its next redelivery planned."""
+    world = batched("key", in_place=True)
+    world.end(started(world), FAILED)
+    world.tick(1.0)
+    first = world.take_batch()
+    world.engine.stop([TopicPartition("orders", 0)])
+    world.end(first)
+    world.tick(5.0)
+    assert offsets(world) == []
+
+
+def test_released_items_stay_open() -> None:
+    """A call that was cut short at the end of its worker."""
+    world = batched()
+    world.end(started(world), RELEASED)
+    assert (world.floor(), world.engine.flow.open_count) == (0, 3)
+
+
+def test_an_empty_batch_gives_its_lanes_back() -> None:
+    """Nothing of it could start."""
+    world = batched("key")
+    world.read([0, 1, 2], key=b"k")
+    run = world.ready.popleft()
+    assert isinstance(run, Run)
+    batch = Batch()
+    batch.runs.append(run)
+    world.end(batch, None)
+    world.tick()
+    assert offsets(world) == [0, 1, 2]
+
+
+class TestGuard:
+    """A batch that fails as a whole counts once: one bad record is enough for that."""
+
+    GUARD = FloodGuard(0.5, 10, 3)
+
+    @pytest.mark.parametrize("ordering", ["unordered", "key"])
+    def test_one_bad_batch_does_not_stop_its_handler(self, ordering: str) -> None:
+        """However many records it has."""
+        world = batched(ordering, guard=self.GUARD)
+        world.end(started(world), FAILED)
+        assert world.told(GuardTripped) == []
+        assert len(world.parcels) == 3
+
+    @pytest.mark.parametrize("ordering", ["unordered", "key"])
+    def test_enough_of_them_do_and_are_put_back(self, ordering: str) -> None:
+        """All records of the batch that trips it, with their attempts."""
+        world = batched(ordering, guard=self.GUARD)
+        for n in range(3):
+            world.read([3 * n, 3 * n + 1, 3 * n + 2], key=b"k%d" % n)
+            world.end(world.take_batch(), FAILED)
+        assert len(world.told(GuardTripped)) == 1
+        assert len(world.parcels) == 6
+        assert [event.offset for event in world.told(RecordPutBack)] == [6, 7, 8]
+        assert sorted(offsets(world)) == [6, 7, 8]
+
+    def test_answers_by_hand_count_each(self) -> None:
+        """Those name their records."""
+        world = batched(guard=self.GUARD)
+        batch = started(world)
+        for delivery in batch.items:
+            delivery.retry()
+        world.collect()
+        assert len(world.told(GuardTripped)) == 1
+        assert [event.offset for event in world.told(RecordPutBack)] == [2]
+
+
+def test_suspects_are_alone() -> None:
+    """One that was in flight when a process died is handled with nothing beside it."""
+    world = batched()
+    world.engine.suspects.learn([("orders", 0, 1, 1, "was killed")])
+    world.read([0, 1, 2])
+    world.engine.suspects.tick(world.now, quiet=False)
+    world.take()
+    (suspect,) = world.ready
+    assert isinstance(suspect, Delivery)
+    assert (suspect.offset, suspect.alone) == (1, True)
+    world.end(world.take_batch())
+    world.engine.suspects.tick(world.now, quiet=False)
+    assert not suspect.alone
+
+
+def test_a_single_record_can_be_ended_by_the_runtime() -> None:
+    """One that does not decode ends before the call."""
+    world = batched()
+    batch = started(world)
+    assert batch.items[0].end(REJECTED)
+    assert not batch.items[0].end(REJECTED)
+    world.collect()
+    assert isinstance(world.parcels[0].verdict, Bury)

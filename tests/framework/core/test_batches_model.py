@@ -1,0 +1,255 @@
+"""Batches against the naive model of the engine: every item of a batch ends once, by itself.
+
+The machine is the engine's own (test_engine_model); its workers take batches, answer some of the
+items by hand, in any order and with the answers on their way for as long as it likes, and end the
+call with any outcome, also long after its deadline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+
+from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.guard import FloodGuard
+from ackfloor.core.lanes import Run
+from ackfloor.core.outcomes import ACKED, Discarded, Held, Outcome
+from ackfloor.ports import Items
+from ackfloor.runtime.batch_calls import begin, startable
+from ackfloor.runtime.forming import form, form_alone
+from tests.framework.core.test_engine_model import OUTCOMES, EngineMachine
+
+SIZE = 3
+WORKERS = 4
+
+
+class _Queue:
+    """The world's ready items, as a slot sees them."""
+
+    def __init__(self, ready: deque[Delivery | Run]) -> None:
+        self.ready = ready
+
+    def put(self, items: Items, *, ahead: bool) -> None:
+        """What did not fit goes back."""
+        assert ahead
+        self.ready.extendleft(reversed(items))
+
+
+class BatchMachine(EngineMachine):
+    """Workers take up to three records at once."""
+
+    batch = SIZE
+
+    @initialize()
+    def begin(self) -> None:
+        """As the engine's machine."""
+        self.calls: list[Batch] = []
+        self.zombies: list[Batch] = []
+        super().begin()
+
+    def in_flight(self) -> list[Delivery]:
+        return [delivery for batch in self.calls for delivery in batch.items]
+
+    def lanes(self) -> list[tuple[str, int, bytes | int | None]]:
+        """Of each call its lanes, each once."""
+        by_key = self.ordering == "key"
+        return [
+            lane
+            for batch in self.calls
+            if not batch.over
+            for lane in {d.lane(by_key) for d in batch.items if not d.assignment.closed}
+        ]
+
+    def give_up(self, delivery: Delivery) -> None:
+        batch = delivery.batch
+        self.calls.remove(batch)
+        self.zombies.append(batch)
+        self.world.engine.ended("bill", batch, self.world.now)
+        self.world.take()
+
+    def may_start(self) -> bool:
+        return len(self.calls) < WORKERS and (
+            self.world.startable() if self.world.held else bool(self.world.ready)
+        )
+
+    @precondition(lambda self: self.may_start())
+    @rule()
+    def start(self) -> None:
+        """A worker takes what is ready and starts its handler."""
+        world = self.world
+        if world.held:
+            world.permits -= 1
+            item = next(i for i in world.ready if not isinstance(i, Run) or i)
+            # By identity: two empty runs are equal.
+            index = next(n for n, other in enumerate(world.ready) if other is item)
+            del world.ready[index]
+            batch = form_alone(item)
+        else:
+            batch = form(world.ready.popleft(), _Queue(world.ready))  # type: ignore[arg-type]
+        if not startable(batch, stopping=False):
+            world.engine.ended("bill", batch, world.now)
+            world.take()
+            self.follow()
+            return
+        begin(batch, world.now_s)
+        self.check_batch(batch)
+        self.calls.append(batch)
+
+    def check_batch(self, batch: Batch) -> None:
+        """C2, C3, and what an ordering promises."""
+        items = batch.items
+        assert 1 <= len(items) <= SIZE
+        if any(d.alone for d in items):
+            assert len(items) == 1
+        lanes = [d.lane(self.ordering == "key") for d in items]
+        if self.ordering == "partition":
+            assert len(set(lanes)) == 1
+        if self.ordering != "unordered":
+            for lane in set(lanes):
+                offsets = [d.offset for d in items if d.lane(self.ordering == "key") == lane]
+                assert offsets == sorted(set(offsets))
+        beside = frozenset((d.partition, d.offset) for d in items)
+        if self.in_place:
+            for delivery in items:
+                self.check_turn(delivery, beside)
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
+    def answer_one(self, data: st.DataObject, outcome: Outcome) -> None:
+        """An item is answered by hand; the answer is on its way until it is collected."""
+        delivery = data.draw(st.sampled_from(self.in_flight()))
+        open_ = not delivery.closed and delivery.outcome is None
+        assert self.answer(delivery, outcome) is open_
+        assert delivery.ack() is False
+
+    @precondition(lambda self: self.world.inbox)
+    @rule()
+    def collect(self) -> None:
+        """The answers by hand arrive."""
+        answered = list(self.world.inbox)
+        self.world.inbox.clear()
+        for delivery in answered:
+            if not delivery.closed and delivery.outcome in (ACKED, Discarded("x")):
+                self.note_settled(delivery)
+        self.world.engine.answered(answered, self.world.now)
+        self.world.take()
+        self.follow()
+
+    @precondition(lambda self: self.calls or self.zombies)
+    @rule(data=st.data(), outcome=st.sampled_from((*OUTCOMES, Held(0.0))))
+    def end(self, data: st.DataObject, outcome: Outcome) -> None:
+        """A call ends, in any order, perhaps after it was given up."""
+        self.finish_batch(data.draw(st.sampled_from([*self.calls, *self.zombies])), outcome)
+
+    def finish_batch(self, batch: Batch, outcome: Outcome) -> None:
+        """One of the calls ends."""
+        (self.calls if batch in self.calls else self.zombies).remove(batch)
+        if outcome is ACKED or isinstance(outcome, Discarded):
+            for delivery in batch.items:
+                if not delivery.closed and delivery.outcome is None:
+                    self.note_settled(delivery)
+        batch.outcome, batch.finished_s = outcome, self.world.now_s
+        self.ended.extend(batch.items)
+        self.world.engine.ended("bill", batch, self.world.now)
+        self.world.take()
+        self.follow()
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def answer_again(self, data: st.DataObject) -> None:
+        """An answer after the end changes nothing."""
+        delivery = data.draw(st.sampled_from(self.ended))
+        if delivery.closed or delivery.outcome is not None:
+            assert delivery.ack() is False
+
+    def teardown(self) -> None:
+        """In the end everything can be handled, and nothing is left behind in any corner."""
+        engine = self.world.engine
+        handler = engine.state.handlers["bill"]
+        for _ in range(300):
+            self.collect()
+            while self.may_start():
+                self.start()
+            for batch in [*self.calls, *self.zombies]:
+                self.finish_batch(batch, ACKED)
+            for parcel in list(self.world.parcels):
+                self.world.parcels.remove(parcel)
+                self.note_settled(parcel.delivery)
+                engine.published(parcel, self.world.now)
+            self.world.take()
+            self.time_passes(20.0)
+            if not engine.flow.open_count:
+                assert all(a.held == a.held_bytes == 0 for a in engine.assignments.values())
+                assert (len(handler.gathering or ()), handler.behind) == (0, {})
+                assert handler.open_retries == 0
+                return
+        raise AssertionError(f"{engine.flow.open_count} records are stranded")
+
+
+class KeyedBatchMachine(BatchMachine):
+    """Batches of several keys, each in order."""
+
+    ordering = "key"
+
+
+class PartitionedBatchMachine(BatchMachine):
+    """Batches of one partition, in order."""
+
+    ordering = "partition"
+
+
+class BlockedBatchMachine(BatchMachine):
+    """Retry in place without order."""
+
+    in_place = True
+
+
+class BlockedKeyedBatchMachine(KeyedBatchMachine):
+    """What failed of a batch holds its keys."""
+
+    in_place = True
+
+
+class BlockedPartitionedBatchMachine(PartitionedBatchMachine):
+    """What failed of a batch holds its partition."""
+
+    in_place = True
+
+
+class GuardedBatchMachine(KeyedBatchMachine):
+    """A guard that trips soon, and probes."""
+
+    guard = FloodGuard(0.5, 4, 2)
+
+
+class GuardedBlockedBatchMachine(BlockedPartitionedBatchMachine):
+    """The same where failures hold the partition."""
+
+    guard = FloodGuard(0.5, 4, 2)
+
+
+LIMITS = settings(max_examples=50, stateful_step_count=50, deadline=None)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        BatchMachine,
+        KeyedBatchMachine,
+        PartitionedBatchMachine,
+        BlockedBatchMachine,
+        BlockedKeyedBatchMachine,
+        BlockedPartitionedBatchMachine,
+        GuardedBatchMachine,
+        GuardedBlockedBatchMachine,
+    ],
+    ids=lambda machine: machine.__name__.removesuffix("Machine"),
+)
+def test_invariants_hold(machine: type[BatchMachine]) -> None:
+    """No interleaving of calls, answers by hand, deadlines, reports and rebalances breaks one."""
+    run_state_machine_as_test(machine, settings=LIMITS)
