@@ -117,8 +117,16 @@ class App(Registry):
         """Refuse middleware that is not of its handler's kind.
 
         Raises:
-            ConfigError: async middleware around a `def` handler, or the other way round.
+            ConfigError: async middleware around a `def` handler, or the other way round; any of
+                it around a batch handler.
         """
+        if self.middleware and spec.batch is not None:
+            raise ConfigError(
+                f"handlers.{spec.name}.batch",
+                spec.batch,
+                "the app has middleware, which goes around one delivery, and a batch has many",
+                "give the middleware to the other handlers only",
+            )
         for around in (*self.middleware, *spec.middleware):
             if inspect.iscoroutinefunction(around) != spec.is_async:
                 kind = "async def" if spec.is_async else "def"

@@ -93,6 +93,9 @@ class Router:
                 beyond which a process is replaced, or killed while a handler runs.
             process_max_records: with executor="process": records after which a process is
                 replaced.
+            batch: how many records one call takes at most; the function takes lists then.
+            batch_wait: how long an incomplete batch waits since its first record was read;
+                default "200ms".
 
         Raises:
             ConfigError: the registration is refused, with field, value and fix.

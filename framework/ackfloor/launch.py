@@ -97,7 +97,10 @@ class Launch:
         """Refuse handlers that could not be called; raises ConfigError."""
         for spec in self.handlers:
             signature = read_signature(
-                spec.function, handler=spec.name, state_type=self.app.state_type
+                spec.function,
+                handler=spec.name,
+                state_type=self.app.state_type,
+                batch=spec.batch is not None,
             )
             make_decoder(
                 signature.value_type,

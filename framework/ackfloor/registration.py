@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
+from ackfloor.batching import check_batches
 from ackfloor.codec import Decoder
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
@@ -34,6 +35,7 @@ Middleware = Callable[[Delivery, Callable[[], Any]], Any]
 
 DEFAULT_CONCURRENCY = 64
 DEFAULT_CONSUME_TIMEOUT_S = 60.0
+DEFAULT_BATCH_WAIT_S = 0.2
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
@@ -74,6 +76,8 @@ class HandlerSpec:
         max_extend_s: how far after its start a delivery's deadline may be moved.
         process_memory_limit_bytes: resident memory beyond which one of its processes is replaced.
         process_max_records: records after which one of its processes is replaced.
+        batch: how many records one call takes at most; None where it takes a single one.
+        batch_wait_s: how long an incomplete batch waits since its first record was read.
         given: the options that were given in code, for telling them from built-in defaults.
     """
 
@@ -94,6 +98,8 @@ class HandlerSpec:
     middleware: tuple[Middleware, ...] = ()
     process_memory_limit_bytes: int | None = None
     process_max_records: int | None = None
+    batch: int | None = None
+    batch_wait_s: float = DEFAULT_BATCH_WAIT_S
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -102,6 +108,7 @@ class HandlerSpec:
         _check_numbers(self)
         _check_classes(self)
         check_isolation(self)
+        check_batches(self)
 
     @property
     def is_async(self) -> bool:
@@ -135,6 +142,8 @@ class HandlerSpec:
             in_place=self.in_place,
             guard=self.guard,
             killable=self.executor == "process",
+            batch=self.batch,
+            batch_wait_s=self.batch_wait_s,
         )
 
 
@@ -156,6 +165,7 @@ def make_spec(
         key: given[key]
         for key in (
             "concurrency", "retry", "dead_letter_on", "ack", "decoder", "process_max_records",
+            "batch",
         )
         if key in given
     }  # fmt: skip
@@ -165,7 +175,7 @@ def make_spec(
     if "process_memory_limit" in given:
         field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
         values["process_memory_limit_bytes"] = size_in_bytes(field, limit)
-    for key in ("consume_timeout", "max_extend"):
+    for key in ("consume_timeout", "max_extend", "batch_wait"):
         if key in given:
             values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
     if "guard" in given:
@@ -220,10 +230,6 @@ def _check_known(name: str, given: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(option, known, n=1)
             fix = f"did you mean {near[0]}=?" if near else f"options are {', '.join(known)}"
             raise _refuse(name, option, given[option], "no such option", fix)
-    for option in ("batch", "batch_wait"):
-        if option in given:
-            why = "batches are not available in this version"
-            raise _refuse(name, option, given[option], why, "take one record at a time")
 
 
 def _executor(name: str, options: HandlerOptions, is_async: bool) -> ExecutorKind:

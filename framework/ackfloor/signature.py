@@ -4,6 +4,8 @@ At start and not at registration, because hints may name things that are defined
 in the module. Whatever can't be called with certainty is refused here, so that no record ever
 meets a TypeError in the place of its handler.
 
+A batch handler takes lists: what is said here of value and delivery goes for their items.
+
 A parameter takes one of three things: the *delivery* (its hint is `Delivery`, wherever it
 stands), the *state* (its hint is the type of what the lifespan yields), or the *value* (the
 first of the others). Everything else must have a default, and keeps it.
@@ -29,7 +31,8 @@ class Signature:
 
     Attributes:
         is_async: whether it is an `async def`.
-        value_type: the hint of the value parameter, `bytes` where there is none.
+        value_type: the hint of the value parameter, of a batch handler that of its items; `bytes`
+            where there is none.
         accepts_null: whether that hint admits None, which is to say tombstones.
         value_param: the parameter that takes the decoded value, None where nothing is decoded.
         delivery_param: the parameter that takes the delivery.
@@ -45,7 +48,11 @@ class Signature:
 
 
 def read_signature(
-    function: Callable[..., object], *, handler: str, state_type: object = None
+    function: Callable[..., object],
+    *,
+    handler: str,
+    state_type: object = None,
+    batch: bool = False,
 ) -> Signature:
     """Read a handler's hints, or refuse it with the parameter at fault and the fix.
 
@@ -53,6 +60,7 @@ def read_signature(
         function: the handler.
         handler: its name, for the messages.
         state_type: the type of what the lifespan yields (see `yielded_type`), None for none.
+        batch: whether value and delivery come as lists.
     """
     is_async = check_function(function, handler=handler)
     hints = _Hints(function, handler)
@@ -62,14 +70,20 @@ def read_signature(
     extra: list[inspect.Parameter] = []
     for parameter in hints.parameters:
         hint = hints.resolve(parameter)
-        if _is_delivery(hint):
+        listed = _listed(hint)
+        if _is_delivery(listed if batch else hint):
             if delivery is not None:
                 raise _refusal(handler, parameter, "a second `Delivery`", "take it once")
             delivery = parameter.name
+        elif _is_delivery(hint if batch else listed):
+            raise _wrong_deliveries(handler, parameter, batch=batch)
         elif state_type is not None and _takes(hint, state_type):
             states.append((parameter.name, hint))
         elif value is None:
-            value = (parameter.name, hint)
+            if batch and listed is None:
+                why, fix = "one value, and a batch has many", "write list[...] around its type"
+                raise _refusal(handler, parameter, why, fix)
+            value = (parameter.name, listed if batch else hint)
         elif parameter.default is inspect.Parameter.empty:
             extra.append(parameter)
     _check_extra(extra, handler, state_type)
@@ -198,6 +212,19 @@ def _plain(hint: Any) -> Any:
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     return hint
+
+
+def _listed(hint: Any) -> Any:
+    """`Order` of `list[Order]`; None of what is no list of something."""
+    hint = _plain(hint)
+    return get_args(hint)[0] if get_origin(hint) is list else None
+
+
+def _wrong_deliveries(handler: str, parameter: inspect.Parameter, *, batch: bool) -> ConfigError:
+    if batch:
+        return _refusal(handler, parameter, "a batch has many deliveries", "write list[Delivery]")
+    why = "a list of deliveries, and it takes one record at a time"
+    return _refusal(handler, parameter, why, "write `Delivery`, or pass batch=100")
 
 
 def _is_delivery(hint: object) -> bool:

@@ -1,17 +1,27 @@
-"""The async and the thread executor keep the contract of Executor."""
+"""The executors on the event loop and on threads keep the contract of Executor.
+
+Those of batch handlers with batches of one: what they post is ended as the owner thread ends it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.outcomes import Held
 from ackfloor.ports import Executor
+from ackfloor.runtime.async_batches import AsyncBatchExecutor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
@@ -21,6 +31,7 @@ class AsyncBench(Bench):
     """Async handlers on an event loop in a thread."""
 
     cancels = True
+    kind: type[AsyncExecutor] = AsyncExecutor
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +48,7 @@ class AsyncBench(Bench):
     def executor(
         self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
     ) -> AsyncExecutor:
-        executor = AsyncExecutor(
+        executor = self.kind(
             self.invocation(self._call, manual=manual),
             self.events.loop,
             self.inbox,
@@ -63,6 +74,7 @@ class ThreadBench(Bench):
     """Plain handlers on threads."""
 
     cancels = False
+    kind: type[ThreadExecutor] = ThreadExecutor
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +89,7 @@ class ThreadBench(Bench):
     def executor(
         self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
     ) -> ThreadExecutor:
-        executor = ThreadExecutor(
+        executor = self.kind(
             self.invocation(self._call, manual=manual),
             self.inbox,
             time.monotonic,
@@ -125,5 +137,94 @@ class TestThreadExecutor(ExecutorContract, CrashContract):
     def bench(self) -> Iterator[ThreadBench]:
         """Plain handlers."""
         bench = ThreadBench()
+        yield bench
+        bench.close()
+
+
+class _Owner(deque[tuple[str, Batch]]):
+    """What the owner thread does with a batch of one, at once."""
+
+    def __init__(self, bench: Bench, executors: list[Executor]) -> None:
+        super().__init__()
+        self._inbox = bench.inbox
+        self._executors = executors
+
+    def append(self, item: tuple[str, Batch]) -> None:
+        """A call has ended, or was given up."""
+        handler, batch = item
+        held = isinstance(batch.outcome, Held)
+        for delivery in batch.items:
+            if held:
+                delivery.reopen()
+                if batch.runs:
+                    batch.runs[0].appendleft(delivery)
+                else:
+                    self._executors[-1].dispatch([delivery], ahead=True)
+            elif batch.outcome is not None and delivery.outcome is None:
+                delivery.outcome, delivery.finished_s = batch.outcome, batch.finished_s
+                self._inbox.answered.append(delivery)
+        if batch.over:
+            return
+        batch.over = True
+        for run in batch.runs:
+            if run:
+                self._executors[-1].dispatch([run], ahead=held)
+            else:
+                self._inbox.left.append((handler, run))
+
+
+class _Batches(Bench):
+    """Batches of one, ended by an owner."""
+
+    single = False
+    _executors: list[Executor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inbox.batches = _Owner(self, self._executors)
+
+    def deliveries(self, count: int, *, manual: bool = False) -> list[Delivery]:
+        found = super().deliveries(count, manual=manual)
+        handler = found[0].assignment.handler
+        handler.rules = replace(handler.rules, batch=1)
+        return found
+
+
+class AsyncBatchBench(_Batches, AsyncBench):
+    """Async handlers that take batches."""
+
+    kind = AsyncBatchExecutor
+
+    async def _call(self, batch: Any) -> None:
+        await super()._call(batch.items[0])
+
+
+class ThreadBatchBench(_Batches, ThreadBench):
+    """Plain handlers that take batches."""
+
+    kind = ThreadBatchExecutor
+
+    def _call(self, batch: Any) -> None:
+        super()._call(batch.items[0])
+
+
+class TestAsyncBatchExecutor(ExecutorContract, CrashContract):
+    """AsyncBatchExecutor keeps the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[AsyncBatchBench]:
+        """Async handlers."""
+        bench = AsyncBatchBench()
+        yield bench
+        bench.close()
+
+
+class TestThreadBatchExecutor(ExecutorContract, CrashContract):
+    """ThreadBatchExecutor keeps the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[ThreadBatchBench]:
+        """Plain handlers."""
+        bench = ThreadBatchBench()
         yield bench
         bench.close()

@@ -57,6 +57,20 @@ def bill(value: bytes, delivery: Delivery) -> None:
     note(handled, delivery)
 """
 )
+BATCHES = (
+    HEAD
+    + """
+@app.handler("TOPIC", batch=20, batch_wait="50ms", concurrency=2)
+def bill(values: list[bytes], deliveries: list[Delivery]) -> None:
+    for delivery in deliveries:
+        note(started, delivery)
+    time.sleep(0.005)
+    for value in values:
+        die(value)
+    for delivery in deliveries:
+        note(handled, delivery)
+"""
+)
 STATIC = {"ACKFLOOR_APP__STATIC_MEMBERSHIP": "true"}
 KEY = b"\x00killer\xff"
 
@@ -119,6 +133,7 @@ def away_s(lines: list[str]) -> list[float]:
         pytest.param(ASYNC, [b"segfault"], "1", {}, id="async"),
         pytest.param(ASYNC, [b"segfault", b"exit"], "1", STATIC, id="two-killers-static"),
         pytest.param(THREADS_BY_KEY, [b"exit"], "2", {}, id="threads-by-key-two-workers"),
+        pytest.param(BATCHES, [b"exit"], "1", {}, id="batches"),
     ],
 )
 def test_a_record_that_kills_its_worker_is_dead_lettered_after_three_crashes(

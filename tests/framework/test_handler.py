@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ackfloor import App
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError, Retry
@@ -135,8 +136,14 @@ def test_an_ordered_handler_keeps_its_order_unless_it_says_otherwise(
             "handlers.bill.executor='process': the function is an `async def`",
         ),
         ({"executor": "thread"}, "the function is an `async def`, which runs on 'async'"),
-        ({"batch": 10}, "handlers.bill.batch=10: batches are not available in this version"),
-        ({"batch_wait": "1s"}, "batches are not available in this version"),
+        ({"batch": 0}, "handlers.bill.batch=0: not a number of records for one call; pass a"),
+        ({"batch": True}, "handlers.bill.batch=True: not a number of records"),
+        ({"batch": "10"}, "handlers.bill.batch='10': not a number of records"),
+        ({"batch_wait": "1s"}, "handlers.bill.batch_wait='1s': it takes one record at a time"),
+        ({"batch": 2, "batch_wait": 1}, "handlers.bill.batch_wait=1: a bare number has no unit"),
+        ({"batch": 2, "batch_wait": None}, "handlers.bill.batch_wait=None: no duration"),
+        ({"batch": 2, "ack": "manual"}, "handlers.bill.ack='manual': in a batch every record"),
+        ({"batch": 2, "middleware": [print]}, "handlers.bill.middleware=1: middleware goes around"),
         ({"retry": {"max_redeliveries": 3}}, "not a RetryPolicy; write retry=RetryPolicy("),
         ({"guard": 0.5}, "handlers.bill.guard=0.5: not a FloodGuard; write guard=FloodGuard("),
         ({"dead_letter_on": ValueError}, "not a tuple of exceptions; write dead_letter_on=("),
@@ -274,5 +281,33 @@ def test_every_option_is_explained_where_it_is_used() -> None:
     """The docstring of `.handler` is the reference of its options."""
     told = Router.handler.__doc__ or ""
 
-    for option in HandlerOptions.__annotations__.keys() - {"batch", "batch_wait"}:
+    for option in HandlerOptions.__annotations__:
         assert f"{option}: " in told
+
+
+def test_a_batch_handler_has_a_wait() -> None:
+    """The one that was given, or the built-in one; other handlers have none."""
+    assert registered(batch=5).rules().batch_wait_s == 0.2
+    rules = registered(batch=5, batch_wait="1s").rules()
+    assert (rules.batch, rules.batch_wait_s, rules.by_hand) == (5, 1.0, True)
+    assert (registered().rules().batch, registered().rules().by_hand) == (None, False)
+
+
+def many(items: list[bytes]) -> None:
+    """A batch handler at module level."""
+
+
+def test_batches_do_not_run_in_processes() -> None:
+    """Said where it is registered."""
+    with pytest.raises(
+        ConfigError, match=r"handlers\.many\.batch=5: batches run on the event loop"
+    ):
+        App("g").handler("orders", batch=5, executor="process")(many)
+
+
+def test_middleware_of_the_app_refuses_batch_handlers() -> None:
+    """It goes around one delivery."""
+    app = App("g", middleware=[lambda _, call_next: call_next()])
+    app.handler("orders", batch=5)(many)
+    with pytest.raises(ConfigError, match=r"handlers\.many\.batch=5: the app has middleware"):
+        app.check_middleware(app.handlers[0])

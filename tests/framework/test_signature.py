@@ -288,3 +288,53 @@ def test_what_a_lifespan_yields_is_read_from_its_return_hint() -> None:
 
     assert [yielded_type(f) for f in (bare, decorated, made)] == [Database] * 3
     assert [yielded_type(f) for f in (nothing, silent, unresolvable)] == [None] * 3
+
+
+def read_batch(function: Callable[..., object], state_type: object = None) -> Signature:
+    """The signature of a batch handler named bill."""
+    return read_signature(function, handler="bill", state_type=state_type, batch=True)
+
+
+def test_a_batch_handler_takes_lists() -> None:
+    """What decodes is the type of their items; state comes as it is."""
+
+    def bill(
+        db: Database, orders: list[Order | None], ds: Annotated[list[Delivery], "x"]
+    ) -> None: ...
+
+    signature = read_batch(bill, Database)
+    assert (signature.value_param, signature.value_type) == ("orders", Order | None)
+    assert (signature.accepts_null, signature.delivery_param) == (True, "ds")
+    assert signature.state_params == (("db", Database),)
+
+
+def test_a_batch_handler_may_take_the_deliveries_alone() -> None:
+    """Nothing is decoded then."""
+
+    async def bill(deliveries: list[Delivery]) -> None: ...
+
+    signature = read_batch(bill)
+    assert (signature.value_param, signature.delivery_param) == (None, "deliveries")
+
+
+def test_lists_and_batches_belong_together() -> None:
+    """One without the other is refused with the fix."""
+
+    def one_value(order: Order) -> None: ...
+    def one_delivery(orders: list[Order], delivery: Delivery) -> None: ...
+    def many(orders: Order, deliveries: list[Delivery]) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"one value, and a batch has many; write list\[...\]"):
+        read_batch(one_value)
+    with pytest.raises(ConfigError, match=r"a batch has many deliveries; write list\[Delivery\]"):
+        read_batch(one_delivery)
+    with pytest.raises(ConfigError, match="takes one record at a time; write `Delivery`, or pass"):
+        read(many)
+
+
+def test_a_single_record_may_still_be_a_list() -> None:
+    """Without batch= it is what one record decodes to."""
+
+    def bill(numbers: list[int]) -> None: ...
+
+    assert read(bill).value_type == list[int]

@@ -59,6 +59,7 @@ LAYERS: Final = {
             "ackfloor.broadcast",
             "ackfloor.codec",
             "ackfloor.handler",
+            "ackfloor.batching",
             "ackfloor.isolation",
             "ackfloor.registration",
             "ackfloor.settings",

@@ -65,6 +65,19 @@ async def around(delivery: Delivery, call_next: Callable[[], Awaitable[None]]) -
 async def every_option(order: str, delivery: Delivery) -> None: ...
 
 
+@registry.handler("batched", batch=500, batch_wait="200ms")
+async def batched(orders: list[bytes], deliveries: list[Delivery]) -> None: ...
+
+
+@router.handler("lists", batch=10, batch_wait=timedelta(seconds=1))
+def lists(deliveries: list[Delivery]) -> None: ...
+
+
+# Lists are what it is called with, also by a test.
+assert_type(lists([]), None)
+lists(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 registry.include(router)
 
 
@@ -75,6 +88,8 @@ registry.handler("a", consume_timeout=30)  # type: ignore[arg-type]  # pyright: 
 registry.handler("a", consume_time="30s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 registry.handler("a", dead_letter_on=ValueError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 registry.handler("a", decoder=bytes)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+registry.handler("a", batch="many")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+registry.handler("a", batch=10, batch_wait=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 registry.handler(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -88,6 +103,12 @@ async def generator(order: bytes) -> AsyncIterator[bytes]:
 def returning(order: bytes) -> int:
     """A return value would go nowhere."""
     return len(order)
+
+
+@registry.handler("answers", batch=10)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+def answers(orders: list[bytes]) -> list[bool]:
+    """A batch is answered through its deliveries."""
+    return [True for _ in orders]
 
 
 def untyped_functions_are_accepted(function: Callable[..., Any]) -> None:

@@ -34,7 +34,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
 from ackfloor.ports import Items, Stack
-from ackfloor.runtime.async_slot import Slot, breathe, finish, uncancel
+from ackfloor.runtime.async_slot import Slot, breathe, calm, finish, uncancel
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
@@ -190,7 +190,10 @@ class AsyncExecutor:
         self._slots.append(slot)
         name = f"ackfloor:{self._invocation.handler}"
         slot.task = self._loop.create_task(self._work(slot), name=name)
-        slot.task.add_done_callback(lambda _: self._marks.give_back(slot.place))
+        slot.task.add_done_callback(lambda _: self._gone(slot))
+
+    def _gone(self, slot: Slot) -> None:
+        self._marks.give_back(slot.place)
 
     async def _work(self, slot: Slot) -> None:
         ready, lanes = self._queue.ready, self._lanes
@@ -284,7 +287,7 @@ class AsyncExecutor:
             self._inbox.answered.append(delivery)
         slot.current = None
         if slot.task is not None and slot.task.cancelling():
-            await self._calm(slot)
+            await calm(slot)
         slot.streak += 1
         if slot.streak >= STREAK:
             slot.streak = 0
@@ -298,13 +301,6 @@ class AsyncExecutor:
                 return None
             return RELEASED
         return outcome_of(exc, delivery, self._invocation, self._inbox)
-
-    @staticmethod
-    async def _calm(slot: Slot) -> None:
-        """Take back what is left of cancellations, also of one that has not arrived yet."""
-        slot.cancelled = None
-        uncancel()
-        await breathe()
 
     def _arm(self, delivery: Delivery) -> asyncio.Future[None]:
         answered: asyncio.Future[None] = self._loop.create_future()
@@ -374,12 +370,16 @@ class AsyncExecutor:
         self._slots.remove(slot)
         self._zombies.add(slot)
         slot.task.add_done_callback(lambda _: self._zombies.discard(slot))
-        if self._lanes:
-            self._leave(delivery.run)
+        self._quit(delivery)
         if self._excess:
             self._excess -= 1
         elif not self._stopping:
             self._add_slot()
+
+    def _quit(self, delivery: Delivery) -> None:
+        """An abandoned slot has nothing more to say of the lane it visits."""
+        if self._lanes:
+            self._leave(delivery.run)
 
     async def _stop(self, timeout_s: float) -> int:
         self._stopping = True

@@ -41,6 +41,13 @@ async def breathe() -> None:
         uncancel()
 
 
+async def calm(slot: Slot) -> None:
+    """Take back what is left of cancellations, also of one that has not arrived yet."""
+    slot.cancelled = None
+    uncancel()
+    await breathe()
+
+
 def uncancel() -> None:
     """Take back every cancellation of the current task that has not arrived."""
     task = asyncio.current_task()

@@ -150,7 +150,7 @@ class Executors:
 
 
 def _answered_by_hand(delivery: Delivery) -> bool:
-    return delivery.assignment.handler.rules.manual and delivery.outcome is not None
+    return delivery.assignment.handler.rules.by_hand and delivery.outcome is not None
 
 
 def _overdue(delivery: Delivery, now: Now) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 
@@ -24,11 +25,13 @@ class Held(NamedTuple):
 class Inbox:
     """Everything that comes back from handlers."""
 
-    __slots__ = ("answered", "errors", "fatal", "held", "left")
+    __slots__ = ("answered", "batches", "errors", "fatal", "held", "left")
 
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
         self.answered: deque[Delivery] = deque()
+        #: (handler, batch) of calls that have ended, or were given up.
+        self.batches: deque[tuple[str, Batch]] = deque()
         #: (handler, run) of workers that found their run empty.
         self.left: deque[tuple[str, Run]] = deque()
         self.held: deque[Held] = deque()

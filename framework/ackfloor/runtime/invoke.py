@@ -40,7 +40,7 @@ def current_delivery() -> Delivery | None:
 
 set_current = _current.set
 
-Call = Callable[[Delivery], Any]
+Call = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Invocation:
 
     Attributes:
         handler: its name.
-        call: called with a delivery; returns an awaitable where `is_async`.
+        call: called with a delivery, or with a batch of them; returns an awaitable where
+            `is_async`.
         is_async: whether it runs on the event loop.
         manual: whether answers come through the delivery.
         dead_letter_on: exception classes that go straight to the dead-letter queue.

@@ -142,7 +142,7 @@ class Loop:
 
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""
-        if self._inbox.answered or self._inbox.left:
+        if self._inbox.answered or self._inbox.left or self._inbox.batches:
             return 0.0
         now = self._clock.now()
         longest = LONGEST_BUSY_WAIT_S if self.engine.flow.open_count else LONGEST_IDLE_WAIT_S
@@ -158,6 +158,9 @@ class Loop:
             answered = inbox.answered
             batch = [answered.popleft() for _ in range(len(answered))]
             engine.answered(batch, self._clock.now())
+            moved = True
+        while inbox.batches:
+            engine.ended(*inbox.batches.popleft(), self._clock.now())
             moved = True
         while inbox.left:
             engine.left(*inbox.left.popleft())
@@ -347,7 +350,7 @@ class Loop:
             self._expire(now)
             self._execute()
             self._tell(now)
-            if quiet() and not self._inbox.answered:
+            if quiet() and not (self._inbox.answered or self._inbox.batches):
                 return True
             if now.mono_s >= until_s:
                 return False

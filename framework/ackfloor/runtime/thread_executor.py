@@ -44,7 +44,7 @@ from ackfloor.runtime.stacks import thread_stack
 LANE_VISIT = 64
 
 
-class _Slot(threading.Thread):
+class Slot(threading.Thread):
     """One unit of concurrency."""
 
     def __init__(self, executor: ThreadExecutor, number: int, place: int) -> None:
@@ -107,9 +107,9 @@ class ThreadExecutor:
         self._marks = marks or Marks()
         self._words = self._marks.words
         self._queue = ReadyQueue()
-        self._idle: deque[_Slot] = deque()
-        self._slots: list[_Slot] = []
-        self._zombies: set[_Slot] = set()
+        self._idle: deque[Slot] = deque()
+        self._slots: list[Slot] = []
+        self._zombies: set[Slot] = set()
         #: How many slots are too many and have not left yet.
         self._excess = 0
         #: Around `_slots` (a new list at each change, so that it is read without) and `_excess`.
@@ -131,12 +131,12 @@ class ThreadExecutor:
 
     def _add_slot(self) -> None:
         self._started += 1
-        slot = _Slot(self, self._started, self._marks.take_place())
+        slot = Slot(self, self._started, self._marks.take_place())
         with self._slots_lock:
             self._slots = [*self._slots, slot]
         slot.start()
 
-    def _without(self, slot: _Slot) -> bool:
+    def _without(self, slot: Slot) -> bool:
         """Strike an abandoned slot from the list; returns whether one is missing now."""
         with self._slots_lock:
             self._slots = [other for other in self._slots if other is not slot]
@@ -169,8 +169,7 @@ class ThreadExecutor:
                 self._zombies.add(slot)
                 missing = self._without(slot)
                 slot.answered.set()
-                if self._lanes:
-                    self._leave(delivery.run)
+                self._quit(delivery)
                 if missing and not self._stopping:
                     self._add_slot()
                 return
@@ -233,12 +232,12 @@ class ThreadExecutor:
 
     # The threads' side.
 
-    def ended(self, slot: _Slot) -> None:
+    def ended(self, slot: Slot) -> None:
         """A thread is about to end."""
         self._zombies.discard(slot)
         self._marks.give_back(slot.place)
 
-    def work(self, slot: _Slot) -> None:
+    def work(self, slot: Slot) -> None:
         """Take and handle deliveries; runs in the slot's own thread."""
         ready, lanes = self._queue.ready, self._lanes
         while not slot.abandoned:
@@ -259,13 +258,13 @@ class ThreadExecutor:
                 assert isinstance(item, Delivery)
                 self._one(slot, item)
 
-    def _one(self, slot: _Slot, delivery: Delivery) -> None:
+    def _one(self, slot: Slot, delivery: Delivery) -> None:
         """Handle one record that belongs to no lane."""
         result = self._handle(slot, delivery)
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    def _retire(self, slot: _Slot) -> bool:
+    def _retire(self, slot: Slot) -> bool:
         """Whether a slot ends because there are too many; another may have been quicker."""
         with self._slots_lock:
             if not self._excess:
@@ -274,7 +273,7 @@ class ThreadExecutor:
             self._slots = [other for other in self._slots if other is not slot]
         return True
 
-    def _visit(self, slot: _Slot, run: Run, *, alone: bool = False) -> None:
+    def _visit(self, slot: Slot, run: Run, *, alone: bool = False) -> None:
         """Handle some records of one lane; one of them where it is to run alone."""
         queue = self._queue
         for _ in range(LANE_VISIT):
@@ -301,16 +300,21 @@ class ThreadExecutor:
                 return
         queue.put([run])
 
+    def _quit(self, delivery: Delivery) -> None:
+        """An abandoned thread has nothing more to say of the lane it visits."""
+        if self._lanes:
+            self._leave(delivery.run)
+
     def _leave(self, run: Run) -> None:
         self._inbox.left.append((self.handler, run))
 
-    def _handle(self, slot: _Slot, delivery: Delivery) -> Held | bool:
+    def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
         """Run one delivery to its end; Held, or whether its lane is still this slot's."""
         # The lease before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
         lease = slot.lease = [delivery]
         if delivery.closed or delivery.assignment.stopping or self._stopping:
-            _end_lease(slot, lease)
+            end_lease(slot, lease)
             return True
         invocation = self._invocation
         if invocation.manual:
@@ -340,29 +344,32 @@ class ThreadExecutor:
             result = not delivery.closed
             delivery.finished_s = self._clock()
             self._inbox.answered.append(delivery)
-        _end_lease(slot, lease)
+        end_lease(slot, lease)
         return result
 
     def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
         put_back(self._queue, self._inbox, self.handler, item, delivery, outcome)
 
-    def _sleep(self, slot: _Slot) -> bool:
+    def _sleep(self, slot: Slot) -> bool:
         """Wait for work, or do what is to be done alone; False when the executor is stopping."""
         self._words[slot.place] = 0
         if self._stopping:
             return False
         alone = self._queue.take_alone()
         if alone is not None:
-            if isinstance(alone, Run):
-                self._visit(slot, alone, alone=True)
-            else:
-                self._one(slot, alone)
+            self._do_alone(slot, alone)
             return not self._stopping
         self._idle.append(slot)
         if self._queue.waits() or self._excess or self._stopping:
             self._wake_one()
         slot.bell.acquire()
         return not self._stopping
+
+    def _do_alone(self, slot: Slot, item: Item) -> None:
+        if isinstance(item, Run):
+            self._visit(slot, item, alone=True)
+        else:
+            self._one(slot, item)
 
     def _wake_one(self) -> None:
         try:
@@ -371,7 +378,8 @@ class ThreadExecutor:
             return
 
 
-def _end_lease(slot: _Slot, lease: list[Delivery]) -> None:
+def end_lease(slot: Slot, lease: list[Delivery]) -> None:
+    """A handler has ended: whoever pops the lease decides whether its slot goes on."""
     try:
         lease.pop()
     except IndexError:

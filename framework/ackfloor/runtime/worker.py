@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ackfloor.codec import make_decoder
+from ackfloor.codec import Decode, make_decoder
 from ackfloor.core.durations import format_duration
 from ackfloor.core.engine import Engine
 from ackfloor.core.flow import FlowLimits
@@ -31,11 +31,13 @@ from ackfloor.ports import (
     Source,
     TransactionalSink,
 )
+from ackfloor.runtime.async_batches import AsyncBatchExecutor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.executors import Executors
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, bind
+from ackfloor.runtime.invoke_batch import bind_batch
 from ackfloor.runtime.lifespan import Lifespan
 from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.marks import Marks
@@ -43,8 +45,9 @@ from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.process_executor import ProcessExecutor
 from ackfloor.runtime.process_plan import plan_of
+from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
-from ackfloor.signature import read_signature
+from ackfloor.signature import Signature, read_signature
 
 if TYPE_CHECKING:
     from ackfloor.app import App
@@ -212,7 +215,10 @@ class Worker:
 
     def _executor(self, spec: HandlerSpec, state: object) -> Executor:
         signature = read_signature(
-            spec.function, handler=spec.name, state_type=self._app.state_type
+            spec.function,
+            handler=spec.name,
+            state_type=self._app.state_type,
+            batch=spec.batch is not None,
         )
         lanes = spec.ordering != "unordered"
         clock = self._outside.clock.monotonic
@@ -230,21 +236,10 @@ class Worker:
             decoder=spec.decoder,
             field=f"handlers.{spec.name}.{signature.value_param or 'value'}",
         )
-        invocation = Invocation(
-            spec.name,
-            bind(
-                spec.function,
-                signature,
-                decode,
-                state=state,
-                middleware=(*self._app.middleware, *spec.middleware),
-            ),
-            signature.is_async,
-            spec.manual,
-            spec.dead_letter_on,
-        )
+        invocation = self._invocation(spec, signature, decode, state)
         if signature.is_async:
-            return AsyncExecutor(
+            on_loop = AsyncExecutor if spec.batch is None else AsyncBatchExecutor
+            return on_loop(
                 invocation,
                 self._outside.events.loop,
                 self.inbox,
@@ -254,7 +249,8 @@ class Worker:
                 cancel_grace_s=self._config.cancel_grace_s,
                 marks=self._outside.marks,
             )
-        return ThreadExecutor(
+        on_threads = ThreadExecutor if spec.batch is None else ThreadBatchExecutor
+        return on_threads(
             invocation,
             self.inbox,
             clock,
@@ -262,6 +258,27 @@ class Worker:
             lanes=lanes,
             marks=self._outside.marks,
         )
+
+    def _invocation(
+        self, spec: HandlerSpec, signature: Signature, decode: Decode, state: object
+    ) -> Invocation:
+        if spec.batch is not None:
+            return bind_batch(
+                spec.name,
+                spec.function,
+                signature,
+                decode,
+                dead_letter_on=spec.dead_letter_on,
+                state=state,
+            )
+        call = bind(
+            spec.function,
+            signature,
+            decode,
+            state=state,
+            middleware=(*self._app.middleware, *spec.middleware),
+        )
+        return Invocation(spec.name, call, signature.is_async, spec.manual, spec.dead_letter_on)
 
     def close(self, forced: Callable[[], bool] = lambda: False) -> int:
         """End in order; returns how many running handlers were cut short.

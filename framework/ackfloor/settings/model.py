@@ -161,7 +161,24 @@ class Settings(BaseModel):
         for key in self.handlers:
             if key not in known:
                 self._unknown_handler(key, known)
-        return tuple(self._apply(spec) for spec in specs)
+        applied = tuple(self._apply(spec) for spec in specs)
+        for spec in applied:
+            self._check_batch(spec)
+        return applied
+
+    def _check_batch(self, spec: HandlerSpec) -> None:
+        """Refuse a batch that can never fill: fetching stops before."""
+        for limit in ("max_open", "partition_open", "partition_span"):
+            most: int = getattr(self.app, limit)
+            if spec.batch is not None and spec.batch > most:
+                assigned = self.assigned_to(f"handlers.{settings_key(spec.name)}.batch")
+                raise ConfigError(
+                    f"handlers.{spec.name}.batch",
+                    spec.batch,
+                    f"more than app.{limit}={most} ever holds",
+                    f"lower it, or raise app.{limit}",
+                    source=assigned.source if assigned else "",
+                )
 
     def _unknown_handler(self, key: str, known: Mapping[str, str]) -> None:
         for path, (value, source) in self._assigned.items():

@@ -12,10 +12,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ackfloor.core.errors import SettingError
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.registration import HandlerSpec
-from ackfloor.settings.values import Duration, OptionalCount, OptionalDuration, OptionalSize
+from ackfloor.settings.values import (
+    Duration,
+    OptionalCount,
+    OptionalDuration,
+    OptionalSize,
+    spelled,
+)
 
 #: What is a field of the handler's spec under the same name.
 _OF_THE_SPEC = (
@@ -24,6 +31,8 @@ _OF_THE_SPEC = (
     "max_extend_s",
     "process_memory_limit_bytes",
     "process_max_records",
+    "batch",
+    "batch_wait_s",
 )
 
 
@@ -106,6 +115,14 @@ class HandlerOverrides(BaseModel):
         description="Records after which a process of a process handler is replaced; "
         '"unlimited" for never.',
     )
+    batch: int | None = Field(
+        default=None, ge=1, description="Records that one call takes at most, of a batch handler."
+    )
+    batch_wait_s: Duration = Field(
+        default=0.2,
+        alias="batch_wait",
+        description="How long an incomplete batch waits since its first record was read.",
+    )
     retry: RetryOverrides = Field(default_factory=RetryOverrides, description="The retry policy.")
     guard: GuardOverrides = Field(default_factory=GuardOverrides, description="The flood guard.")
 
@@ -114,6 +131,14 @@ class HandlerOverrides(BaseModel):
         changes: dict[str, Any] = {
             name: getattr(self, name) for name in _OF_THE_SPEC if name in self.model_fields_set
         }
+        for name in ("batch", "batch_wait_s"):
+            if name in changes and (spec.batch is None or changes[name] is None):
+                raise SettingError(
+                    f"handlers.{spec.name}.{name.removesuffix('_s')}",
+                    spelled(name, changes[name]),
+                    "whether a function takes one record or lists is said in code",
+                    "set it for handlers with batch= only, or take it out",
+                )
         if "retry" in self.model_fields_set and self.retry.model_fields_set:
             changes["retry"] = self._policy(spec.retry)
         if "guard" in self.model_fields_set and self.guard.model_fields_set:

@@ -113,7 +113,7 @@ class Driver:
 
     def _posted(self) -> bool:
         inbox = self._inbox
-        return bool(inbox.answered or inbox.left or inbox.held or inbox.errors)
+        return bool(inbox.answered or inbox.batches or inbox.left or inbox.held or inbox.errors)
 
     def _await_outside(self) -> bool:
         """Wait in real time for what may still answer; False when nothing will."""
@@ -158,6 +158,8 @@ class Driver:
         for assignment in self._loop.engine.assignments.values():
             waiting = {delivery for _, delivery in assignment.waiting}
             waiting.update(delivery for _, _, delivery in assignment.backoff)
+            if assignment.handler.gathering is not None:
+                waiting.update(assignment.handler.gathering.waiting())
             rules, lanes = assignment.handler.rules, assignment.handler.lanes
             for delivery in list(assignment.tracker.open.values()):
                 blocked = rules.in_place and lanes.is_blocked(

@@ -187,6 +187,8 @@ def test_an_explicit_schedule_stays_until_another_is_asked_for() -> None:
         ("HANDLERS__BILL__GUARD__PROBE_DELAY", "9s", "handlers.bill.guard.max_probe_delay='5s'"),
         ("HANDLERS__BILL__MAX_EXTEND", "1s", "handlers.bill.max_extend='1s': shorter than"),
         ("HANDLERS__BILL__RETRY__INITIAL_DELAY", "1h", "handlers.bill.retry.max_delay='10m'"),
+        ("HANDLERS__BILL__BATCH", "9", "handlers.bill.batch='9': whether a function takes one"),
+        ("HANDLERS__BILL__BATCH_WAIT", "1s", "handlers.bill.batch_wait='1s': whether a function"),
     ],
 )
 def test_what_operators_set_is_held_to_the_handlers_rules(
@@ -197,6 +199,20 @@ def test_what_operators_set_is_held_to_the_handlers_rules(
         load(**{variable: value}).applied([spec()])
 
     assert told in str(caught.value)
+
+
+def test_operators_may_change_the_size_of_batches() -> None:
+    """Of a handler that takes them; what can never fill is refused with the limit at fault."""
+    (larger,) = load(HANDLERS__BILL__BATCH="50", HANDLERS__BILL__BATCH_WAIT="1s").applied(
+        [spec(batch=5)]
+    )
+    assert (larger.batch, larger.batch_wait_s) == (50, 1.0)
+    with pytest.raises(ConfigError) as caught:
+        load(HANDLERS__BILL__BATCH="50", APP__MAX_OPEN="40").applied([spec(batch=5)])
+    assert "handlers.bill.batch=50: more than app.max_open=40 ever holds" in str(caught.value)
+    assert "ACKFLOOR_HANDLERS__BILL__BATCH" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"more than app\.partition_span=3 ever holds"):
+        load(APP__PARTITION_SPAN="3").applied([spec(batch=5)])
 
 
 def test_manual_ack_keeps_its_timeout() -> None:

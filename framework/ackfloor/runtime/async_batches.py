@@ -1,0 +1,115 @@
+"""AsyncBatchExecutor: an `async def` handler that takes batches.
+
+Its slots are those of `AsyncExecutor`; what they take is a batch, and `current` is the first of its
+deliveries. A slot leaves its lanes with the end of each batch: who goes on is for the engine to say
+(core/batches.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.outcomes import ACKED, RELEASED, Outcome
+from ackfloor.ports import Stack
+from ackfloor.runtime.async_executor import STREAK, AsyncExecutor
+from ackfloor.runtime.async_slot import Slot, breathe, calm
+from ackfloor.runtime.batch_calls import begin, given_up, meaning_of, post, startable
+from ackfloor.runtime.forming import Places, form, form_alone
+from ackfloor.runtime.ready import Item
+
+
+class AsyncBatchExecutor(AsyncExecutor):
+    """Runs one async handler that takes batches; implements `ports.Executor`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._places = Places(self._marks)
+
+    def running(self) -> Iterable[Delivery]:
+        """The deliveries of the batches that occupy a slot."""
+        firsts = [d for s in self._slots.copy() if (d := s.current) is not None]
+        return [delivery for first in firsts for delivery in first.batch.items]
+
+    def stack(self, delivery: Delivery) -> Stack:
+        """Where the handler of its batch is; see `ports.Executor`."""
+        return super().stack(delivery.batch.items[0])
+
+    def abandon(self, delivery: Delivery) -> None:
+        """Cancel the handler of a batch once all of it has ended."""
+        if given_up(delivery.batch):
+            super().abandon(delivery.batch.items[0])
+
+    async def _work(self, slot: Slot) -> None:
+        queue = self._queue
+        while not slot.abandoned:
+            if self._excess:
+                self._retire(slot)
+                return
+            try:
+                item = queue.ready.popleft()
+            except IndexError:
+                if not await self._sleep(slot):
+                    return
+                continue
+            batch = form(item, queue)
+            if self._idle and queue.ready:
+                self._wake_one()
+            await self._take(slot, batch)
+
+    async def _do_alone(self, slot: Slot, item: Item) -> None:
+        await self._take(slot, form_alone(item))
+
+    async def _take(self, slot: Slot, batch: Batch) -> None:
+        """Call the handler with a batch, unless nothing of it may start."""
+        if batch.items:
+            slot.current = batch.items[0]
+        if not startable(batch, stopping=self._stopping):
+            slot.current = None
+            self._inbox.batches.append((self._invocation.handler, batch))
+            return
+        slot.current = batch.items[0]
+        self._places.note(slot.place, batch)
+        begin(batch, self._clock())
+        outcome, raised = await self._called(slot, batch)
+        post(
+            batch,
+            outcome,
+            raised,
+            handler=self._invocation.handler,
+            queue=self._queue,
+            inbox=self._inbox,
+            now_s=self._clock(),
+        )
+        slot.current = None
+        self._places.clear(slot.place, batch)
+        if slot.task is not None and slot.task.cancelling():
+            await calm(slot)
+        slot.streak += len(batch.items)
+        if slot.streak >= STREAK:
+            slot.streak = 0
+            await breathe()
+
+    async def _called(
+        self, slot: Slot, batch: Batch
+    ) -> tuple[Outcome | None, BaseException | None]:
+        try:
+            await self._invocation.call(batch)
+        except GeneratorExit:
+            # The event loop is gone and the slot is being thrown away.
+            raise
+        except BaseException as exc:
+            if isinstance(exc, asyncio.CancelledError) and slot.cancelled is batch.items[0]:
+                return (RELEASED if batch.unanswered() else None), None
+            return meaning_of(exc, self._invocation, self._inbox), exc
+        return ACKED, None
+
+    def _quit(self, delivery: Delivery) -> None:
+        self._inbox.batches.append((self._invocation.handler, delivery.batch))
+
+    def _gone(self, slot: Slot) -> None:
+        self._places.give_back(slot.place)
+        super()._gone(slot)
