@@ -106,6 +106,7 @@ class Ingest:
         self._problem: AckfloorError | None = None
         self._stopping = False
         self._kept_house: date | None = None
+        self._unmerged = 0
         self.stored = Stored()
         # What Spark calls each of its queries, so that a listener knows them.
         self.query_name = f"ackfloor-ingest-{uuid.uuid4().hex}"
@@ -224,9 +225,17 @@ class Ingest:
             with store.store_failures_told(plan.table):
                 store.append(redacted(rows, plan.rules), plan.table)
             self._onlooker.stored(now)
+            self._merge_files()
         except AckfloorError as error:
             self._problem = error  # through Java only its text would come
             raise
+
+    def _merge_files(self) -> None:
+        """Where the batches since the last time may have left many files in a folder."""
+        self._unmerged += self._spark.sparkContext.defaultParallelism
+        if self._unmerged >= store.MANY_FILES:
+            self._unmerged = 0
+            store.merge_files(self._spark, self._plan.table)
 
     def _look_at_topics(self) -> None:
         """Ids of topics that came later; raise StreamBroken where one has another id now."""
@@ -277,7 +286,7 @@ class Ingest:
                 return
 
     def _keep_house(self) -> None:
-        """At the start and once a day: forget old days, delete dead files."""
+        """At the start and once a day: forget old days, merge small files, delete dead ones."""
         now = datetime.now(UTC)
         if self._kept_house == now.date():
             return
@@ -285,6 +294,7 @@ class Ingest:
         try:
             if (oldest := self._plan.oldest_day(now)) is not None:
                 store.drop_older(self._spark, self._plan.table, oldest)
+            store.merge_files(self._spark, self._plan.table)
             store.clean(self._spark, self._plan.table, now.date())
         except StoreFailed as error:
-            self._tell(f"old days and files were not deleted: {error}")
+            self._tell(f"old days were not deleted or files not merged: {error}")

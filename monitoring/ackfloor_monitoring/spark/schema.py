@@ -112,6 +112,7 @@ DECODED_RECORD = StructType(
         *KAFKA_RECORD.fields,
         *(StructField(spec.column, spec.type) for spec in HEADER_COLUMNS),
         StructField("unreadable", ArrayType(StringType())),
+        StructField("own_headers", _HEADERS),
     ]
 )
 

@@ -11,6 +11,8 @@ name than its own stops.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -35,11 +37,21 @@ WRITER_PROPERTY = "ackfloor.writer"
 CLEANED_PROPERTY = "ackfloor.cleaned"
 # Where Spark keeps what it needs while a query runs; Delta leaves such folders alone.
 _SCRATCH = "_ingest"
+# With so many files a day is worth rewriting.
+MANY_FILES = 50
+# Of the session that writes: times as Spark's own default, INT96, and statistics of sizes that
+# nothing here reads are a tenth of what an ingest costs.
+_WRITING = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "parquet.size.statistics.enabled": "false",
+}
+_DAY = re.compile(r"/day=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 
 _PROPERTIES = {
     TABLE_VERSION_PROPERTY: str(TABLE_VERSION),
-    # After a commit that leaves many small files in a folder, they become one.
-    "delta.autoOptimize.autoCompact": "true",
+    # Delta's own way rewrites, after a process' first commit, every folder with two files;
+    # `merge_files` waits until there are many.
+    "delta.autoOptimize.autoCompact": "false",
     # Minimum and maximum are kept for what is searched by: identity, group and the times.
     "delta.dataSkippingNumIndexedCols": str(FAILURE.fieldNames().index("ingested_at") + 1),
 }
@@ -58,9 +70,13 @@ def read_failures(spark: SparkSession, table: str) -> DataFrame:
 def open_table(spark: SparkSession, table: str) -> None:
     """Make the table where there is none yet, and look at its version where there is one.
 
+    The session is set for writing it from here on.
+
     Raises:
         TableRefused: the folder holds something else, or a table of another version.
     """
+    for name, value in _WRITING.items():
+        spark.conf.set(name, value)
     try:
         found = _properties(spark, table)
     except TableRefused as error:
@@ -128,6 +144,18 @@ def drop_older(spark: SparkSession, table: str, oldest: date) -> None:
     with store_failures_told(table):
         # Delta's DELETE takes no parameters; a date is digits and dashes.
         spark.sql(f"DELETE FROM {_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
+
+
+def merge_files(spark: SparkSession, table: str) -> None:
+    """Make one file of the many small ones that a group has on a day."""
+    with store_failures_told(table):
+        files = spark.read.format("delta").load(table).inputFiles()
+        folders = Counter(file.rpartition("/")[0] for file in files)
+        full = (folder for folder, count in folders.items() if count >= MANY_FILES)
+        days = {found[1] for folder in full if (found := _DAY.search(folder))}
+        if days:
+            named = ", ".join(f"DATE'{day}'" for day in sorted(days))
+            spark.sql(f"OPTIMIZE {_name(table)} WHERE day IN ({named})")
 
 
 def clean(spark: SparkSession, table: str, today: date) -> None:

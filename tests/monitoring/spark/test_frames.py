@@ -132,6 +132,26 @@ def test_five_hundred_headers_are_no_trouble(spark: SparkSession) -> None:
     assert len(row["headers"]) == 502
 
 
+def test_own_headers_are_what_is_not_ours(spark: SparkSession) -> None:
+    """Wherever they stand, repeated ones as well; a header of a later release is not the user's."""
+    ours: Headers = [("ackfloor.handler", b"bill"), ("ackfloor.attempt", b"1")]
+    later: Headers = [("ackfloor.later", b"x")]
+    own: Headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
+    cases = [
+        [*own, *ours],
+        [*ours, *own],
+        [own[0], ours[0], own[1], ours[1], own[2]],
+        [*later, *own, *ours],
+        [*own, *ours, *later],
+        [*own, *ours, ours[0]],
+        own,
+    ]
+    rows = decoded(spark, *cases, ours, [], None)
+    told = [[(each["key"], each["value"]) for each in row["own_headers"]] for row in rows]
+    plain = [(name, value and bytearray(value)) for name, value in own]
+    assert told == [plain] * len(cases) + [[]] * 3
+
+
 def test_the_records_own_columns_stay(spark: SparkSession) -> None:
     """Decoding adds columns: key, value, coordinates and raw headers stay as they were."""
     rows = records(spark, (TIER, [("own", b"\x00\xff")]), (DLQ, None))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,16 +23,20 @@ pytestmark = [
 _DAY_S = 86_400.0
 
 
-def test_small_files_of_a_folder_become_one(spark: SparkSession, scene: Scene) -> None:
-    """By the commit after which there are as many as it takes; ingest goes on behind them."""
+def test_small_files_of_a_folder_become_one(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as there are many: at the start of an ingest, and behind batches of a long one."""
     scene.create("dlq", partitions=1)
-    with setting(spark, "spark.databricks.delta.autoCompact.minNumFiles", "3"):
-        for _ in range(4):
-            scene.produce("dlq", 5, apart_ms=1)
-            scene.ingest(spark)
-    detail = spark.sql(f"DESCRIBE DETAIL delta.`{scene.table}`").collect()[0]
-    assert detail["numFiles"] == 2, "three merged, and the fourth"
-    assert scene.counts(spark) == {"dlq": 20}
+    for _ in range(2):
+        scene.produce("dlq", 5, apart_ms=1)
+        scene.ingest(spark)
+    assert merges(spark, scene) == 0, "two are not many"
+    monkeypatch.setattr(store, "MANY_FILES", 2)
+    scene.produce("dlq", 5, apart_ms=1)
+    scene.ingest(spark)
+    assert merges(spark, scene) == 2, "the two that were there, and behind the batch"
+    assert scene.counts(spark) == {"dlq": 15}
 
 
 def test_dead_files_go_after_a_week_and_not_before(spark: SparkSession, scene: Scene) -> None:
@@ -76,14 +78,10 @@ def test_a_broker_that_comes_back_is_read_on(spark: SparkSession, tmp_path: Path
         assert scene.counts(spark) == {"retry-5s": 30, "dlq": 30}
 
 
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of the session for the length of the block."""
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.unset(name)
+def merges(spark: SparkSession, scene: Scene) -> int:
+    """How many commits of the table were merges."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{scene.table}`").collect()
+    return [commit["operation"] for commit in history].count("OPTIMIZE")
 
 
 def data_files(scene: Scene) -> set[Path]:
