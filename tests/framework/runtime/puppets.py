@@ -18,7 +18,8 @@ from typing import Any
 
 from ackfloor import Delivery
 
-_ADDRESS = "ACKFLOOR_TEST_PUPPETS"
+#: Not named as a setting is: tests of settings in the same process would be refused.
+_ADDRESS = "TEST_PUPPETS"
 _connection: list[Connection] = []
 
 Play = Callable[[Delivery], None]
