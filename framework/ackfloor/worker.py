@@ -29,12 +29,14 @@ from ackfloor.core.messages import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
+from ackfloor.live.early import done_early
 from ackfloor.live.frames import Answer, Told
 from ackfloor.live.worker import WorkerSettings
 from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime import channel
 from ackfloor.runtime.ack_map import ack_map
 from ackfloor.runtime.channel import Kind, Mailbox
+from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.crashes import suspects_in
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.exit_codes import Exit
@@ -183,6 +185,10 @@ class Process:
         self._loop = loop
         settings = WorkerSettings(self._relaunch, worker)
         self._heard[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
+        early = worker.engine.early
+        self._heard[Kind.EARLY] = lambda body: self._say(
+            Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
+        )
         loop.interlude = self._read_mail
         while not self._stops:
             loop.turn()
@@ -204,8 +210,11 @@ class Process:
                 self._heard[kind](body)
 
     def _answer(self, answer: Answer) -> None:
+        self._say(Kind.SETTINGS_TAKEN, answer.to_bytes())
+
+    def _say(self, kind: Kind, body: bytes) -> None:
         if self._connection is not None:
-            channel.send(self._connection, Kind.SETTINGS_TAKEN, answer.to_bytes())
+            channel.send(self._connection, kind, body)
 
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:

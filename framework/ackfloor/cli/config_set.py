@@ -64,17 +64,7 @@ def set_(
     It counts more than flags, environment and file. Records in flight go by it at once. The run
     writes its token to a file that only its user can read, and logs where.
     """
-    if listen is not None:
-        address_of(listen)
-    named = FIELD if token_file is None else "--token-file"
-    if listen is None or token_file is None:
-        app = Settings.load(config=config_file).app
-        listen = listen or app.listen
-        token_file = token_file or token_path(listen, app.control_token_file)
-    try:
-        token = read_token(token_file, named)
-    except ConfigError as exc:
-        raise ControlFailed(str(exc)) from None
+    listen, token = credentials(listen, token_file, config_file)
     answer = post(listen, token, {"set": {name: value}, "dry_run": dry_run})
     if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
@@ -90,8 +80,32 @@ def set_(
         raise typer.Exit(Exit.PARTIAL)
 
 
-def post(listen: str, token: str, tree: object) -> Any:
+def credentials(
+    listen: str | None, token_file: Path | None, config_file: Path | None
+) -> tuple[str, str]:
+    """Where to ask, and with which token: as given, else as the settings say.
+
+    Raises:
+        ControlFailed: what is given is no address, or the token can't be read.
+    """
+    if listen is not None:
+        address_of(listen)
+    named = FIELD if token_file is None else "--token-file"
+    if listen is None or token_file is None:
+        app = Settings.load(config=config_file).app
+        listen = listen or app.listen
+        token_file = token_file or token_path(listen, app.control_token_file)
+    try:
+        return listen, read_token(token_file, named)
+    except ConfigError as exc:
+        raise ControlFailed(str(exc)) from None
+
+
+def post(listen: str, token: str, tree: object, path: str = PATH) -> Any:
     """Ask the run.
+
+    Args:
+        path: which of its controls.
 
     Raises:
         ControlFailed: nobody answers, or the answer is no.
@@ -100,7 +114,7 @@ def post(listen: str, token: str, tree: object) -> Any:
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     try:
-        connection.request("POST", PATH, json.dumps(tree).encode(), headers)
+        connection.request("POST", path, json.dumps(tree).encode(), headers)
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException) as exc:

@@ -1,7 +1,8 @@
-"""`ackfloor retry ls|show`: what waits in retry topics. Nothing is changed.
+"""`ackfloor retry`: what waits in retry topics, and what is not to wait any longer.
 
-It is read from the topics and from what the group has committed, so it needs no worker. What
-`[redaction]` takes away is not shown.
+Here are the commands that look; those that do something are in `retry_early.py`. What waits is read
+from the topics and from what the group has committed, so it needs no worker. What `[redaction]`
+takes away is not shown.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ackfloor.cli.dlq_shown import fields_of, letter_rows, letter_text, moment
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
 from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.retry_early import bury, promote
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.core.durations import format_duration
 from ackfloor.core.letter_filter import LetterFilter
@@ -100,6 +102,10 @@ def show(
             break
         records.append(record)
     print_rows(_record_rows(records, rules), output)
+
+
+retry_app.command()(promote)
+retry_app.command()(bury)
 
 
 def _open(servers: str | None, config: Path | None) -> tuple[TierBoxes, Redaction]:

@@ -21,6 +21,8 @@ from ackfloor.cli.loading import load_app
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.live.control import PATH, ConfigControl
+from ackfloor.live.early_control import PATH as EARLY_PATH
+from ackfloor.live.early_control import EarlyControl
 from ackfloor.live.run import RunSettings
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.ports import RunMonitor
@@ -197,6 +199,7 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
         return None
     anywhere = app.control == "remote"
     monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
+    monitor.control(EARLY_PATH, EarlyControl(token.token, live.early.ask, anywhere=anywhere))
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
     return token
 

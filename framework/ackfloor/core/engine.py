@@ -36,6 +36,7 @@ from ackfloor.core.assignment import Assignment, HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.early import Early
 from ackfloor.core.endings import Endings
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
@@ -96,6 +97,8 @@ class Engine:
         self.suspects = Suspects(self._state, self._parcels)
         self._intake = Intake(self._state, self._parcels, self.suspects)
         self._in_place = InPlace(self._state, self._parcels)
+        #: What an operator says about records that wait in retry topics.
+        self.early = Early(self._state, self._parcels)
         self._holds = Holds(self._state, self.suspects)
         self._batches = Batches(self._state, self._parcels, self._in_place, self._holds)
         self._endings = Endings(

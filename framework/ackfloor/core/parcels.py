@@ -63,6 +63,10 @@ class Parcels:
         """Move a tier record that has further to wait to its next tier."""
         self._publish(self._state.parking.hop(delivery, now), now)
 
+    def bury(self, delivery: Delivery, now: Now) -> None:
+        """Move a tier record to the dead-letter topic, although nothing new has failed."""
+        self._publish(self._state.parking.bury(delivery, now), now)
+
     def _publish(self, parcel: Parcel, now: Now) -> None:
         parcel.delivery.assignment.parking += 1
         self._under_way[parcel] = now.mono_s
@@ -209,7 +213,7 @@ def _moved(parcel: Parcel, now: Now) -> Event:
             assignment.partition,
             delivery.offset,
             name,
-            delivery.attempt,
+            parcel.envelope.attempt,
             verdict.reason,
             verdict.failure.error_type,
             assignment.topic,
@@ -220,7 +224,7 @@ def _moved(parcel: Parcel, now: Now) -> Event:
             assignment.partition,
             delivery.offset,
             name,
-            delivery.attempt,
+            parcel.envelope.attempt,
             verdict.reason,
             parcel.topic,
             parcel.wait_s,

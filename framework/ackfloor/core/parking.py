@@ -96,6 +96,26 @@ class Parking:
         """The parcel for a tier record that has further to wait; spends nothing."""
         return Parcel(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
+    def bury(self, delivery: Delivery, now: Now) -> Parcel:
+        """The parcel for a tier record that an operator gives up, with its last error as it was."""
+        before, origin = delivery.envelope or Envelope(), delivery.origin
+        failure = Failure(
+            before.error_type or "",
+            before.error_message or "",
+            before.error_stack or "",
+            before.error_fingerprint or "",
+        )
+        envelope = replace(
+            before,
+            origin_topic=origin.topic,
+            origin_partition=origin.partition,
+            origin_offset=origin.offset,
+            group=self.group,
+            handler=delivery.assignment.handler.rules.name,
+            reason=Reason.DEAD_LETTER,
+        )
+        return Parcel(delivery, Bury(Reason.DEAD_LETTER, failure), envelope, now.mono_s)
+
     def address(self, parcel: Parcel, now: Now) -> None:
         """Work out target, wait and headers, as of now."""
         verdict = parcel.verdict

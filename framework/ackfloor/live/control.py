@@ -47,13 +47,8 @@ class ConfigControl:
 
     def __call__(self, request: ControlRequest) -> tuple[int, object]:
         """A status of HTTP, and what to say."""
-        if not self._anywhere and not _is_loopback(request.client):
-            error = 'only from this machine; app.control = "remote" lets others ask'
-            return 403, {"error": error}
-        given = request.authorization.encode("utf-8", "replace")
-        expected = SCHEME.encode() + self._token
-        if not hmac.compare_digest(given, expected):
-            return 401, {"error": "not the token of this run; its log says which file has it"}
+        if (refusal := refused(request, self._token, anywhere=self._anywhere)) is not None:
+            return refusal
         try:
             values, dry_run = _read(request.body)
         except ValueError as exc:
@@ -65,6 +60,17 @@ class ConfigControl:
         except TimeoutError as exc:
             return 503, {"error": str(exc)}
         return 200, _tree(change, dry_run)
+
+
+def refused(request: ControlRequest, token: bytes, *, anywhere: bool) -> tuple[int, object] | None:
+    """What to answer somebody who may not ask; None where they may."""
+    if not anywhere and not _is_loopback(request.client):
+        error = 'only from this machine; app.control = "remote" lets others ask'
+        return 403, {"error": error}
+    given = request.authorization.encode("utf-8", "replace")
+    if not hmac.compare_digest(given, SCHEME.encode() + token):
+        return 401, {"error": "not the token of this run; its log says which file has it"}
+    return None
 
 
 def _is_loopback(client: str) -> bool:

@@ -23,6 +23,7 @@ from ackfloor.core.durations import format_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
+from ackfloor.live.early import RunEarly
 from ackfloor.live.file import SettingsFile
 from ackfloor.live.frames import Answer, Told
 from ackfloor.live.requests import Change, Request
@@ -77,6 +78,8 @@ class RunSettings:
         self._told: dict[int, int] = {}
         self._running: set[int] = set()
         self._hung_up = False
+        #: What operators say about waiting records goes the same way.
+        self.early = RunEarly()
         self._requests: deque[Request] = deque()
         self._asked: list[Request] = []
         self.state = SettingsState()
@@ -94,6 +97,8 @@ class RunSettings:
 
     def heard(self, worker: int, kind: Kind, body: bytes) -> None:
         """A worker answered."""
+        if kind is Kind.EARLY_DONE:
+            self.early.heard(worker, body)
         if kind is not Kind.SETTINGS_TAKEN:
             return
         answer = Answer.from_bytes(body)
@@ -126,6 +131,7 @@ class RunSettings:
             self._see_to(self._requests.popleft(), tell)
         for worker in list(self._told):
             self._say(worker, tell)
+        self.early.step(self._running, tell)
         self._asked = [request for request in self._asked if not request.over(now_s)]
 
     # Requests.
@@ -235,6 +241,7 @@ class RunSettings:
 
     def _left(self, worker: int) -> None:
         self._running.discard(worker)
+        self.early.left(worker)
         for request in self._asked:
             request.left(worker)
 

@@ -40,6 +40,8 @@ class Kind(Enum):
     SETTINGS_TAKEN = b"T"
     #: JSON: records that are suspects no longer, [[topic, partition, offset], ...].
     OVER = b"O"
+    #: JSON: what it did about waiting records.
+    EARLY_DONE = b"D"
 
     # To the worker.
 
@@ -47,6 +49,8 @@ class Kind(Enum):
     SETTINGS = b"C"
     #: JSON: the records that were in flight when workers died; see `crashes`.
     SUSPECTS = b"P"
+    #: JSON: waiting records of a retry topic that are to be due, or dead-lettered.
+    EARLY = b"E"
 
 
 #: What a worker was told and has not read yet.

@@ -1,0 +1,181 @@
+"""`ackfloor retry promote|bury`: records that are not to wait in a retry topic any longer.
+
+The worker that has a partition does it, on word from the run's address: nobody else knows what it
+is at work on. So nothing is lost by it, and what is settled is not handled again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ackfloor.cli.config_set import credentials, post
+from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_reading import Places, counted
+from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.run_address import ListenOption
+from ackfloor.core.letter_filter import LetterFilter
+from ackfloor.live.early import Action
+from ackfloor.live.early_control import MOST, PATH
+from ackfloor.redrive import kafka_options
+from ackfloor.runtime.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.tier_box import TierBoxes
+
+_Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC[/PARTITION/OFFSET]...",
+        help="A retry topic, or single records of one, as `retry show` prints them.",
+    ),
+]
+_TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="ACKFLOOR_RETRY_TOKEN_FILE",
+        help="The file with the run's token, as the run's log names it.",
+        show_default="the run's own",
+    ),
+]
+_DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", envvar="ACKFLOOR_RETRY_DRY_RUN", help="Only say how many it would be."
+    ),
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_RETRY_YES", help="Do not ask.")]
+
+_DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
+
+
+@filtered
+def promote(
+    places: _Places,
+    wanted: LetterFilter,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    listen: ListenOption = None,
+    token_file: _TokenFile = None,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make waiting records due now, through the run whose workers hold them.
+
+    Each stays the same delivery; only its wait ends. Exits with 5 where some of them were not
+    waiting in a worker of this run.
+    """
+    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
+    run = credentials(listen, token_file, config)
+    _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
+
+
+@filtered
+def bury(
+    places: _Places,
+    wanted: LetterFilter,
+    dry_run: _DryRun = False,
+    yes: _Yes = False,
+    listen: ListenOption = None,
+    token_file: _TokenFile = None,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Dead-letter waiting records without another attempt, through the run that holds them.
+
+    Their cause is the error they last had; the reason becomes dead_letter. Exits with 5 where some
+    of them were not waiting in a worker of this run.
+    """
+    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
+    run = credentials(listen, token_file, config)
+    _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
+
+
+def _meant(
+    places: Places, wanted: LetterFilter, servers: str | None, config: Path | None
+) -> tuple[str, list[tuple[int, int]]]:
+    """The topic, and partition and offset of the records that are open there and meant."""
+    from ackfloor.kafka.tier_box import TierBoxes
+
+    boxes: TierBoxes = TierBoxes(
+        kafka_options(flags={"kafka.bootstrap_servers": servers}, config=config)
+    )
+    only = None if places.only is None else {p: frozenset(o) for p, o in places.only.items()}
+    found = []
+    for record in counted(boxes.open(places.topic), places.topic):
+        named = only is None or record.offset in only.get(record.partition, ())
+        if named and wanted.matches(record):
+            found.append((record.partition, record.offset))
+    return places.topic, found
+
+
+def _carry_out(
+    action: Action,
+    meant: tuple[str, list[tuple[int, int]]],
+    run: tuple[str, str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: Output,
+) -> None:
+    topic, places = meant
+    if places and not (dry_run or yes):
+        what = f"{action} {len(places):,} records of {topic}"
+        if not sys.stdin.isatty():
+            typer.secho(f"this would {what}: confirm with --yes", err=True)
+            raise typer.Exit(Exit.USAGE)
+        typer.confirm(f"{what.capitalize()}?", abort=True, err=True)
+    asked = Action.COUNT if dry_run else action
+    count, silent = 0, set[int]()
+    for part in _parts(places):
+        answer = post(*run, {"action": asked, "topic": topic, "places": part}, PATH)
+        count += answer["count"]
+        silent.update(answer["workers"]["silent"])
+    _tell(action, topic, len(places), count, sorted(silent), dry_run=dry_run, output=output)
+    if silent or count < len(places):
+        raise typer.Exit(Exit.PARTIAL if count else Exit.FAILURE)
+
+
+def _tell(
+    action: Action,
+    topic: str,
+    meant: int,
+    count: int,
+    silent: list[int],
+    *,
+    dry_run: bool,
+    output: Output,
+) -> None:
+    if output is Output.json:
+        facts: dict[str, Any] = {
+            "topic": topic, "action": action.value, "dry_run": dry_run, "meant": meant,
+            "done": count, "silent": silent,
+        }  # fmt: skip
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        would = "would be " if dry_run else ""
+        typer.echo(f"{topic}: {count:,} of {meant:,} {would}{_DONE[action]}")
+    if count < meant:
+        typer.secho(
+            f"{meant - count:,} do not wait in a worker of this run: in work, settled since, not "
+            "read yet, or another run's",
+            err=True,
+        )
+    if silent:
+        typer.secho(f"no answer from worker {', '.join(map(str, silent))}", err=True)
+
+
+def _parts(places: list[tuple[int, int]]) -> Iterator[dict[str, list[int]]]:
+    """As many requests as it takes."""
+    for begin in range(0, len(places), MOST):
+        part: dict[str, list[int]] = {}
+        for partition, offset in places[begin : begin + MOST]:
+            part.setdefault(str(partition), []).append(offset)
+        yield part
