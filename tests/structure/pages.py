@@ -29,10 +29,11 @@ NEEDS_A_BROKER = "needs-broker"
 SHELLS = {"bash", "console", "sh", "shell"}
 # They start a broker, a run or Spark, or need one; the tests of the command line run them.
 ON_A_BROKER = {
-    *("acks", "broker", "demo", "dlq", "doctor", "inflight", "lag", "run", "spark", "topics"),
+    *("acks", "broker", "demo", "dlq", "doctor", "inflight", "lag", "retry", "run"),
+    *("spark", "topics"),
 }
 # Of these, the ones that have commands below them.
-GROUPS = {"broker", "dlq", "spark", "topics"}
+GROUPS = {"broker", "dlq", "retry", "spark", "topics"}
 # Commands of the shell itself, and of tools that every machine has.
 NOT_OURS = {"cd", "curl", "export", "git", "kill"}
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
