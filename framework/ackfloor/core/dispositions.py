@@ -137,7 +137,8 @@ class Disposed:
 
     def hides(self, partition: int, offset: int) -> bool:
         """Whether this dead letter has a disposition."""
-        return offset in self._of(partition)
+        offsets = self._offsets.get(partition)
+        return offsets is not None and offset in offsets
 
     def count_from(self, partition: int, offset: int) -> int:
         """How many of a partition's dead letters from this offset on have a disposition."""

@@ -11,11 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ackfloor.core.envelope import (
+    ERROR_FINGERPRINT,
+    ERROR_MESSAGE,
+    ERROR_TYPE,
+    FAILED_AT,
+    HANDLER,
+    REASON,
+    read_envelope,
+)
 from ackfloor.core.letter_filter import cause_of, failed_at_ms
 from ackfloor.core.redrive import DeadLetter
 
 MOST_GROUPS: Final = 5_000
 REST: Final = "(more causes)"
+
+#: The headers that say which group a letter is in, and those that are its own.
+_OF_GROUP: Final = (HANDLER, ERROR_FINGERPRINT, ERROR_TYPE, REASON)
+_OF_ONE: Final = (FAILED_AT, ERROR_MESSAGE)
+_READ: Final = frozenset(_OF_GROUP + _OF_ONE)
 
 
 @dataclass(slots=True)
@@ -44,11 +58,32 @@ class LetterGroups:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str, str], LetterGroup] = {}
+        #: What four headers say, byte for byte -> the group, and its error type. A header is read
+        #: where these bytes are new: a million dead letters have few causes.
+        self._seen: dict[tuple[str | bytes | None, ...], tuple[LetterGroup, str]] = {}
 
     def add(self, letter: DeadLetter) -> None:
         """One more."""
-        told = letter.envelope
+        raw = {name: value for name, value in letter.headers or () if name in _READ}
+        told = read_envelope([(name, raw[name]) for name in _OF_ONE if name in raw])
         at_ms = failed_at_ms(letter, told)
+        seen = (letter.topic, *(raw.get(name) for name in _OF_GROUP))
+        found = self._seen.get(seen)
+        if found is None:
+            found = self._group_of(letter, at_ms)
+            if len(self._seen) < MOST_GROUPS:
+                self._seen[seen] = found
+        group, error_type = found
+        group.count += 1
+        group.first_ms = min(group.first_ms, at_ms)
+        if at_ms >= group.last_ms:
+            group.last_ms = at_ms
+            group.partition, group.offset = letter.partition, letter.offset
+            group.error_type, group.message = error_type, told.error_message or ""
+
+    def _group_of(self, letter: DeadLetter, at_ms: int) -> tuple[LetterGroup, str]:
+        """The group of a letter, made where it is new, and what is its error type there."""
+        told = letter.envelope
         name = (letter.topic, told.handler or "", cause_of(told))
         if name not in self._groups and len(self._groups) >= MOST_GROUPS:
             name = (letter.topic, "", REST)
@@ -57,13 +92,7 @@ class LetterGroups:
             group = self._groups[name] = LetterGroup(
                 *name, "", 0, at_ms, at_ms, letter.partition, letter.offset, ""
             )
-        group.count += 1
-        group.first_ms = min(group.first_ms, at_ms)
-        if at_ms >= group.last_ms:
-            group.last_ms = at_ms
-            group.partition, group.offset = letter.partition, letter.offset
-            group.error_type = "" if name[2] == REST else told.error_type or told.reason or ""
-            group.message = told.error_message or ""
+        return group, "" if name[2] == REST else told.error_type or told.reason or ""
 
     def largest_first(self) -> list[LetterGroup]:
         """All of them."""

@@ -52,3 +52,20 @@ def test_memory_is_bounded_and_no_letter_is_left_out() -> None:
     assert len(found) == MOST_GROUPS + 1
     assert sum(each.count for each in found) == MOST_GROUPS + 20
     assert (found[0].cause, found[0].count, found[0].error_type) == (REST, 20, "")
+
+
+def test_headers_that_cannot_be_read_count_as_absent() -> None:
+    """However they are grouped: a name that comes twice, what is no text, what is no number."""
+    twice = [*(letter().headers or ()), ("ackfloor.handler", b"ship")]
+    bad = [*(letter().headers or ()), ("ackfloor.handler", b"\xff"), ("ackfloor.failed_at", b"?")]
+    groups = LetterGroups()
+    for headers in (twice, bad, bad, None):
+        groups.add(DeadLetter("orders--billing--dlq", 0, 1, None, None, headers, 9_000))
+    found = {(each.handler, each.cause): each for each in groups.largest_first()}
+    assert {name: each.count for name, each in found.items()} == {
+        ("ship", "abc123"): 1,
+        ("", "abc123"): 2,
+        ("", "not said"): 1,
+    }
+    assert found["ship", "abc123"].last_ms == 5_000
+    assert found["", "abc123"].last_ms == 9_000
