@@ -234,7 +234,6 @@ class Holds:
             self._state.commands.append(Dispatch(name, [again]))
         else:
             run = handler.lanes.put_back(again.lane(ordering == "key"), [again])
-            assert run is not None
             self._state.commands.append(Dispatch(name, [run]))
 
     def again(self, delivery: Delivery) -> Delivery:

@@ -156,8 +156,8 @@ class Lanes:
             self.free(lane, holder)
         return self.left(self._live[lane])
 
-    def put_back(self, lane: Hashable, deliveries: Sequence[Delivery]) -> Run | None:
-        """Make deliveries the first of their lane again; return the run to dispatch, if any.
+    def put_back(self, lane: Hashable, deliveries: Sequence[Delivery]) -> Run:
+        """Make deliveries (at least one) the first of their lane again; return the run to dispatch.
 
         The rest is taken away from whoever still visits the lane.
         """
@@ -167,9 +167,6 @@ class Lanes:
         for delivery in reversed(deliveries):
             rest.appendleft(delivery)
             delivery.run = rest
-        if not rest:
-            self._live.pop(lane, None)
-            return None
         self._live[lane] = rest
         return rest
 

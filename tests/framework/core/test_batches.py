@@ -191,6 +191,25 @@ def test_a_dead_letter_that_is_written_before_its_turn_holds_nothing() -> None:
     assert world.floor() == 4
 
 
+def test_a_lane_that_ends_with_written_dead_letters_is_forgotten() -> None:
+    """They count for nothing while its head fails again, and when it is done."""
+    world = batched("key", in_place=True)
+    batch = started(world)
+    batch.items[1].dead_letter("bad")
+    batch.items[2].dead_letter("bad")
+    world.collect()
+    world.end(batch, FAILED)
+    world.confirm()
+    world.confirm()
+    assignment = world.engine.assignments["orders", 0]
+    for outcome in (FAILED, ACKED):
+        assert (assignment.held, assignment.held_bytes) == (1, 2), "the head alone"
+        world.tick(1.0)
+        world.end(world.take_batch(), outcome)
+    assert (assignment.held, assignment.held_bytes) == (0, 0)
+    assert (world.floor(), len(world.engine.state.handlers["bill"].lanes)) == (3, 0)
+
+
 def test_the_deadline_ends_all_and_gives_the_call_up_once() -> None:
     """The lane goes on; what the late call says is counted."""
     world = batched("key", in_place=False)
