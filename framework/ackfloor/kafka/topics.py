@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
@@ -39,7 +40,11 @@ class Cluster:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._config = admin_config(options)
-        self._admin = make_client(AdminClient, "admin", self._config, logger=_quiet())
+        #: What the client said of why it can't connect. Not a method of ours: the client would hold
+        #: us, and be collected at some time, which must not be inside another client's callback.
+        self._heard: deque[KafkaError] = deque(maxlen=10)
+        config = {**self._config, "error_cb": self._heard.append}
+        self._admin = make_client(AdminClient, "admin", config, logger=_quiet())
 
     @property
     def servers(self) -> str:
@@ -59,21 +64,29 @@ class Cluster:
             try:
                 self._admin.list_topics(timeout=PROBE_S)
             except KafkaException as exc:
+                why = self._why(exc)
                 waited_s = time.monotonic() - started_s
                 if stopping():
                     raise KafkaUnreachable(f"no broker answered at {self.servers}") from None
                 if timeout_s is not None and waited_s >= timeout_s:
                     raise KafkaUnreachable(
                         f"kafka.bootstrap_servers={self.servers!r}: no broker answered within "
-                        f"{timeout_s:g} s ({told(exc)}); start one (ackfloor broker up) or set "
+                        f"{timeout_s:g} s ({why}); start one (ackfloor broker up) or set "
                         "ACKFLOOR_BOOTSTRAP_SERVERS"
                     ) from None
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + SAY_EVERY_S
-                    log.warning("waiting for Kafka at %s: %s", self.servers, told(exc))
+                    log.warning("waiting for Kafka at %s: %s", self.servers, why)
                 time.sleep(0.2)
             else:
                 return
+
+    def _why(self, exc: KafkaException) -> str:
+        """Why nobody answers: a refused login or certificate is told to callbacks alone."""
+        self._admin.poll(0)
+        down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 -- says nothing of why
+        telling = [error for error in self._heard if error.code() != down]
+        return told(telling[-1] if telling else exc)
 
     def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
         """The source topics and every topic of ours for them, as the cluster has them."""

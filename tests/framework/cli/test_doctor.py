@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
-from ackfloor.errors import AckfloorError
+from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.testing import KafkaCluster
 from ackfloor.testing.java import find_java
 from tests.framework.cli.command import PATIENCE_S
@@ -248,6 +248,10 @@ def test_a_wrong_password_names_itself_and_not_the_password(
     assert "sasl_username or its password" in done.stdout
     assert "0815" not in done.output
     assert scene.found()["topics"]["state"] == "not tried"
+    app = f"{scene.group.replace('-', '_')}:app"
+    done = CliRunner().invoke(cli, ["topics", "plan", app, "--connect-timeout", "3s"])
+    assert isinstance(done.exception, KafkaUnreachable)
+    assert "Authentication failed" in str(done.exception)
 
 
 def test_another_protocol_than_the_listeners_is_told(
