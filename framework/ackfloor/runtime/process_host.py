@@ -59,6 +59,7 @@ class Host:
         doomed: the number of the record that it is killed for, and what becomes of that.
         recalled: it was asked for what it has not begun, and has not answered.
         given: how many records it has been given for good.
+        bytes: of the values in its hands.
         trouble: why it could not start.
     """
 
@@ -87,6 +88,7 @@ class Host:
         self.killed = False
         self.recalled = False
         self.given = 0
+        self.bytes = 0
         self.trouble = ""
         self._next = 0
         self._told_to_end = False
@@ -110,15 +112,21 @@ class Host:
         self.hands[number] = Handed(delivery, visit)
         visit.count += 1
         self.given += 1
+        self.bytes += delivery.size
         return number
 
     def take_back(self, number: int) -> Handed | None:
         """Take a record out of its hands that it has not handled."""
-        handed = self.hands.pop(number, None)
+        handed = self.hands.get(number)
         if handed is not None:
+            self.let_go(number)
             handed.visit.count -= 1
             self.given -= 1
         return handed
+
+    def let_go(self, number: int) -> None:
+        """A record has ended."""
+        self.bytes -= self.hands.pop(number).delivery.size
 
     def recall(self) -> None:
         """Ask for what it has not begun."""

@@ -42,7 +42,7 @@ from ackfloor.runtime.process_work import ProcessWork, is_stuck
 log = logging.getLogger("ackfloor.worker")
 
 #: Seconds between two looks while records are in hand: at first, and at most.
-SHORTEST_LOOK_S = 0.002
+SHORTEST_LOOK_S = 0.01
 LONGEST_LOOK_S = 0.05
 #: Seconds before another process is tried after one could not start: at first, and at most.
 FIRST_BACKOFF_S = 0.5

@@ -30,8 +30,10 @@ from ackfloor.runtime.process_host import Handed, Host, Visit
 from ackfloor.runtime.process_words import sent
 from ackfloor.runtime.ready import Item, ReadyQueue
 
-#: Seconds of work that a process has in hand.
-AHEAD_S = 0.02
+#: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
+#: may pass on a busy machine before the keeper gets a core.
+AHEAD_S = 0.1
+QUICK_S = 0.02
 MOST_AHEAD = 128
 #: Bytes beyond which a process gets no second record.
 MOST_BYTES = 1 << 20
@@ -75,18 +77,21 @@ class ProcessWork:
 
     def feed(self, hosts: Iterable[Host]) -> None:
         """Hand out what there is, to whoever has least in hand first."""
-        now_s = self._clock()
-        able = [host for host in hosts if self._room(host, now_s) > 0]
+        now_s, depth = self._clock(), self._depth()
+        rooms = {host: self._room(host, depth, now_s) for host in hosts}
         batches: dict[Host, list[list[tuple[Any, ...]]]] = {}
-        while able and not self.stopping:
-            host = min(able, key=_in_hand)
-            taken = self._take(host, now_s)
+        while not self.stopping:
+            host = min((h for h in rooms if rooms[h] > 0), key=_in_hand, default=None)
+            if host is None:
+                break
+            taken = self._take(host, rooms[host])
             if taken is None:
                 break
             if taken:
                 batches.setdefault(host, []).append(taken)
-            if self._room(host, now_s) <= 0:
-                able.remove(host)
+                rooms[host] -= len(taken)
+                if host.bytes > MOST_BYTES:
+                    rooms[host] = 0
         for host, items in batches.items():
             self._send(host, items)
 
@@ -101,21 +106,22 @@ class ProcessWork:
     def _depth(self) -> int:
         """How many records a process may have in hand, by what they took lately."""
         mean_s = self._mean_s
-        if mean_s is None or mean_s > AHEAD_S:
+        if mean_s is None or mean_s > QUICK_S:
             return 1
         return min(MOST_AHEAD, 1 + int(AHEAD_S / max(mean_s, 1e-6)))
 
-    def _room(self, host: Host, now_s: float) -> int:
+    def _room(self, host: Host, depth: int, now_s: float) -> int:
+        """How many more records a process may be given."""
         if not host.ready or host.ending or host.killed or host.recalled:
             return 0
-        room = self._depth() - len(host.hands)
+        room = depth - len(host.hands)
         if self.max_records is not None:
             room = min(room, self.max_records - host.given)
-        if host.hands and (is_stuck(host, now_s) or host.pipe.unsent() > MOST_BYTES):
+        if host.hands and (is_stuck(host, now_s) or host.bytes > MOST_BYTES):
             return 0
         return room
 
-    def _take(self, host: Host, now_s: float) -> list[tuple[Any, ...]] | None:
+    def _take(self, host: Host, room: int) -> list[tuple[Any, ...]] | None:
         """The next item for a process; empty where it is to be passed over, None without any."""
         alone = False
         try:
@@ -127,9 +133,8 @@ class ProcessWork:
             if found is None:
                 return None
             item, alone = found, True
-        room = 1 if alone else self._room(host, now_s)
         if isinstance(item, Run):
-            return self._take_run(host, item, room)
+            return self._take_run(host, item, 1 if alone else room)
         return self._hand(host, item, Visit(None))
 
     def _take_run(self, host: Host, run: Run, room: int) -> list[tuple[Any, ...]]:
@@ -207,13 +212,13 @@ class ProcessWork:
             if visit.run is not None:
                 visit.run.appendleft(delivery)
                 item = visit.run
-            del host.hands[number]
+            host.let_go(number)
             put_back(self._queue, self._inbox, self._handler, item, delivery, outcome)
             return
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
         # After it was posted, so that nobody takes it for lost.
-        del host.hands[number]
+        host.let_go(number)
         if not isinstance(outcome, Acked) and delivery.keeps_lane():
             return
         if visit.count == 0:
