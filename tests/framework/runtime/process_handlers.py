@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from ackfloor import App, Delivery, Discard, current_delivery
+from ackfloor import App, Delivery, Discard, Pause, current_delivery
 
 if os.environ.get("ACKFLOOR_TEST_BROKEN"):
     raise RuntimeError("this module can't be imported today")
@@ -113,6 +113,14 @@ def look_around(folder: Path, delivery: Delivery) -> None:
     note(folder, "seen", repr(seen))
 
 
+def rest(folder: Path, delivery: Delivery) -> None:
+    """Ask for a pause, the first time."""
+    asked = folder / f"rested-{delivery.offset}"
+    if not asked.exists():
+        asked.touch()
+        raise Pause("20ms")
+
+
 def publish(_folder: Path, _delivery: Delivery) -> None:
     """What is not possible here."""
     publisher.publish_sync("elsewhere", b"x")
@@ -132,7 +140,7 @@ VERBS = {
     function.__name__: function
     for function in (
         nothing, write_for_ever, wait_for, segfault, leave, take_memory, leak, extend,
-        ignore_signals, look_around, publish, fail, discard,
+        ignore_signals, look_around, rest, publish, fail, discard,
     )
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from ackfloor.core.messages import DeliveryTimedOut, RecordDiscarded
 from ackfloor.core.topics import dlq_topic
 from ackfloor.runtime.process_plan import plan_of
 from ackfloor.signature import read_signature
+from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers
 from tests.framework.runtime.live import Live, live, within
 
@@ -154,6 +156,36 @@ def test_a_crash_in_a_lane_keeps_its_order(tmp_path: Path) -> None:
         worker.until(worker.settled)
     begun = [int(line[1]) for line in lines(tmp_path, "begun")][40:]
     assert begun == [40, 41, 42, 43, 44, 45, 45, 46, 47, 48, 49, 50, 51]
+
+
+def test_nothing_is_lost_or_out_of_order_whatever_dies_and_leaves(tmp_path: Path) -> None:
+    """Crashes, handlers that hang, pauses and rebalances at once, in key order."""
+    noise = random.Random(11)
+    app = app_of(
+        concurrency=3,
+        ordering="key",
+        on_failure="block",
+        consume_timeout="2s",
+        retry=RetryPolicy(max_redeliveries=0),
+    )
+    keys: dict[int, int] = {}
+    with live(app, partitions=1, drain_s=0.3) as worker:
+        for number in range(200):
+            verb = noise.choices(["nothing", "leave", "write_for_ever", "rest"], [190, 4, 1, 5])[0]
+            keys[number] = noise.randrange(8)
+            send(worker, verb, tmp_path, key=b"k%d" % keys[number])
+        for part in (40, 80, 120):
+            worker.until(lambda part=part: len(lines(tmp_path, "begun")) > part)
+            worker.broker.rebalance()
+        worker.until(worker.settled)
+        assert worker.loop.engine.flow.open_count == 0
+        dead = {record.origin.offset for record in worker.dlq("orders")}
+    begun = [(int(line[1]), line[3]) for line in lines(tmp_path, "begun")]
+    ended = {int(line[1]) for line in lines(tmp_path, "ended")}
+    assert ended | dead == set(range(200))
+    for key in range(8):
+        firsts = list(dict.fromkeys(offset for offset, _ in begun if keys[offset] == key))
+        assert firsts == sorted(firsts)
 
 
 # What replaces a process.
@@ -336,6 +368,20 @@ def test_processes_that_can_not_be_replaced_are_a_fault(
         monkeypatch.delenv("ACKFLOOR_TEST_BROKEN")
         worker.until(lambda: lines(tmp_path, "ended"))
         worker.until(lambda: not any("no process" in fault.message for fault in faults.all()))
+
+
+def test_the_test_kit_runs_it_on_a_thread_of_the_test(tmp_path: Path) -> None:
+    """Where what it does can be seen, and time can be moved."""
+    app = app_of(process_max_records=1, consume_timeout="30s", retry=RetryPolicy.fixed("5s", 1))
+    with Harness(app) as h:
+        h.send("orders", f"nothing {tmp_path}")
+        h.send("orders", f"wait_for {tmp_path}")
+        h.advance("30s")
+        assert [record.reason for record in h.parked("orders")] == ["timeout"]
+        (tmp_path / "open").touch()
+        h.advance("6s")
+        assert len(h.handled()) == 2
+    assert {line[0] for line in lines(tmp_path, "ended")} == {str(os.getpid())}
 
 
 # Registration.
