@@ -302,9 +302,10 @@ class Keeper:
         now_s = self._clock()
         for host in self.hosts:
             at = host.current()
-            if not host.ready or now_s >= stop_at_s + LEAVE_S:
+            if now_s >= stop_at_s + LEAVE_S:
                 host.kill()
             elif not host.hands:
+                # Also one that is not ready: it may have entered its lifespan.
                 host.end()
             elif now_s >= stop_at_s and at is not None:
                 self._doom(host, at, RELEASED)

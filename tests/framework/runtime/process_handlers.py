@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from ackfloor import App, Delivery, Discard, Pause, current_delivery
 
-if os.environ.get("ACKFLOOR_TEST_BROKEN"):
+if os.environ.get("PROCESS_TEST_BROKEN"):
     raise RuntimeError("this module can't be imported today")
 
 publisher = App("publisher")
@@ -160,7 +160,7 @@ class State:
 @asynccontextmanager
 async def lifespan(app: App) -> AsyncIterator[State]:
     """Notes who enters and leaves it."""
-    state = State(Path(os.environ["ACKFLOOR_TEST_FOLDER"]))
+    state = State(Path(os.environ["PROCESS_TEST_FOLDER"]))
     note(state.folder, "entered", f"{os.getpid()} {app.group}")
     yield state
     note(state.folder, "left", os.getpid())

@@ -281,7 +281,7 @@ def test_the_lifespan_is_entered_and_left_in_each_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A handler gets the state of its own process; the worker's own is another."""
-    monkeypatch.setenv("ACKFLOOR_TEST_FOLDER", str(tmp_path))
+    monkeypatch.setenv("PROCESS_TEST_FOLDER", str(tmp_path))
     app = App("g", lifespan=handlers.lifespan)
     app.handler("orders", executor="process", concurrency=2)(handlers.use_state)
     with live(app) as worker:
@@ -349,7 +349,7 @@ def test_a_handler_that_can_not_be_imported_there_ends_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With what its process said."""
-    monkeypatch.setenv("ACKFLOOR_TEST_BROKEN", "1")
+    monkeypatch.setenv("PROCESS_TEST_BROKEN", "1")
     why = r"handle: .*this module can't be imported today"
     with pytest.raises(StartError, match=why), live(app_of()):
         pass
@@ -360,12 +360,12 @@ def test_processes_that_can_not_be_replaced_are_a_fault(
 ) -> None:
     """Records stay open and wait; when the trouble is over, work goes on by itself."""
     with live(app_of(retry=SOON)) as worker:
-        monkeypatch.setenv("ACKFLOOR_TEST_BROKEN", "1")
+        monkeypatch.setenv("PROCESS_TEST_BROKEN", "1")
         send(worker, "leave", tmp_path)
         send(worker, "nothing", tmp_path)
         faults = worker.loop.engine.faults
         worker.until(lambda: any("no process starts" in fault.message for fault in faults.all()))
-        monkeypatch.delenv("ACKFLOOR_TEST_BROKEN")
+        monkeypatch.delenv("PROCESS_TEST_BROKEN")
         worker.until(lambda: lines(tmp_path, "ended"))
         worker.until(lambda: not any("no process" in fault.message for fault in faults.all()))
 
