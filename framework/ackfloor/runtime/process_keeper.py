@@ -44,6 +44,8 @@ log = logging.getLogger("ackfloor.worker")
 #: Seconds between two looks while records are in hand: at first, and at most.
 SHORTEST_LOOK_S = 0.01
 LONGEST_LOOK_S = 0.05
+#: Seconds between two looks at a process that is about to be dead.
+DEATH_LOOK_S = 0.005
 #: Seconds before another process is tried after one could not start: at first, and at most.
 FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 10.0
@@ -160,7 +162,9 @@ class Keeper:
         hosts = self.hosts
         if self._moved:
             self._look_s = SHORTEST_LOOK_S
-        if any(host.hands or host.killed or host.pipe.over or host.ending for host in hosts):
+        if any(host.killed or host.pipe.over for host in hosts):
+            return DEATH_LOOK_S
+        if any(host.hands or host.ending for host in hosts):
             look_s = self._look_s
             self._look_s = min(look_s * 2, LONGEST_LOOK_S)
             return look_s
@@ -179,7 +183,7 @@ class Keeper:
         try:
             for said in host.pipe.take():
                 self._heard(host, said)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             log.exception("handler %s: process %d can't be understood", self._handler, host.pid)
             host.kill()
         self._moved |= self._work.passed(host, ended)
@@ -220,7 +224,6 @@ class Keeper:
         self._moved = True
         self._forget_pipe(host)
         host.pipe.close()
-        self.hosts = tuple(other for other in self.hosts if other is not host)
         at = host.current()
         self._work.returned(host, [number for number in host.hands if number != at])
         how = how_it_ended(host.process.returncode)
@@ -240,6 +243,8 @@ class Keeper:
         else:
             log.error("handler %s: process %d %s in a handler", self._handler, host.pid, how)
             self._charge(host, at, crash(f"its process {how}"))
+        # Last: until its record was answered, that counts as running.
+        self.hosts = tuple(other for other in self.hosts if other is not host)
 
     def _charge(self, host: Host, number: int, outcome: Failed | Released) -> None:
         delivery = host.hands[number].delivery

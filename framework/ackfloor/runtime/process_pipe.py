@@ -18,6 +18,8 @@ from typing import Any
 
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 18
+#: Bytes of what a process may say at once; outcomes are capped far below that.
+_MOST_SAID = 1 << 26
 
 
 class PipeEnd:
@@ -57,7 +59,11 @@ class PipeEnd:
         return len(self._out)
 
     def take(self) -> Iterator[dict[str, Any]]:
-        """What has arrived."""
+        """What has arrived.
+
+        Raises:
+            ValueError: it is no frame of ours.
+        """
         while not self.over:
             try:
                 data = self.socket.recv(_CHUNK)
@@ -69,6 +75,8 @@ class PipeEnd:
             self._in += data
         while len(self._in) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._in)[0]
+            if end > _MOST_SAID:
+                raise ValueError(f"a frame of {end} bytes")
             if len(self._in) < end:
                 return
             body = bytes(self._in[_LENGTH.size : end])

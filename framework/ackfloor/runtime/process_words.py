@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.envelope import Envelope, Reason
+from ackfloor.core.envelope import MESSAGE_CAP, STACK_CAP, Envelope, Reason
 from ackfloor.core.model import Failure, Headers
 from ackfloor.core.outcomes import RELEASED, Discarded, Failed, Held, Outcome, Rejected
 
@@ -95,17 +95,22 @@ def spoken(outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, Rejected):
         return {"kind": "rejected", "reason": outcome.reason.value, **_failure(outcome.failure)}
     if isinstance(outcome, Held):
-        return {"kind": "held", "duration_s": outcome.duration_s, "text": str(outcome.reason)}
+        return {"kind": "held", "duration_s": outcome.duration_s, "text": _short(outcome.reason)}
     if isinstance(outcome, Discarded):
-        return {"kind": "discarded", "text": str(outcome.reason)}
+        return {"kind": "discarded", "text": _short(outcome.reason)}
     return {"kind": "released"}
+
+
+def _short(reason: object) -> str:
+    return str(reason)[:MESSAGE_CAP]
 
 
 def _failure(failure: Failure) -> dict[str, str]:
     return {
         "type": failure.error_type,
-        "message": failure.message,
-        "stack": failure.stack,
+        # What is written to headers in the end; a process should not hold its worker up with more.
+        "message": failure.message[:MESSAGE_CAP],
+        "stack": failure.stack[-STACK_CAP:],
         "fingerprint": failure.fingerprint,
     }
 
