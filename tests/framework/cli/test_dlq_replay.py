@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -178,9 +179,12 @@ def _interrupted(stage: Stage, *arguments: str) -> None:
 
     def interrupt() -> None:
         until_s = time.monotonic() + 60
-        while time.monotonic() < until_s and not stage.read(stage.tier):
+        while time.monotonic() < until_s:
+            # Only then the command has its handler in place.
+            if stage.read(stage.tier):
+                os.kill(me, signal.SIGINT)
+                return
             time.sleep(0.02)
-        os.kill(me, 2)
 
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
