@@ -27,7 +27,7 @@ BATCH = 500
 #: Records that nobody asked for are read over, up to so many in a row; beyond that it seeks.
 READ_OVER = 2_000
 EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
-_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED})
 _MISSING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
 )
@@ -150,7 +150,13 @@ def next_batch(consumer: Consumer) -> list[Message]:
     """What has come, at most `BATCH` and one; nothing where nothing has for half a second."""
     # To be asked for many and given a time, the client waits for that time unless all have come.
     first = consumer.poll(0.5)
-    return [] if first is None else [first, *consumer.consume(BATCH, 0)]
+    batch = [] if first is None else [first, *consumer.consume(BATCH, 0)]
+    # The client looks for its group's coordinator. No group is joined, so no right to it is needed.
+    return [message for message in batch if not _is_of_group(message.error())]
+
+
+def _is_of_group(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def offset_of(message: Message) -> int:

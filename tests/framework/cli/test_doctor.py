@@ -335,3 +335,40 @@ def test_settings_that_clients_refuse_are_found(scene: Scene) -> None:
     found = scene.found()["settings"]
     assert found["state"] == "warn"
     assert "shutdown_timeout" in found["detail"]
+
+
+def test_a_replay_without_rights_is_told_which(scene: Scene) -> None:
+    """One after the other, before anything is sent; with those of the guide it is sent."""
+    scene.create()
+    scene.grant()
+    dlq, notes = scene.name("dlq"), scene.name("dispositions")
+    producer = Producer(scene.login)
+    headers = [("ackfloor.origin.topic", scene.topic.encode())]
+    producer.produce(dlq, b"v", headers=headers, partition=0)
+    assert producer.flush(60) == 0
+    topic, transaction = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
+    job = f"ackfloor-redrive-{dlq}"
+    for text, rights in (
+        (f"no permission: grant READ on topic {dlq}", [(topic, dlq, "READ")]),
+        (
+            f"{notes} could not be created",
+            [(topic, notes, "CREATE"), (topic, notes, "READ"), (topic, notes, "WRITE")],
+        ),
+        (
+            f"WRITE and DESCRIBE on the transactional id {job}",
+            [(transaction, job, "WRITE"), (transaction, job, "DESCRIBE")],
+        ),
+    ):
+        until(lambda text=text: text in _replay(dlq))
+        rules = [scene._rule(what, name, AclOperation[op]) for what, name, op in rights]
+        for future in scene.admin.create_acls(rules).values():
+            future.result(20)
+    until(lambda: f"{dlq} to {scene.name('retry-1s')}: 1 sent" in _replay(dlq))
+    assert "1  left: replayed, discarded or archived before" in _replay(dlq)
+
+
+def _replay(dlq: str) -> str:
+    """What `dlq replay` says."""
+    done = CliRunner().invoke(cli, ["dlq", "replay", dlq, "--yes"])
+    assert done.exit_code in {0, 1, 2}
+    return f"{done.stdout}{done.exception or ''}"
