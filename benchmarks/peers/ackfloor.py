@@ -1,4 +1,4 @@
-"""This project: a whole worker with metrics, tracking, deadlines and commits on, as by default.
+"""This project: a worker with metrics, tracking, deadlines and commits on, as in its own process.
 
 A last argument says what runs the handler: "async", "thread" or "process".
 """
@@ -16,6 +16,7 @@ from ackfloor.core.messages import Event, RecordParked, RedeliveriesStarted
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.launch import Launch
 from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.garbage import look_less_often
 from ackfloor.runtime.worker import Worker
 from benchmarks.peers.order import Order
 from benchmarks.peers.work import (
@@ -147,6 +148,7 @@ def main() -> None:
 
 def follow(worker: Worker, work: Work, watch: Watch) -> None:
     """Turn the worker's loop and tell when the records are settled."""
+    look_less_often()
     loop = worker.start()
     warm_up, began = work.records // WARM_UP, False
     while True:

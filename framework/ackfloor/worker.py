@@ -40,6 +40,7 @@ from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.crashes import suspects_in
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.garbage import look_less_often
 from ackfloor.runtime.logs import set_up_logging
 from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.marks import Marks
@@ -115,6 +116,7 @@ class Process:
             if self._stops:
                 return Exit.OK
             raise
+        look_less_often()
         try:
             loop = self._start(worker)
             self._status("running")
