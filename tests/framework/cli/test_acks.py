@@ -37,6 +37,7 @@ def here(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The settings are the environment's alone, and by them there is no run."""
     monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
     monkeypatch.setenv("ACKFLOOR_APP__LISTEN", "127.0.0.1:1")
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
 

@@ -30,7 +30,8 @@ from tests.framework.cli.command import PATIENCE_S
 from tests.framework.kafka.wire import fresh
 from tests.framework.kafka.wire import until as within
 
-pytestmark = pytest.mark.kafka
+# One broker with permissions for all of them.
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("doctor")]
 
 PASSWORD = "hush-4711"
 APP = """

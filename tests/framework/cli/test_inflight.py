@@ -29,6 +29,7 @@ OLDEST = (
 def listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a run of three workers: one works, one is starting, one is missing."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     run = RunMetrics("billing", 3, now_ms=lambda: NOW_MS + 1_000)
     works, starts = WorkerMetrics(), WorkerMetrics()
     works.snapshot(snapshot(handlers=(handler(running=5, abandoned=1, oldest=OLDEST),)))
