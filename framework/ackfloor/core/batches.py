@@ -66,17 +66,20 @@ class Batches:
         if isinstance(outcome, Failed | Rejected) and batch.failure is None:
             batch.failure = outcome
         ended: list[Delivery] = []
+        held, finished_s = isinstance(outcome, Held), batch.finished_s
         for delivery in batch.items:
-            if delivery.outcome is not None or not (delivery.closed or delivery.claim()):
+            if delivery.outcome is not None:
                 continue
+            if not delivery.closed:
+                if not delivery.claim():
+                    continue
+                if held:
+                    delivery.outcome = outcome
+                    self._pause(delivery, batch)
+                    continue
+                delivery.finished_s = finished_s
             delivery.outcome = outcome
-            if delivery.closed:
-                ended.append(delivery)
-            elif isinstance(outcome, Held):
-                self._pause(delivery, batch)
-            else:
-                delivery.finished_s = batch.finished_s
-                ended.append(delivery)
+            ended.append(delivery)
         return ended
 
     def _pause(self, delivery: Delivery, batch: Batch) -> None:
@@ -113,13 +116,14 @@ class Batches:
         """A call is over: its lanes go on as soon as all of its items have ended."""
         if batch.over:
             return
+        if handler.rules.ordering == "unordered":
+            batch.over = True
+            self._put_back_loose(handler, batch.paused)
+            return
         if not batch.closed():
             self._lingering.append((handler, batch))
             return
         batch.over = True
-        if handler.rules.ordering == "unordered":
-            self._put_back_loose(handler, batch.paused)
-            return
         failed = _by_run((item[0], item) for item in batch.failed)
         paused = _by_run((delivery, delivery) for delivery in batch.paused)
         for run in batch.runs:

@@ -8,7 +8,8 @@ the assignment ends, and whatever comes later finds it set and is stale.
 Under automatic ack only the owner thread closes a delivery, so a plain flag is enough. Under
 manual ack, and in a batch, an answer may come from any thread and must say at once whether it
 counted:
-`_claim`, a list of one element, is emptied by the first to come, because `list.pop` is atomic.
+`_claim`, one byte, is taken by the first to come, because `bytearray.pop` is atomic. (A list would
+do as well, and make the garbage collector look at one more object for each record of a batch.)
 The deadline claims through the same list, so an answer and a timeout can't both win.
 
 A lapse and `extend` race like this: the owner closes the delivery and *then* looks at the
@@ -64,7 +65,7 @@ class Delivery:
     run: Run
     #: Set where the handler takes batches, when it starts.
     batch: Batch
-    _claim: list[None]
+    _claim: bytearray
     on_answer: Callable[[], None] | None
 
     def __init__(
@@ -237,7 +238,7 @@ class Delivery:
 
     def arm(self, on_answer: Callable[[], None] | None) -> None:
         """Make the delivery answerable by hand; `on_answer` frees the worker's slot."""
-        self._claim = [None]
+        self._claim = bytearray(1)
         self.on_answer = on_answer
 
     def claim(self) -> bool:
@@ -250,7 +251,7 @@ class Delivery:
 
     def unclaim(self) -> None:
         """Give the right back: the deadline was moved while it was being taken."""
-        self._claim.append(None)
+        self._claim.append(0)
 
     def _answer(self, outcome: Outcome) -> bool:
         if not self.assignment.handler.rules.by_hand:

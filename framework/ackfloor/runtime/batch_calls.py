@@ -23,8 +23,8 @@ def startable(batch: Batch, *, stopping: bool) -> bool:
 def begin(batch: Batch, now_s: float) -> None:
     """The call begins, and with it the deadline of every item."""
     for delivery in batch.items:
+        # Armed before it has started: from then on its deadline may claim it.
         delivery.arm(None)
-    for delivery in batch.items:
         delivery.started_s = now_s
 
 

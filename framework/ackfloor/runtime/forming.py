@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import cast
 
 from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
-from ackfloor.ports import Items
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.ready import Item, ReadyQueue
 
@@ -23,16 +23,10 @@ from ackfloor.runtime.ready import Item, ReadyQueue
 def form(first: Item, queue: ReadyQueue) -> Batch:
     """The batch that begins with an item that was just taken from a queue."""
     batch = Batch()
-    _add(batch, first)
-    ready = queue.ready
-    while _has_room(batch):
-        try:
-            item = ready.popleft()
-        except IndexError:
-            break
-        if not _add(batch, item):
-            queue.put(cast("Items", [item]), ahead=True)
-            break
+    if isinstance(first, Run):
+        _take_lanes(batch, first, queue)
+    else:
+        _take_loose(batch.items, first, queue)
     return _formed(batch)
 
 
@@ -54,35 +48,41 @@ def _formed(batch: Batch) -> Batch:
     return batch
 
 
-def _has_room(batch: Batch) -> bool:
-    """Whether another item may be looked at."""
-    if not batch.items or not _fits_more(batch):
-        return not batch.items
-    return not batch.runs or batch.items[0].assignment.handler.rules.ordering == "key"
-
-
-def _fits_more(batch: Batch) -> bool:
-    """Whether another record fits; always, where the lanes so far were empty."""
-    if not batch.items:
-        return True
-    first = batch.items[0]
-    return len(batch.items) < (first.assignment.handler.rules.batch or 1) and not first.alone
-
-
-def _add(batch: Batch, item: Item) -> bool:
-    """Take what fits of an item; False where it must not be beside what was taken."""
-    items = batch.items
-    if not isinstance(item, Run):
-        if items and item.alone:
-            return False
+def _take_loose(items: list[Delivery], first: Delivery, queue: ReadyQueue) -> None:
+    """Fill a batch with records that belong to no lane."""
+    items.append(first)
+    ready = queue.ready
+    size = 1 if first.alone else first.assignment.handler.rules.batch or 1
+    while len(items) < size:
+        try:
+            item = cast("Delivery", ready.popleft())
+        except IndexError:
+            return
+        if item.alone:
+            queue.put([item], ahead=True)
+            return
         items.append(item)
-        return True
-    if items and item and item[0].alone:
-        return False
-    batch.runs.append(item)
-    while item and not item[0].closed and _fits_more(batch) and not (items and item[0].alone):
-        items.append(item.popleft())
-    return True
+
+
+def _take_lanes(batch: Batch, run: Run, queue: ReadyQueue) -> None:
+    """Fill a batch from lanes, beginning with one that was just taken from the queue."""
+    items, ready = batch.items, queue.ready
+    while True:
+        batch.runs.append(run)
+        if run:
+            rules = run[0].assignment.handler.rules
+            size = 1 if (items or run)[0].alone else rules.batch or 1
+            while run and len(items) < size and not run[0].closed and not (items and run[0].alone):
+                items.append(run.popleft())
+            if items and (len(items) >= size or rules.ordering != "key"):
+                return
+        try:
+            run = cast("Run", ready.popleft())
+        except IndexError:
+            return
+        if items and run and run[0].alone:
+            queue.put([run], ahead=True)
+            return
 
 
 class Places:
