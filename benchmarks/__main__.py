@@ -57,12 +57,14 @@ def main() -> None:
         f" load at the end {os.getloadavg()[0]:.1f}."
     )
     for part, one in found.items():
-        _write(given.out, part, one, head, given.rounds)
+        command = f"python -m benchmarks --only {part} --rounds {given.rounds}"
+        if given.scale != 1:
+            command += f" --scale {given.scale:g}"
+        _write(given.out, part, one, head, command)
 
 
-def _write(folder: Path, part: str, found: Found, head: list[str], rounds: int) -> None:
+def _write(folder: Path, part: str, found: Found, head: list[str], command: str) -> None:
     folder.mkdir(exist_ok=True)
-    command = f"python -m benchmarks --only {part} --rounds {rounds}"
     table = results.speed_table(found) if part == "speed" else results.plain_table(found)
     parts = [f"# {part.capitalize()}", "", *head, f"- Repeat: `{command}`.", "", CAVEATS, table]
     text = "\n".join(parts)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.cases import Run
@@ -74,7 +76,13 @@ def _one(entry: Entry, servers: str, rate: int, number: int) -> None:
     except (NotInstalled, RunFailed) as error:
         entry.failed.append(str(error))
     finally:
-        admin = AdminClient({"bootstrap.servers": servers})
-        ours = [name for name in admin.list_topics(timeout=20).topics if name.startswith(topic)]
-        for future in admin.delete_topics(ours).values():
+        _delete(servers, topic)
+
+
+def _delete(servers: str, prefix: str) -> None:
+    """The run's topic and what was made beside it; one that is left behind harms nobody."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    with suppress(KafkaException):
+        names = [n for n in admin.list_topics(timeout=20).topics if n.startswith(prefix)]
+        for future in admin.delete_topics(names).values() if names else ():
             future.result(30)
