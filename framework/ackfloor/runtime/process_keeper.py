@@ -142,7 +142,7 @@ class Keeper:
             self._tend()
         else:
             self._let_go(self._stop_at_s)
-        self._work.feed(self.hosts)
+        self._work.feed(self.hosts, self.count)
         self._sleep()
 
     def _sleep(self) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ackfloor.core.delivery import Delivery
@@ -75,19 +75,28 @@ class ProcessWork:
 
     # To the processes.
 
-    def feed(self, hosts: Iterable[Host]) -> None:
-        """Hand out what there is, to whoever has least in hand first."""
+    def feed(self, hosts: Sequence[Host], count: int) -> None:
+        """Hand out what there is, to whoever has least in hand first.
+
+        Args:
+            hosts: all processes; there are more while some that were too many still work.
+            count: how many may work at once.
+        """
         now_s, depth = self._clock(), self._depth()
         rooms = {host: self._room(host, depth, now_s) for host in hosts}
+        idle = count - sum(1 for host in hosts if host.hands)
         batches: dict[Host, list[list[tuple[Any, ...]]]] = {}
         while not self.stopping:
-            host = min((h for h in rooms if rooms[h] > 0), key=_in_hand, default=None)
+            able = (h for h in rooms if rooms[h] > 0 and (h.hands or idle > 0))
+            host = min(able, key=_in_hand, default=None)
             if host is None:
                 break
+            begins = not host.hands
             taken = self._take(host, rooms[host])
             if taken is None:
                 break
             if taken:
+                idle -= begins
                 batches.setdefault(host, []).append(taken)
                 rooms[host] -= len(taken)
                 if host.bytes > MOST_BYTES:
