@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 
 import spin
-from confluent_kafka import Consumer
-from topic import ensure, starts, unique
+from confluent_kafka import Consumer, TopicPartition
+from topic import PARTITIONS, filled
 
 from ackfloor import App
 from ackfloor.launch import Launch
@@ -46,12 +46,17 @@ def steps_of_a_millisecond() -> int:
     return round(spin.STEPS * 0.001 / median(took))
 
 
+def unique(prefix: str) -> str:
+    """A group nobody has used."""
+    return f"{prefix}-{time.time_ns()}"
+
+
 def plain(servers: str, topic: str, records: int) -> float:
     """The client alone, and the work in its loop: records per second."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": unique("plain"), "enable.auto.commit": False}
     )
-    consumer.assign(starts(topic))
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     count, began_s = 0, 0.0
     while count < records:
         for message in consumer.consume(500, 1.0):
@@ -100,9 +105,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", nargs=2, metavar=("CASE", "SERVERS"), help="one run, here")
     given = parser.parse_args()
-    topic = f"processes-{given.records}"
     if given.case:
         case, servers = given.case
+        topic = filled(servers, given.records)
         processes = CASES[case]
         run = ours(servers, topic, given.records, processes) if processes else None
         rate = plain(servers, topic, given.records) if run is None else run
@@ -112,7 +117,7 @@ def main() -> None:
     found: dict[str, list[float]] = {case: [] for case in CASES}
     load = os.getloadavg()[0]
     with open_broker() as broker:
-        ensure(broker.bootstrap_servers, topic, given.records)
+        filled(broker.bootstrap_servers, given.records)
         for _ in range(given.rounds):
             for case in CASES:
                 argv = [sys.executable, __file__, "--records", str(given.records)]
