@@ -62,10 +62,29 @@ def commit_frame(spark: SparkSession, commits: Iterable[Settled]) -> DataFrame:
 
 def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
     """Add `settled`, from `topic_id`, `partition` and `offset` and the rows of `COMMIT`."""
-    offset = F.col("offset")
-    above = F.exists("runs", lambda run: (run["start"] <= offset) & (offset < run["end"]))
+    offset, position = F.col("offset"), F.col("position")
+    # A lambda over the runs would not be compiled, and with it nothing of what reads the rows.
+    # Only what lies above the position meets the runs at all: null equals nothing.
+    above = F.when(offset >= position, F.col("partition"))
+    runs = commits.select(
+        F.col("topic_id").alias("_topic_id"),
+        F.col("partition").alias("_partition"),
+        F.explode("runs").alias("_run"),
+    )
+    within = (F.col("_run.start") <= offset) & (offset < F.col("_run.end"))
     return (
-        rows.join(F.broadcast(commits), ["topic_id", "partition"], "left")
-        .withColumn("settled", F.when(offset < F.col("position"), F.lit(True)).otherwise(above))
-        .drop("position", "runs")
+        rows.join(F.broadcast(commits.drop("runs")), ["topic_id", "partition"], "left")
+        .withColumn("_above", above)
+        .join(
+            F.broadcast(runs),
+            (F.col("topic_id") == F.col("_topic_id"))
+            & (F.col("_above") == F.col("_partition"))
+            & within,
+            "left",
+        )
+        .withColumn(
+            "settled",
+            F.when(position.isNotNull(), (offset < position) | F.col("_run").isNotNull()),
+        )
+        .drop("position", "_above", "_topic_id", "_partition", "_run")
     )
