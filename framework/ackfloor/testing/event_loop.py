@@ -137,10 +137,10 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
         """The loop would wait; returns whether it may block until it is woken."""
         # The loop worked its timeout out from the time it was last told.
         due_s = inf if timeout_s is None else self._told_s + timeout_s
-        if self._free_running and (timeout_s or inf) < _LONGEST_SELECT_S and due_s < LAST_S:
-            self.clock.move_to(due_s)
-            return False
         with self._at_rest:
+            if self._free_running and (timeout_s or inf) < _LONGEST_SELECT_S and due_s < LAST_S:
+                self.clock.move_to(due_s)
+                return False
             self.due_s = due_s
             if due_s <= self.clock.monotonic():
                 return False
@@ -174,10 +174,11 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def free_running(self) -> Iterator[None]:
-        """Meanwhile, timers don't wait for the clock: they move it."""
+        """Meanwhile, timers don't wait for the clock: they move it. None does afterwards."""
         self._free_running = True
         self.call_soon_threadsafe(lambda: None)
         try:
             yield
         finally:
-            self._free_running = False
+            with self._at_rest:
+                self._free_running = False
