@@ -300,39 +300,6 @@ class ExecutorContract:
         eventually(lambda: len(bench.inbox.left) == 1)
         assert bench.answered == [0, 1, 2]
 
-    def test_a_manual_answer_frees_the_slot(self, bench: Bench) -> None:
-        """The slot is taken until the answer, which comes from another thread, not until return."""
-        if not bench.single:
-            pytest.skip("a batch ends with its call")
-        executor = bench.executor(concurrency=1, manual=True)
-        first, second = bench.deliveries(2, manual=True)
-        executor.dispatch([first, second])
-        eventually(lambda: bench.started)
-        time.sleep(WATCH_S)
-        assert bench.started == [0]
-        assert list(executor.running()) == [first]
-        assert first.ack()
-        assert not first.ack()
-        eventually(lambda: bench.started == [0, 1])
-        assert second.retry(reason="again")
-        eventually(lambda: bench.answered == [0, 1])
-        assert first.outcome is ACKED
-        assert isinstance(second.outcome, Failed)
-
-    def test_an_error_before_the_manual_answer_is_the_answer(self, bench: Bench) -> None:
-        """After it, it is an error of nobody's record."""
-        if not bench.single:
-            pytest.skip("see tests/framework/runtime/test_batches.py")
-        bench.raises = {0: [ValueError("before")], 1: [ValueError("after")]}
-        bench.acts = lambda delivery: delivery.offset == 1 and delivery.ack()
-        first, second = bench.deliveries(2, manual=True)
-        bench.executor(concurrency=1, manual=True).dispatch([first, second])
-        eventually(lambda: bench.answered == [0, 1] and bench.inbox.errors)
-        assert isinstance(first.outcome, Failed)
-        assert second.outcome is ACKED
-        handler, error = bench.inbox.errors[0]
-        assert (handler, str(error)) == ("bill", "after")
-
     @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
     def test_a_handler_can_ask_the_worker_to_end(self, bench: Bench, error: BaseException) -> None:
         """Its record is released, the wish is posted, and the slot lives on."""

@@ -25,6 +25,7 @@ from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
+from tests.contracts.manual_contract import ManualContract
 
 
 class AsyncBench(Bench):
@@ -109,7 +110,7 @@ class ThreadBench(Bench):
         self.area.close()
 
 
-class TestAsyncExecutor(ExecutorContract, CrashContract):
+class TestAsyncExecutor(ExecutorContract, ManualContract, CrashContract):
     """AsyncExecutor keeps the contract."""
 
     @pytest.fixture
@@ -130,7 +131,7 @@ class TestAsyncExecutor(ExecutorContract, CrashContract):
         bench.open()
 
 
-class TestThreadExecutor(ExecutorContract, CrashContract):
+class TestThreadExecutor(ExecutorContract, ManualContract, CrashContract):
     """ThreadExecutor keeps the contract."""
 
     @pytest.fixture

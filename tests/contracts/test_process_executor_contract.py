@@ -115,6 +115,3 @@ class TestProcessExecutor(ExecutorContract):
     test_idle_slots_leave_and_work_goes_on = None  # type: ignore[assignment]
     test_a_single_record_after_a_shrink_is_handled = None  # type: ignore[assignment]
     test_lanes_keep_their_order_through_a_resize = None  # type: ignore[assignment]
-    # It is not answered by hand.
-    test_a_manual_answer_frees_the_slot = None  # type: ignore[assignment]
-    test_an_error_before_the_manual_answer_is_the_answer = None  # type: ignore[assignment]
