@@ -109,6 +109,9 @@ class Engine:
 
     def take_commands(self) -> list[Command]:
         """The commands since the last call, in order."""
+        if self._state.unbalanced:
+            # Here, so that it is done once however many parcels were confirmed.
+            self._state.balance()
         commands, self._state.commands = self._state.commands, []
         return commands
 

@@ -86,9 +86,8 @@ class Parcels:
         delivery.closed = True
         self._state.settle(delivery)
         self._state.go_on(delivery, settled=True)
-        if self._state.flow.any_paused:
-            # Not left to the next read or answer: while everything is paused there may be none.
-            self._state.balance()
+        # Not left to the next read or answer: while everything is paused there may be none.
+        self._state.unbalanced = self._state.flow.any_paused
         self._out_of_trouble(parcel)
         self._state.events.append(_moved(parcel, now))
 

@@ -49,6 +49,7 @@ class WorkerState:
         "parking",
         "routes",
         "stats",
+        "unbalanced",
     )
 
     def __init__(
@@ -68,6 +69,8 @@ class WorkerState:
         self.parking = parking
         self.inbox = inbox
         self.clock = clock
+        #: Levels have fallen since the last look at them, and something is paused.
+        self.unbalanced = False
         self.assignments: dict[tuple[str, int], Assignment] = {}
         #: The epoch of the newest assignment.
         self.epoch = 0
@@ -196,4 +199,5 @@ class WorkerState:
 
     def balance(self) -> None:
         """Pause and resume fetching by the present levels."""
+        self.unbalanced = False
         self.flow.balance(self.assignments.values(), self.commands)
