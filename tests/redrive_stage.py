@@ -65,7 +65,7 @@ class Stage:
         full = name if name.startswith("redrive-") else fresh(name)
         new = NewTopic(full, PARTITIONS, 1, config=config)
         self.admin.create_topics([new])[full].result(20)
-        until(lambda: full in self.admin.list_topics(timeout=5).topics)
+        until(lambda: full in self.admin.list_topics(timeout=60).topics)
         return full
 
     def bury(

@@ -235,7 +235,7 @@ class Churn:
     def settled(self) -> bool:
         """Whether the group has committed the end of every topic it reads."""
         admin = AdminClient({"bootstrap.servers": self.servers})
-        topics = admin.list_topics(timeout=20).topics
+        topics = admin.list_topics(timeout=60).topics
         names = [n for n in topics if n.startswith(self.topic) and not n.endswith("--dlq")]
         wanted = {
             TopicPartition(n, p): OffsetSpec.latest() for n in names for p in topics[n].partitions
@@ -259,7 +259,7 @@ class Churn:
                 member.kill()
             member.wait()
         admin = AdminClient({"bootstrap.servers": self.servers})
-        names = [n for n in admin.list_topics(timeout=20).topics if n.startswith(self.topic)]
+        names = [n for n in admin.list_topics(timeout=60).topics if n.startswith(self.topic)]
         for future in admin.delete_topics(names).values() if names else ():
             future.result(20)
 

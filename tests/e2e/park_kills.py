@@ -254,7 +254,7 @@ class Kills:
         self._nursery.stdin.close()
         self._nursery.wait(20)
         self._nursery.stdout.close()
-        names = [n for n in self._admin.list_topics(timeout=20).topics if self.topic in n]
+        names = [n for n in self._admin.list_topics(timeout=60).topics if self.topic in n]
         for future in self._admin.delete_topics(names).values():
             future.result(20)
         del self._admin, self._producer

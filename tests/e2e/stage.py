@@ -155,7 +155,7 @@ class Stage:
 
     def topics(self) -> set[str]:
         """The topics that belong to the source, itself included."""
-        return {name for name in self._admin.list_topics(timeout=20).topics if self.topic in name}
+        return {name for name in self._admin.list_topics(timeout=60).topics if self.topic in name}
 
     def close(self) -> None:
         """Leave no process and no topic behind."""

@@ -77,7 +77,7 @@ def test_an_export_is_whole(stage: Stage) -> None:
         {"name": "none", "value": None},
     ]
     assert len(lines(dlq("export", stage.dlq, "--key", "k1").stdout)) == 1
-    assert stage.dispositions not in stage.admin.list_topics(timeout=5).topics
+    assert stage.dispositions not in stage.admin.list_topics(timeout=60).topics
 
 
 def test_what_is_archived_is_in_the_file_first(stage: Stage, tmp_path: Path) -> None:

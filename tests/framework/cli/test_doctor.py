@@ -108,7 +108,7 @@ class Scene:
         for future in self.admin.create_topics(new).values():
             future.result(20)
         names = {topic.topic for topic in new}
-        until(lambda: names <= self.admin.list_topics(timeout=5).topics.keys())
+        until(lambda: names <= self.admin.list_topics(timeout=60).topics.keys())
 
     def grant(self, *but: tuple[str, str]) -> None:
         """Grant what a worker needs, but for some (kind, operation)."""

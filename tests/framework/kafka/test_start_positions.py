@@ -213,7 +213,7 @@ def test_a_retry_tier_is_read_from_its_start_by_a_latest_group(
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     tier = f"{fresh('orders')}--{group}--retry-1s"
     admin.create_topics([NewTopic(tier, 1, 1)])[tier].result(10)
-    until(lambda: tier in admin.list_topics(timeout=5).topics)
+    until(lambda: tier in admin.list_topics(timeout=60).topics)
     produce(bootstrap_servers, tier, 2)
     source, listener = join(sources, bootstrap_servers, group, tier, "latest")
     assert listener.starts[0].position == 0

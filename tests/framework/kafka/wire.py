@@ -43,7 +43,7 @@ def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
     topic = fresh("wire")
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(10)
-    until(lambda: topic in admin.list_topics(timeout=5).topics)
+    until(lambda: topic in admin.list_topics(timeout=60).topics)
     return topic
 
 
@@ -51,9 +51,9 @@ def recreate(servers: str, topic: str) -> None:
     """Delete a topic and create it anew under its name."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_topics([topic])[topic].result(10)
-    until(lambda: topic not in admin.list_topics(timeout=5).topics)
+    until(lambda: topic not in admin.list_topics(timeout=60).topics)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
-    until(lambda: topic in admin.list_topics(timeout=5).topics)
+    until(lambda: topic in admin.list_topics(timeout=60).topics)
 
 
 def produce(servers: str, topic: str, count: int, partition: int = 0, **extra: Any) -> None:

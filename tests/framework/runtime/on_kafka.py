@@ -80,7 +80,7 @@ class Place:
         """Create a topic, and return when the broker tells of it."""
         self.admin.create_topics([NewTopic(topic, partitions, -1, config=config)])[topic].result(20)
         until_s = time.monotonic() + PATIENCE_S
-        while topic not in self.admin.list_topics(timeout=20).topics:
+        while topic not in self.admin.list_topics(timeout=60).topics:
             assert time.monotonic() < until_s, f"{topic} was not created"
             time.sleep(0.02)
 
@@ -88,7 +88,7 @@ class Place:
         """Delete a topic, and return when the broker tells of it no more."""
         self.admin.delete_topics([topic])[topic].result(20)
         until_s = time.monotonic() + PATIENCE_S
-        while topic in self.admin.list_topics(timeout=20).topics:
+        while topic in self.admin.list_topics(timeout=60).topics:
             assert time.monotonic() < until_s, f"{topic} was not deleted"
             time.sleep(0.02)
 
@@ -137,7 +137,7 @@ class Place:
 
     def own(self) -> list[str]:
         """Our own topics: the tiers and the dead letters."""
-        names = self.admin.list_topics(timeout=20).topics
+        names = self.admin.list_topics(timeout=60).topics
         return sorted(name for name in names if name.startswith(f"{self.topic}--"))
 
     def read(self, topic: str) -> list[Message]:
@@ -146,7 +146,7 @@ class Place:
             {"bootstrap.servers": self.servers, "group.id": "reader", "enable.auto.commit": False}
         )
         try:
-            partitions = self.admin.list_topics(timeout=20).topics[topic].partitions
+            partitions = self.admin.list_topics(timeout=60).topics[topic].partitions
             ends = {number: self.end(topic, number) for number in partitions}
             reader.assign([TopicPartition(topic, number, 0) for number in partitions])
             found: list[Message] = []
@@ -176,7 +176,7 @@ class Place:
 
     def clear(self) -> None:
         """Leave no topic behind."""
-        names = self.admin.list_topics(timeout=20).topics
+        names = self.admin.list_topics(timeout=60).topics
         mine = [name for name in names if name.startswith(self.topic)]
         for future in self.admin.delete_topics(mine).values():
             future.result(20)

@@ -22,7 +22,7 @@ EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 
 @EVERY
 def test_with_full_queues_running_handlers_end_and_the_rest_comes_again(kind: str) -> None:
-    """Two workers in a row handle every record, and twice only what was above the floor."""
+    """Two workers in a row handle every record, and none of them twice."""
     app, handled, lock = App("g"), Counter(), threading.Lock()
 
     def script(delivery: Delivery) -> Iterator[Gate]:
@@ -46,8 +46,8 @@ def test_with_full_queues_running_handlers_end_and_the_rest_comes_again(kind: st
     with live(app, broker=broker) as worker:
         worker.until(worker.settled)
     assert len(handled) == 1000
-    again = {offset for offset, count in handled.items() if count > 1}
-    assert again == {offset for offset in first if offset >= found.position}
+    # Also what was handled above the floor: processes end their records in no order.
+    assert set(handled.values()) == {1}
 
 
 @EVERY

@@ -52,7 +52,7 @@ def leader(place: Place, partition: int = 0) -> int:
 
 def spare(place: Place, targets: list[str]) -> int:
     """A node that leads none of these topics, nor the source, and does not coordinate."""
-    topics = place.admin.list_topics(timeout=20).topics
+    topics = place.admin.list_topics(timeout=60).topics
     busy = {p.leader for name in [*targets, place.topic] for p in topics[name].partitions.values()}
     free = {1, 2, 3} - busy - {coordinator(place)}
     # With every node busy an election is part of the test.
