@@ -162,7 +162,7 @@ def committed_records(servers: str, topic: str) -> list[Message]:
     )
     found: list[Message] = []
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         left = set(partitions)
         while left:

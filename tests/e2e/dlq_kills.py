@@ -138,7 +138,7 @@ class Incident:
     def written(self) -> int:
         """How far the retry topic's log is, whatever of it counts."""
         asked = {TopicPartition(self.stage.tier, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-        answers = self.stage.admin.list_offsets(asked, request_timeout=10)
+        answers = self.stage.admin.list_offsets(asked, request_timeout=60)
         return sum(each.result(15).offset for each in answers.values())
 
     def sent(self) -> int:

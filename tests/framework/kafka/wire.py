@@ -76,7 +76,7 @@ def stored(servers: str, group: str, topic: str, partition: int = 0) -> TopicPar
     """What the group has committed."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
     try:
-        found = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+        found = consumer.committed([TopicPartition(topic, partition)], timeout=60)
     finally:
         consumer.close()
     return found[0]

@@ -187,10 +187,10 @@ def test_extending_one_extends_all(kind: str) -> None:
         extended.set()
         yield gate
 
-    with live(batch_app(kind, script, consume_timeout="50ms", batch_wait="2s")) as worker:
+    with live(batch_app(kind, script, consume_timeout="1s", batch_wait="2s")) as worker:
         worker.send("orders", b"", n=5)
         worker.until(extended.is_set)
-        worker.turn_for(0.1)
+        worker.turn_for(1.2)
         gate.open()
         worker.until(worker.settled)
         assert worker.parked("orders") == []
