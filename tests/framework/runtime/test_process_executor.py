@@ -67,7 +67,7 @@ def warm_up(worker: Live, folder: Path) -> None:
 
 def test_a_handler_that_is_timed_out_never_runs_beside_its_retry(tmp_path: Path) -> None:
     """It writes to a file for ever: not a line of an attempt comes after it was parked."""
-    app = app_of(consume_timeout="300ms", retry=RetryPolicy.fixed("20ms", 2), concurrency=2)
+    app = app_of(consume_timeout="1s", retry=RetryPolicy.fixed("20ms", 2), concurrency=2)
     after: list[int] = []
     with live(app) as worker:
         send(worker, "write_for_ever", tmp_path)
@@ -111,7 +111,7 @@ def test_what_waits_behind_a_slow_record_goes_to_another_process(tmp_path: Path)
 
 def test_a_timeout_costs_nothing_of_what_waits_behind(tmp_path: Path) -> None:
     """One process: what it was given with the record that hangs is handled by its successor."""
-    with live(app_of(consume_timeout="500ms", retry=RetryPolicy.fixed("1h", 1))) as worker:
+    with live(app_of(consume_timeout="3s", retry=RetryPolicy.fixed("1h", 1))) as worker:
         warm_up(worker, tmp_path)
         send(worker, "write_for_ever", tmp_path)
         for _ in range(30):
