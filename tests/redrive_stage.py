@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
@@ -99,18 +100,22 @@ class Stage:
         base: Envelope | None,
         partition: int | None,
     ) -> None:
-        def written(error: KafkaError | None, message: Message) -> None:
-            assert error is None, error
-            self.places.append((message.partition() or 0, message.offset() or 0))
-
         done, half = len(self.places), (len(letters) + 1) // 2
+        self.places += [(-1, -1)] * len(letters)
+
+        def written(n: int, error: KafkaError | None, message: Message) -> None:
+            assert error is None, error
+            self.places[n] = (message.partition() or 0, message.offset() or 0)
+
         for n, (key, value, own) in enumerate(letters):
             headers = list(own)
             if base is not None:
                 headers = write_headers(replace(base, origin_offset=done + n), own)
             where = int(n >= half) if partition is None else partition
+            # Partitions are confirmed in any order.
+            told = partial(written, done + n)
             producer.produce(
-                self.dlq, value, key, headers=headers, partition=where, on_delivery=written
+                self.dlq, value, key, headers=headers, partition=where, on_delivery=told
             )
             producer.poll(0)
         assert producer.flush(30) == 0

@@ -104,6 +104,20 @@ def test_the_end_of_a_call_ends_what_nobody_answered() -> None:
     assert not batch.unanswered()
 
 
+def test_an_answer_that_was_first_keeps_its_record() -> None:
+    """The call ends in the moment between an answer's claim and its outcome: the answer counts."""
+    world = batched()
+    batch = started(world)
+    answered = batch.items[1]
+    assert answered.claim()
+    world.end(batch, FAILED)
+    assert [d.outcome is FAILED for d in batch.items] == [True, False, True]
+    answered.outcome = ACKED
+    world.inbox.append(answered)
+    world.collect()
+    assert 1 not in answered.assignment.tracker.open
+
+
 @pytest.mark.parametrize("ordering", ["unordered", "key"])
 def test_a_failed_call_parks_each_record(ordering: str) -> None:
     """By its own attempt, and one event for each."""
