@@ -1,6 +1,7 @@
 """Pages: what stands in the fenced blocks of a Markdown page is run, or looked up, or typed.
 
-All blocks of a page are taken in order, in one empty folder.
+All blocks of a page are taken in order, in one empty folder. To start Python and to import us
+takes longer than most programs here run, so those that follow each other share a process.
 
 * `python` whose first line is a comment with a file name (`# billing.py`): kept under that name
   for those after it, and run; a `test_*.py` is run by pytest.
@@ -21,8 +22,13 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from ackfloor.cli.main import cli
 from tests.structure.sources import REPOSITORY
 
 NEEDS_A_BROKER = "needs-broker"
@@ -32,8 +38,13 @@ ON_A_BROKER = {
     *("acks", "broker", "demo", "dlq", "doctor", "inflight", "lag", "retry", "run"),
     *("spark", "topics"),
 }
-# Of these, the ones that have commands below them.
-GROUPS = {"broker", "dlq", "retry", "spark", "topics"}
+# Runs each file as `python file` would; one that leaves with `sys.exit` would hide the others.
+_RUN_EACH = """
+import runpy, sys
+for file in sys.argv[1:]:
+    runpy.run_path(file, run_name="__main__")
+print("all were run")
+"""
 # Commands of the shell itself, and of tools that every machine has.
 NOT_OURS = {"cd", "curl", "export", "git", "kill"}
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,12 +69,31 @@ class Block:
 
 @dataclass(slots=True)
 class Page:
-    """A page that is being checked in a folder of its own."""
+    """A page that is being checked in a folder of its own.
+
+    Attributes:
+        checked: how many blocks and commands were looked at.
+        program: the unnamed programs so far.
+        typed: the files that are only type-checked.
+        waiting: the files that are there and were not run yet.
+    """
 
     folder: Path
     checked: int = 0
     program: list[str] = field(default_factory=list)
     typed: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+
+    def catch_up(self) -> None:
+        """Run what waits."""
+        tests = [file for file in self.waiting if Path(file).name.startswith("test_")]
+        programs = [file for file in self.waiting if file not in tests]
+        self.waiting = []
+        if programs:
+            told = run(["python", "-c", _RUN_EACH, *programs], self.folder)
+            assert told.endswith("all were run\n"), told
+        if tests:
+            run(["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], self.folder)
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -79,6 +109,7 @@ def check_page(text: str, folder: Path) -> int:
         if block.language == "python":
             _check_program(block, page)
         elif block.language == "toml":
+            page.catch_up()
             (folder / "ackfloor.toml").write_text(block.text)
             run(["ackfloor", "config", "show"], folder)
             page.checked += 1
@@ -87,7 +118,8 @@ def check_page(text: str, folder: Path) -> int:
                 _check_command(words, page)
     if page.program:
         (folder / "page.py").write_text("\n".join(page.program))
-        run(["python", "page.py"], folder)
+        page.waiting.append("page.py")
+    page.catch_up()
     if page.typed:
         cache = f"--cache-dir={REPOSITORY / '.mypy_cache' / 'pages'}"
         # The Kafka client's package names what it imports without exporting it.
@@ -128,8 +160,12 @@ def run(words: Sequence[str], folder: Path, **variables: str) -> str:
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
-    """The environment of a page's commands: this interpreter's, and the page's own files."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ACKFLOOR_")}
+    """The environment of a page's commands: this interpreter's, and the page's own files.
+
+    Coverage is not measured in them: what runs for a page is tested elsewhere.
+    """
+    left_out = ("ACKFLOOR_", "COVERAGE_PROCESS_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     env |= {"PYTHONPATH": str(folder), "COLUMNS": "200", "NO_COLOR": "1"}
     return env | variables
@@ -141,13 +177,11 @@ def _check_program(block: Block, page: Page) -> None:
         page.program.append(block.text)
         return
     file = page.folder / block.file
+    if file.exists():
+        page.catch_up()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(block.text)
-    if NEEDS_A_BROKER in block.notes:
-        page.typed.append(block.file)
-        return
-    is_test = file.name.startswith("test_")
-    run(["python", *(["-m", "pytest", "-q"] if is_test else []), block.file], page.folder)
+    (page.typed if NEEDS_A_BROKER in block.notes else page.waiting).append(block.file)
 
 
 def _check_command(words: list[str], page: Page) -> None:
@@ -156,14 +190,14 @@ def _check_command(words: list[str], page: Page) -> None:
     while re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words = words[1:]
     match words:
-        case ["ackfloor", group, *rest] if group in ON_A_BROKER:
-            sub = [word for word in rest[:1] if group in GROUPS and word[0] != "-"]
-            _check_options([group, *sub], rest, page)
-        case ["ackfloor", "config", "set", *rest]:
-            _check_options(["config", "set"], rest, page)
+        case ["ackfloor", group, *_] if group in ON_A_BROKER:
+            _check_options(words[1:])
+        case ["ackfloor", "config", "set", *_]:
+            _check_options(words[1:])
         case ["python", file, *_] if file in page.typed:
             pass
         case ["ackfloor" | "python" | "pytest", *_]:
+            page.catch_up()
             run(words, page.folder)
         case ["make", *targets]:
             names = [target for target in targets if "=" not in target]
@@ -178,10 +212,22 @@ def _check_command(words: list[str], page: Page) -> None:
             assert words[0] in NOT_OURS, f"nothing here knows how to check: {shlex.join(words)}"
 
 
-def _check_options(command: list[str], rest: list[str], page: Page) -> None:
-    told = run(["ackfloor", *command, "--help"], page.folder)
-    options = [word.partition("=")[0] for word in rest if word.startswith("-")]
-    assert [option for option in options if option not in told] == []
+@cache
+def _command_line() -> Any:
+    return typer.main.get_command(cli)
+
+
+def _check_options(words: list[str]) -> None:
+    """The command exists, and so does each of its options."""
+    command, left = _command_line(), words
+    while inner := getattr(command, "commands", None):
+        assert left, f"ackfloor {shlex.join(words)}: a command below it is missing"
+        assert left[0] in inner, f"ackfloor {shlex.join(words)}: no command {left[0]!r}"
+        command, left = inner[left[0]], left[1:]
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    known |= {"-h", "--help"}
+    options = [word.partition("=")[0] for word in left if word.startswith("-")]
+    assert [option for option in options if option not in known] == []
 
 
 def _leads_somewhere(page: Path, link: str, heading: str) -> bool:

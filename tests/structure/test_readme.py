@@ -36,6 +36,8 @@ def test_the_readme_is_short() -> None:
     [
         "```python\nraise SystemExit(1)\n```",
         "```python\n# test_it.py\ndef test_it():\n    assert 1 == 2\n```",
+        "```python\n# a.py\nprice = cost\n```\n```python\n# a.py\nprice = 1\n```",
+        "```python\n# a.py\nimport sys\nsys.exit(0)\n```\n```python\n# b.py\nprice = 1\n```",
         "```python needs-broker\n# send.py\nimport ackfloor\nackfloor.no_such_name\n```",
         "```python needs-broker\n# send.py\ndef send(topic):\n    pass\n```",
         '```toml\n[app]\nno_such_setting = "1"\n```',
