@@ -65,7 +65,7 @@ class Stage:
         """Create a topic; a name without dashes is made fresh."""
         full = name if name.startswith("redrive-") else fresh(name)
         new = NewTopic(full, PARTITIONS, 1, config=config)
-        self.admin.create_topics([new])[full].result(20)
+        self.admin.create_topics([new])[full].result(60)
         until(lambda: full in self.admin.list_topics(timeout=60).topics)
         return full
 
@@ -88,10 +88,10 @@ class Stage:
     def bury_in_transaction(self, count: int) -> None:
         """Write dead letters to partition 1 in a transaction, whose marker takes an offset."""
         producer = Producer({"bootstrap.servers": self.servers, "transactional.id": fresh("stage")})
-        producer.init_transactions(20)
+        producer.init_transactions(60)
         producer.begin_transaction()
         self._write(producer, [(b"k", b"v", [])] * count, self.died, 1)
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)
 
     def _write(
         self,
@@ -118,7 +118,7 @@ class Stage:
                 self.dlq, value, key, headers=headers, partition=where, on_delivery=told
             )
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def everything(self) -> dict[int, array[int]]:
         """All that was buried, as a job wants it."""

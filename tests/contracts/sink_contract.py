@@ -18,7 +18,7 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.ports import Sink
 from ackfloor.testing.log import MemoryRecord
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 INCOMPRESSIBLE = random.Random(0).randbytes(50_000)
 
 

@@ -17,7 +17,7 @@ from ackfloor.core.model import CommitPosition, Record, StartPosition, TopicPart
 from ackfloor.errors import SourceFailed
 from ackfloor.ports import Source
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 #: One character more than a committed position's metadata may have.
 TOO_LONG = 4_097
 

@@ -25,7 +25,7 @@ from tests.contracts.transaction_contract import TransactionContract, Transactio
 
 pytestmark = pytest.mark.kafka
 
-REQUEST_S = 15.0
+REQUEST_S = 60.0
 
 
 def fresh(name: str) -> str:

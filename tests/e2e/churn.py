@@ -115,7 +115,7 @@ class Churn:
             f'[kafka.consumer]\n{settings}[app]\ncommit_interval = "200ms"\ndrain_timeout = "2s"\n'
             "replication_factor = 1\n"
         )
-        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(20)
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(60)
         # `run` would see to the tiers before it starts workers.
         done = subprocess.run(
             [sys.executable, "-m", "ackfloor.cli.main", "topics", "apply", "churn_app:app", "-y"],
@@ -150,7 +150,7 @@ class Churn:
         """One member fewer; returns when its process is gone."""
         member = self.members.pop(chosen.randrange(len(self.members)))
         member.send_signal(number)
-        code = member.wait(40)
+        code = member.wait(60)
         # One that is still importing has no handler for the signal yet.
         expected = (0, -number) if number == signal.SIGTERM else (-number,)
         assert code in expected, f"a member exited with {code}"
@@ -222,7 +222,7 @@ class Churn:
                     self.produced[written % PARTITIONS] += 1
                     written += 1
                 producer.poll(0)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -241,12 +241,12 @@ class Churn:
             TopicPartition(n, p): OffsetSpec.latest() for n in names for p in topics[n].partitions
         }
         ends = {
-            (p.topic, p.partition): future.result(20).offset
+            (p.topic, p.partition): future.result(60).offset
             for p, future in admin.list_offsets(wanted).items()
         }
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
         try:
-            found = reader.committed([TopicPartition(*key) for key in ends], timeout=20)
+            found = reader.committed([TopicPartition(*key) for key in ends], timeout=60)
         finally:
             reader.close()
         have = {(p.topic, p.partition): p.offset for p in found}
@@ -261,14 +261,14 @@ class Churn:
         admin = AdminClient({"bootstrap.servers": self.servers})
         names = [n for n in admin.list_topics(timeout=60).topics if n.startswith(self.topic)]
         for future in admin.delete_topics(names).values() if names else ():
-            future.result(20)
+            future.result(60)
 
 
 def _set_group(admin: AdminClient, group: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(20)
+        future.result(60)
 
 
 def _value(chosen: random.Random) -> bytes:

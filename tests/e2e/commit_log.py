@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from ackfloor.core.gapset import MetadataRefused, decode
 
 LOG = "__consumer_offsets"
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ def _offsets(commit: Commit) -> list[int]:
 def read_commits(servers: str, group: str) -> CommitLog:
     """Read the whole log, and keep what is of this group."""
     admin = AdminClient({"bootstrap.servers": servers})
-    numbers = admin.list_topics(LOG, timeout=20).topics[LOG].partitions
+    numbers = admin.list_topics(LOG, timeout=60).topics[LOG].partitions
     asked = {TopicPartition(LOG, number): OffsetSpec.latest() for number in numbers}
-    ends = {p.partition: f.result(20).offset for p, f in admin.list_offsets(asked).items()}
+    ends = {p.partition: f.result(60).offset for p, f in admin.list_offsets(asked).items()}
     reader = Consumer(
         {
             "bootstrap.servers": servers,

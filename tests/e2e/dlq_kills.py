@@ -139,7 +139,7 @@ class Incident:
         """How far the retry topic's log is, whatever of it counts."""
         asked = {TopicPartition(self.stage.tier, p): OffsetSpec.latest() for p in range(PARTITIONS)}
         answers = self.stage.admin.list_offsets(asked, request_timeout=60)
-        return sum(each.result(15).offset for each in answers.values())
+        return sum(each.result(60).offset for each in answers.values())
 
     def sent(self) -> int:
         """How many are in the retry topic: of those that were meant, each once and unchanged."""

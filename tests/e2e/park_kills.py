@@ -126,7 +126,7 @@ class Kills:
             f'[kafka.consumer]\n"session.timeout.ms" = {session_ms}\n'
             '"heartbeat.interval.ms" = 200\n[app]\nreplication_factor = 1\n'
         )
-        self._admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(20)
+        self._admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(60)
         done = subprocess.run(
             [sys.executable, "-m", "ackfloor.cli.main", "topics", "apply", "kills_app:app", "-y"],
             cwd=self.folder,
@@ -152,7 +152,7 @@ class Kills:
 
         for n in range(count):
             self._producer.produce(self.topic, b"{}", partition=n % PARTITIONS, on_delivery=written)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(60) == 0
 
     def calls(self) -> int:
         """How often a handler was called so far."""
@@ -205,7 +205,7 @@ class Kills:
 
     def _end_of(self, topic: str) -> int:
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}
-        return sum(f.result(20).offset for f in self._admin.list_offsets(asked).values())
+        return sum(f.result(60).offset for f in self._admin.list_offsets(asked).values())
 
     def read(self, topic: str) -> Counter[Place]:
         """How often each record is in a topic, as a reader of committed records sees it."""
@@ -221,7 +221,7 @@ class Kills:
         try:
             for number in range(PARTITIONS):
                 partition = TopicPartition(topic, number, 0)
-                _, end = reader.get_watermark_offsets(partition, timeout=20)
+                _, end = reader.get_watermark_offsets(partition, timeout=60)
                 reader.assign([partition])
                 position = 0
                 while position < end:
@@ -252,11 +252,11 @@ class Kills:
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
         self._nursery.stdin.close()
-        self._nursery.wait(20)
+        self._nursery.wait(60)
         self._nursery.stdout.close()
         names = [n for n in self._admin.list_topics(timeout=60).topics if self.topic in n]
         for future in self._admin.delete_topics(names).values():
-            future.result(20)
+            future.result(60)
         del self._admin, self._producer
 
 

@@ -123,7 +123,7 @@ class Replay:
         """The end of the retry topic's log; what is in no transaction that ended counts too."""
         latest = OffsetSpec.latest()
         asked = {TopicPartition(self.stage.tier, p): latest for p in range(PARTITIONS)}
-        return sum(f.result(30).offset for f in self.stage.admin.list_offsets(asked).values())
+        return sum(f.result(60).offset for f in self.stage.admin.list_offsets(asked).values())
 
     @property
     def _command(self) -> list[str]:

@@ -62,7 +62,7 @@ class Stage:
             '[kafka.consumer]\n"session.timeout.ms" = 6000\n"heartbeat.interval.ms" = 500\n'
         )
         created = self._admin.create_topics([NewTopic(self.topic, partitions, 1)])
-        created[self.topic].result(20)
+        created[self.topic].result(60)
 
     def app(self, body: str) -> None:
         """Write the app; TOPIC in it is the source topic's name."""
@@ -83,7 +83,7 @@ class Stage:
         for _ in range(count):
             self._producer.produce(self.topic, value, key=key)
             self._producer.poll(0)
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
 
     def produce_to(self, partitions: Iterable[int], value: bytes) -> None:
         """Write one record to each of these partitions, however new they are."""
@@ -91,7 +91,7 @@ class Stage:
         producer = Producer({"bootstrap.servers": self.servers})
         for partition in partitions:
             producer.produce(self.topic, value, partition=partition)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     @contextmanager
     def flow(self, rate: float) -> Iterator[None]:
@@ -105,7 +105,7 @@ class Stage:
                     self._producer.produce(self.topic, b"{}")
                     written += 1
                 self._producer.poll(0)
-            self._producer.flush(20)
+            self._producer.flush(60)
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -130,12 +130,12 @@ class Stage:
 
     def committed(self) -> int:
         """The sum of the group's committed positions of the source topic."""
-        numbers = self._admin.list_topics(self.topic, timeout=20).topics[self.topic].partitions
+        numbers = self._admin.list_topics(self.topic, timeout=60).topics[self.topic].partitions
         asked = [TopicPartition(self.topic, number) for number in numbers]
         # Not the admin client: it crashes where the coordinator is just moving.
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
         try:
-            found = reader.committed(asked, timeout=20)
+            found = reader.committed(asked, timeout=60)
         finally:
             reader.close()
         return sum(p.offset for p in found if p.offset > 0)
@@ -143,14 +143,14 @@ class Stage:
     def make_topic(self, suffix: str) -> str:
         """One more topic, of one partition."""
         name = f"{self.topic}--{suffix}"
-        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
         return name
 
     def end_of(self, topic: str) -> int:
         """Where the log of a topic's first partition ends."""
         partition = TopicPartition(topic, 0)
         return int(
-            self._admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(20).offset
+            self._admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(60).offset
         )
 
     def topics(self) -> set[str]:
@@ -166,7 +166,7 @@ class Stage:
                 assert gone(pid), f"worker {pid} outlived its run"
         topics = self.topics()
         for future in self._admin.delete_topics(list(topics)).values():
-            future.result(20)
+            future.result(60)
         # The broker may go before this object does, and its clients would complain.
         del self._admin, self._producer
 
@@ -192,7 +192,7 @@ def page(run: Running, name: str) -> tuple[int, Any]:
     """Status and JSON of a page of the run."""
     address = run.logged("metrics and health on ").rpartition(" ")[2]
     try:
-        with urllib.request.urlopen(f"{address}{name}", timeout=10) as response:
+        with urllib.request.urlopen(f"{address}{name}", timeout=60) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as refused:
         with refused:

@@ -41,10 +41,10 @@ def dead_letters(stage: Stage) -> list[dict[str, bytes]]:
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
     found: list[dict[str, bytes]] = []
     for partition in (0, 1):
-        _, end = consumer.get_watermark_offsets(TopicPartition(dlq, partition), timeout=20)
+        _, end = consumer.get_watermark_offsets(TopicPartition(dlq, partition), timeout=60)
         consumer.assign([TopicPartition(dlq, partition, 0)])
         while sum(1 for d in found if d["at"] == b"%d" % partition) < end:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None
             assert message.error() is None
             headers = {name: value or b"" for name, value in message.headers() or []}
@@ -80,7 +80,7 @@ def test_two_workers_each_see_every_record(make_stage: Callable[..., Stage]) -> 
     assert {headers["ackfloor.attempt"] for headers in dead_letters(stage)} == {b"3"}
     # A partition that comes while they run is read from its beginning.
     admin = AdminClient({"bootstrap.servers": stage.servers})
-    admin.create_partitions([NewPartitions(stage.topic, 6)])[stage.topic].result(20)
+    admin.create_partitions([NewPartitions(stage.topic, 6)])[stage.topic].result(60)
     stage.produce_to(range(2, 6), b"new")
     run.until(lambda: complete(204), "the new partitions")
     assert all(values[200:] == ["new"] * 4 for values in seen(stage).values())

@@ -85,7 +85,7 @@ def dead_letters(stage: Stage) -> list[Message]:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 20)
             consumer.assign([TopicPartition(topic, partition, low)])
             while low < high:
-                message = consumer.poll(20)
+                message = consumer.poll(60)
                 assert message is not None
                 assert message.error() is None
                 found.append(message)

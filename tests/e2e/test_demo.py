@@ -118,7 +118,7 @@ class Demo:
         """End whatever is left of it."""
         for process in self.left():
             process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @pytest.fixture
@@ -219,5 +219,5 @@ def test_a_killed_demo_leaves_no_process_behind(tmp_path: Path, demos: list[Demo
     demos.append(demo := Demo(tmp_path, *command()))
     demo.until("producing")
     demo.process.kill()
-    demo.process.wait(10)
+    demo.process.wait(60)
     assert demo.gone_within(60), demo.left()

@@ -38,7 +38,7 @@ def last_commit(stage: Stage) -> TopicPartition:
     """What the group has committed of the only partition."""
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": stage.group})
     try:
-        (found,) = consumer.committed([TopicPartition(stage.topic, 0)], timeout=20)
+        (found,) = consumer.committed([TopicPartition(stage.topic, 0)], timeout=60)
     finally:
         consumer.close()
     return found

@@ -72,7 +72,7 @@ def parked(stage: Stage, tier: str) -> list[tuple[str, int]]:
     for number in consumer.list_topics(topic, 10).topics[topic].partitions:
         end = consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1]
         consumer.assign([TopicPartition(topic, number, 0)])
-        while end and (record := consumer.poll(10)) is not None:
+        while end and (record := consumer.poll(60)) is not None:
             envelope = read_envelope(record.headers() or [])
             origin = f"{envelope.origin_partition}/{envelope.origin_offset}"
             found.append((origin, envelope.failed_at_ms or 0))
@@ -87,7 +87,7 @@ def ends(stage: Stage, tier: str) -> int:
     topic = f"{stage.topic}--{stage.group}--retry-{tier}"
     latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(4)}
     found = stage._admin.list_offsets(latest)
-    return sum(future.result(20).offset for future in found.values())
+    return sum(future.result(60).offset for future in found.values())
 
 
 def setting(stage: Stage, text: str) -> None:

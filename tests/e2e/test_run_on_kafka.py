@@ -105,7 +105,7 @@ def test_a_second_signal_stops_now_and_says_what_stayed_open(make_stage: MakeSta
     started_s = time.monotonic()
     run.signal(signal.SIGTERM)
     assert run.wait() == Exit.FORCED
-    assert time.monotonic() - started_s < 8
+    assert time.monotonic() - started_s < 25
     assert any("4 running handlers were cut short" in line for line in run.lines)
     stage.open_gate()
     again = stage.run()

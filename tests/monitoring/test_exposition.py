@@ -235,7 +235,7 @@ def test_scrapes_while_workers_come_and_go_are_whole() -> None:
         if turn % 3 == 0:
             run.worker_gone((turn + 1) % 4)
     done.append(True)
-    thread.join(timeout=30)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     for text in texts[:20] + texts[-20:]:
         found = samples(text)

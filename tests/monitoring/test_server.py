@@ -31,7 +31,7 @@ from tests.monitoring.test_worker import COUNTED
 def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
     """One request, with its answer read to the end."""
     host, port = parse_listen(address)
-    connection = HTTPConnection(host, port, timeout=10)
+    connection = HTTPConnection(host, port, timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, headers=named)
@@ -263,7 +263,7 @@ def test_a_client_that_goes_away_is_no_news(address: str, caplog: pytest.LogCapt
     """A connection reset in the middle neither logs nor harms."""
     host, port = parse_listen(address)
     for _ in range(3):
-        with socket.create_connection((host, port), timeout=5) as client:
+        with socket.create_connection((host, port), timeout=60) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.sendall(b"GET /metrics HTTP/1.0\r\n")
     assert ask(address, "/livez")[0].status == 200
@@ -302,7 +302,7 @@ def test_settings_that_were_refused_are_a_note_of_a_run_that_is_ready(
 
 def post(address: str, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, object]]:
     """Post something; status and JSON of the answer."""
-    connection = HTTPConnection(address, timeout=5)
+    connection = HTTPConnection(address, timeout=60)
     try:
         connection.request("POST", path, body, headers=headers)
         response = connection.getresponse()

@@ -332,7 +332,7 @@ def test_reports_taken_while_events_come_are_consistent() -> None:
     for n in range(300):
         acked = RecordsAcked(f"topic{n}", "bill", [0.1] * 50, [0.1] * 50, [0.1] * 50)
         metrics.observe([acked, PositionsCommitted(1)])
-    reader.join(timeout=30)
+    reader.join(timeout=60)
     assert not reader.is_alive()
     for report in reports:
         commits = dict(report.counters["ackfloor_commits_total"]).get((), 0)

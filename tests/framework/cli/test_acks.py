@@ -82,7 +82,7 @@ def test_a_run_adds_what_it_knows_and_its_death_takes_nothing_away(
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for n in range(10):
         producer.produce(topic, b"stuck" if n in (3, 6) else b"order")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     run = Running("shop:app", "--listen", "127.0.0.1:0", cwd=tmp_path, **_servers())
     try:
         listen = run.logged("metrics and health on http://").rpartition("http://")[2]

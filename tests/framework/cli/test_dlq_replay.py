@@ -138,7 +138,7 @@ def test_a_whole_topic_of_another_tool(stage: Stage) -> None:
     theirs = stage.topic("orders.DLT")
     producer = Producer({"bootstrap.servers": stage.servers})
     producer.produce(theirs, b"v", b"k", headers=[("h", b"1")], partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert len(json.loads(dlq("ls", theirs, "-o", "json").stdout)) == 1
     assert dlq("show", f"{theirs}/0/0").exit_code == 0
     refused = dlq("replay", theirs, "--yes")
@@ -229,7 +229,7 @@ def _note(stage: Stage, *, host: str, pid: int = 1) -> None:
     )  # fmt: skip
     producer = Producer({"bootstrap.servers": stage.servers})
     producer.produce(stage.dispositions, note.to_bytes(), note.key, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def test_what_is_wrong_gets_a_sentence(stage: Stage) -> None:

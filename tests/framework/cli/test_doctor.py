@@ -106,7 +106,7 @@ class Scene:
             for kind in kinds
         ]
         for future in self.admin.create_topics(new).values():
-            future.result(20)
+            future.result(60)
         names = {topic.topic for topic in new}
         until(lambda: names <= self.admin.list_topics(timeout=60).topics.keys())
 
@@ -121,7 +121,7 @@ class Scene:
             name = self.group if kind == "group" else self.name(kind)
             rules.append(self._rule(what, name, AclOperation[operation]))
         for future in self.admin.create_acls(rules).values():
-            future.result(20)
+            future.result(60)
 
     @staticmethod
     def _rule(what: ResourceType, name: str, operation: AclOperation) -> AclBinding:
@@ -135,7 +135,7 @@ class Scene:
             AclOperation.ANY, AclPermissionType.ANY,
         )  # fmt: skip
         for future in self.admin.delete_acls([anything]).values():
-            future.result(20)
+            future.result(60)
 
     def doctor(self, *arguments: str) -> Result:
         """The command, for the app."""
@@ -233,7 +233,7 @@ def test_records_from_the_future_are_told(scene: Scene) -> None:
     scene.grant()
     producer = Producer(scene.login)
     producer.produce(scene.topic, b"x", timestamp=round((time.time() + 3600) * 1000))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     until(lambda: scene.found()["clock"]["state"] == "warn")
     assert "ahead of this machine's clock" in scene.found()["clock"]["detail"]
 
@@ -363,7 +363,7 @@ def test_a_replay_without_rights_is_told_which(scene: Scene) -> None:
         until(lambda text=text: text in _replay(dlq))
         rules = [scene._rule(what, name, AclOperation[op]) for what, name, op in rights]
         for future in scene.admin.create_acls(rules).values():
-            future.result(20)
+            future.result(60)
     until(lambda: f"{dlq} to {scene.name('retry-1s')}: 1 sent" in _replay(dlq))
     assert "1  left: replayed, discarded or archived before" in _replay(dlq)
 

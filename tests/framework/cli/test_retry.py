@@ -39,7 +39,7 @@ def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         )
         headers = write_headers(parked, [("own", b"1")])
         producer.produce(stage.tier, b'{"card": 1}', b"k%d" % n, headers=headers, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return stage
 
 

@@ -185,7 +185,7 @@ def test_a_broker_that_is_away_ends_it_with_4_where_asked_to(shop: Path) -> None
         ACKFLOOR_RUN_LISTEN="127.0.0.1:0",
     )
     assert done.returncode == Exit.KAFKA_UNREACHABLE
-    assert time.monotonic() - started_s < 20
+    assert time.monotonic() - started_s < 60
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"error: kafka.bootstrap_servers='{NOWHERE}'")
     assert "within 2 s" in last
@@ -214,7 +214,7 @@ def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Runni
 def get(address: str, page: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
     """Status and JSON of one of the run's pages."""
     try:
-        with urllib.request.urlopen(f"http://{address}{page}", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{address}{page}", timeout=60) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as refused_:
         with refused_:

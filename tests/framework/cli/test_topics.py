@@ -40,7 +40,7 @@ def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bootstrap_servers: st
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
     yield name
     sys.modules.pop(MODULE, None)
 

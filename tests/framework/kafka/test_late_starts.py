@@ -37,14 +37,14 @@ def left_open(servers: str, group: str, topic: str) -> Callable[[], None]:
         "transaction.timeout.ms": 60_000,
     }
     killed, anybody = Producer(config), Consumer({"bootstrap.servers": servers, "group.id": group})
-    killed.init_transactions(20)
+    killed.init_transactions(60)
     killed.begin_transaction()
     offsets = [TopicPartition(topic, 0, 2)]
     killed.send_offsets_to_transaction(offsets, anybody.consumer_group_metadata(), 20)
     anybody.close()
 
     def end() -> None:
-        Producer(config).init_transactions(20)
+        Producer(config).init_transactions(60)
         # It is not called again before this.
         assert killed is not None
 

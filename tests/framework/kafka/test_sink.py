@@ -58,7 +58,7 @@ def read_one(servers: str, topic: str) -> Message:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": fresh("r")})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         assert message.error() is None
         return message

@@ -123,12 +123,12 @@ def test_trailing_aborted_records_are_passed(
     producer = Producer(
         {"bootstrap.servers": bootstrap_servers, "transactional.id": fresh("t"), "linger.ms": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     for _ in range(4):
         producer.produce(topic, b"never", partition=0)
-    producer.flush(10)
-    producer.abort_transaction(20)
+    producer.flush(60)
+    producer.abort_transaction(60)
     source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
     pump(source, lambda: len(listener.records) == 3)
     pump(source, lambda: source.positions().get((topic, 0)) == 8)
@@ -143,11 +143,11 @@ def test_markers_in_the_middle_are_holes(
     producer = Producer(
         {"bootstrap.servers": bootstrap_servers, "transactional.id": fresh("t"), "linger.ms": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     for _ in range(3):
         producer.begin_transaction()
         producer.produce(topic, b"v", partition=0)
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)
     source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
     pump(source, lambda: len(listener.records) == 3)
     assert listener.offsets == [0, 2, 4]
@@ -248,8 +248,8 @@ def test_a_lone_record_does_not_wait_for_a_batch(
     produce(bootstrap_servers, topic, 1)
     began_s = time.monotonic()
     while not listener.records:
-        source.poll(20.0)
-    assert time.monotonic() - began_s < 15.0
+        source.poll(120.0)
+    assert time.monotonic() - began_s < 60.0
     assert listener.batches[0] == 1
 
 

@@ -96,7 +96,7 @@ def test_a_start_below_the_log_goes_on_at_its_start_and_counts_the_lost(
     source.close()
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
-        future.result(10)
+        future.result(60)
     again, seen = join(sources, bootstrap_servers, group, topic)
     assert (seen.starts[0].position, seen.starts[0].lost) == (7, 5)
     assert gap_set_of(seen.starts[0]).runs == ((3, 5), (8, 9)), "what is settled stays settled"
@@ -196,8 +196,8 @@ def test_a_partition_that_was_added_is_read_from_its_start_by_a_latest_group(
     assert sorted((s.partition, s.position) for s in listener.starts) == [(0, 3), (1, 0)]
     source.close()
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
-    until(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == 3)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+    until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 3)
     produce(bootstrap_servers, topic, 4, partition=2)
     again, seen = join(sources, bootstrap_servers, group, topic, "latest")
     pump(again, lambda: len(seen.starts) == 3)
@@ -212,7 +212,7 @@ def test_a_retry_tier_is_read_from_its_start_by_a_latest_group(
     group = fresh("g")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     tier = f"{fresh('orders')}--{group}--retry-1s"
-    admin.create_topics([NewTopic(tier, 1, 1)])[tier].result(10)
+    admin.create_topics([NewTopic(tier, 1, 1)])[tier].result(60)
     until(lambda: tier in admin.list_topics(timeout=60).topics)
     produce(bootstrap_servers, tier, 2)
     source, listener = join(sources, bootstrap_servers, group, tier, "latest")
@@ -229,18 +229,18 @@ def test_a_start_inside_an_open_transaction_is_not_beyond_the_log(
     producer = Producer(
         {"bootstrap.servers": bootstrap_servers, "transactional.id": fresh("t"), "linger.ms": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     for _ in range(4):
         producer.produce(topic, b"open", partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     # As a client of this group that reads uncommitted records would have left it.
     before = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
     before.commit(offsets=[TopicPartition(topic, 0, 6)], asynchronous=False)
     before.close()
     source, listener = join(sources, bootstrap_servers, group, topic)
     assert (listener.starts[0].position, listener.starts[0].committed) == (6, True)
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     pump(source, lambda: listener.records)
     assert (listener.offsets, len(listener.starts)) == ([6], 1)
 
@@ -258,7 +258,7 @@ def test_records_that_retention_takes_while_running_are_told(
     source.pause([Partition(topic, 0)])
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topic, 0, 15)]).values():
-        future.result(10)
+        future.result(60)
     source.resume([(Partition(topic, 0), 5)])
     pump(source, lambda: listener.offsets[-5:] == [15, 16, 17, 18, 19] and listener.gone)
     assert listener.gone == [(Partition(topic, 0), 15)]

@@ -174,7 +174,7 @@ def test_topics_are_created_once(bootstrap_servers: str) -> None:
     source = make_topic(bootstrap_servers, 3)
     group = fresh("g")
     cluster = Cluster(options(bootstrap_servers))
-    cluster.wait(10)
+    cluster.wait(60)
     handler = spec(source, retry=RetryPolicy.fixed("5s"))
 
     def plan() -> tuple[TopicPlan, ...]:
@@ -198,7 +198,7 @@ def test_two_creators_do_not_trip_each_other(bootstrap_servers: str) -> None:
     handler = spec(source, retry=RetryPolicy.fixed("5s"))
     made = cluster.plan([handler], group, replication_factor=None, dlq_retention_s=86_400.0)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(made[0].topic, 1, 1)])[made[0].topic].result(10)
+    admin.create_topics([NewTopic(made[0].topic, 1, 1)])[made[0].topic].result(60)
     assert cluster.create(made) == [made[1].topic]
 
 

@@ -80,7 +80,7 @@ class Stand:
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": fresh("r")})
         try:
             partition = TopicPartition(self.target, 0, 0)
-            _, end = reader.get_watermark_offsets(partition, timeout=20)
+            _, end = reader.get_watermark_offsets(partition, timeout=60)
             reader.assign([partition])
             found, position = 0, 0
             while position < end:
@@ -135,7 +135,7 @@ def betray(stand: Stand, commit: Callable[[Producer], None]) -> Treacherous:
 
 def commit_and_lose_the_answer(producer: Producer) -> None:
     """The broker commits, and its answer does not arrive."""
-    producer.commit_transaction(10)
+    producer.commit_transaction(60)
     raise TIMED_OUT
 
 
@@ -187,7 +187,7 @@ def test_an_end_that_is_not_known_is_not_told(
 def test_a_fenced_producer_is_replaced(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
     """Another took its id: nothing is written, the log says why, and the next one goes through."""
     thief = Producer(transactional_config(options(stand.servers), stand.sink._transactor._id))
-    thief.init_transactions(20)
+    thief.init_transactions(60)
     outcome = stand.carry_out(stand.transaction(parcel(stand.target, Given())))
     assert not outcome.committed
     assert "transactional_id_prefix" in caplog.text
@@ -203,12 +203,12 @@ def left_open(servers: str, transactional_id: str) -> tuple[Stand, float]:
         transactional_id,
     )
     killed = Producer(config)
-    killed.init_transactions(20)
+    killed.init_transactions(60)
     killed.begin_transaction()
     killed.produce(stand.target, b"open", partition=0)
     offsets = [TopicPartition(stand.topic, 0, 99, "open")]
     killed.send_offsets_to_transaction(offsets, stand.source.membership(), 20)
-    assert killed.flush(20) == 0
+    assert killed.flush(60) == 0
     # It is gone without a word as far as the broker knows: nothing of it is called again.
     stand.killed = killed  # type: ignore[attr-defined]
     return stand, time.monotonic()
@@ -226,12 +226,12 @@ def test_a_killed_workers_transaction_ends_with_its_successors_start(
     began_s = time.monotonic()
     successor.open(stand)
     opened_s = time.monotonic() - began_s
-    assert _committed(bootstrap_servers, stand, 20.0) < 0
+    assert _committed(bootstrap_servers, stand, 50.0) < 0
     with capsys.disabled():
         took_s = time.monotonic() - began_s
         print(f"\nopened in {opened_s:.2f} s, stable {took_s:.2f} s after its start")  # noqa: T201
     assert stand.count() == 0
-    assert took_s < 30
+    assert took_s < 50, "the timeout is a minute"
     successor.close(5)
     stand.sink.close(5)
     stand.source.close()
@@ -317,12 +317,12 @@ def test_a_client_that_does_not_come_back_ends_the_worker(
 
     def hang(*_: object) -> None:
         hung.set()
-        released.wait(30)
+        released.wait(60)
 
     # In the place where it was seen to hang.
     monkeypatch.setattr(Transactor, "_write", hang)
     stand.sink.transact(stand.transaction(parcel(stand.target, Given())), stand.source.membership())
-    assert hung.wait(30)
+    assert hung.wait(60)
 
     def failed() -> bool:
         try:
@@ -333,8 +333,8 @@ def test_a_client_that_does_not_come_back_ends_the_worker(
 
     until(failed)
     before_s = time.monotonic()
-    stand.sink.close(20)
-    assert time.monotonic() - before_s < 10, "nobody waits for it"
+    stand.sink.close(60)
+    assert time.monotonic() - before_s < 30, "nobody waits for it"
     released.set()
     monkeypatch.undo()
     successor = make_stand(stand.servers, stand.sink._transactor._id)

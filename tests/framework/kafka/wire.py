@@ -20,7 +20,7 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.source import KafkaSource
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 def fresh(name: str) -> str:
@@ -42,7 +42,7 @@ def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
     """A new topic, ready for use."""
     topic = fresh("wire")
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
     until(lambda: topic in admin.list_topics(timeout=60).topics)
     return topic
 
@@ -50,9 +50,9 @@ def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
 def recreate(servers: str, topic: str) -> None:
     """Delete a topic and create it anew under its name."""
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.delete_topics([topic])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
     until(lambda: topic not in admin.list_topics(timeout=60).topics)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     until(lambda: topic in admin.list_topics(timeout=60).topics)
 
 
@@ -61,7 +61,7 @@ def produce(servers: str, topic: str, count: int, partition: int = 0, **extra: A
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **extra})
     for n in range(count):
         producer.produce(topic, str(n).encode(), partition=partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def until(done: Callable[[], object], bound_s: float = BOUND_S) -> None:

@@ -78,7 +78,7 @@ class Place:
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Create a topic, and return when the broker tells of it."""
-        self.admin.create_topics([NewTopic(topic, partitions, -1, config=config)])[topic].result(20)
+        self.admin.create_topics([NewTopic(topic, partitions, -1, config=config)])[topic].result(60)
         until_s = time.monotonic() + PATIENCE_S
         while topic not in self.admin.list_topics(timeout=60).topics:
             assert time.monotonic() < until_s, f"{topic} was not created"
@@ -86,7 +86,7 @@ class Place:
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and return when the broker tells of it no more."""
-        self.admin.delete_topics([topic])[topic].result(20)
+        self.admin.delete_topics([topic])[topic].result(60)
         until_s = time.monotonic() + PATIENCE_S
         while topic in self.admin.list_topics(timeout=60).topics:
             assert time.monotonic() < until_s, f"{topic} was not deleted"
@@ -99,7 +99,7 @@ class Place:
         for _ in range(n):
             self._producer.produce(topic or self.topic, value, partition=partition)
             self._producer.poll(0)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(60) == 0
 
     def committed(self, topic: str | None = None, partition: int = 0) -> int:
         """The group's committed position, -1 where it has none."""
@@ -127,12 +127,12 @@ class Place:
         while True:
             found = self.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted]
             try:
-                return int(found.result(20).offset)
+                return int(found.result(60).offset)
             except KafkaException as exc:
                 # The client may not know of an election yet.
                 if exc.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
                     raise
-                self.admin.list_topics(topic, timeout=20)
+                self.admin.list_topics(topic, timeout=60)
                 time.sleep(0.1)
 
     def own(self) -> list[str]:
@@ -172,14 +172,14 @@ class Place:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(kind, subject, incremental_configs=[entry])
         for future in self.admin.incremental_alter_configs([resource]).values():
-            future.result(20)
+            future.result(60)
 
     def clear(self) -> None:
         """Leave no topic behind."""
         names = self.admin.list_topics(timeout=60).topics
         mine = [name for name in names if name.startswith(self.topic)]
         for future in self.admin.delete_topics(mine).values():
-            future.result(20)
+            future.result(60)
         # The broker may go before this object does, and its clients would complain.
         self._reader.close()
         del self.admin, self._producer

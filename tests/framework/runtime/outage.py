@@ -114,7 +114,7 @@ class Traffic:
     def stop(self) -> int:
         """Return how many records were written."""
         self._ending.set()
-        self._thread.join(30)
+        self._thread.join(60)
         return self.sent
 
 

@@ -170,7 +170,7 @@ def test_an_exception_beside_an_answer_by_hand_does_not_open_the_lane(kind: str)
     def slowly(delivery: Delivery) -> None:
         assert delivery.claim()
         claimed.set()
-        raised.wait(5)
+        raised.wait(60)
         delivery.unclaim()
         delivery.retry()
 
@@ -181,7 +181,7 @@ def test_an_exception_beside_an_answer_by_hand_does_not_open_the_lane(kind: str)
         if seen[-1] == (0, 1):
             helpers.append(threading.Thread(target=slowly, args=(delivery,)))
             helpers[-1].start()
-            claimed.wait(5)
+            claimed.wait(60)
             raise ConnectionError("beside the answer")
         delivery.ack()
         return

@@ -225,7 +225,7 @@ def test_a_blocked_event_loop_is_named_and_the_end_is_bounded() -> None:
         )
         started_s = time.monotonic()
         assert worker.close() == 1
-        assert time.monotonic() - started_s < 6
+        assert time.monotonic() - started_s < 30
         gate.set()
         within(lambda: not events._thread.is_alive())
 

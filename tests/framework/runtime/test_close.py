@@ -93,7 +93,7 @@ def test_what_does_not_end_in_time_is_cancelled_and_may_clean_up() -> None:
         worker.until(lambda: attempts)
         started_s = time.monotonic()
         assert worker.close() == 1
-        assert 0.3 <= time.monotonic() - started_s < 3
+        assert 0.3 <= time.monotonic() - started_s < 30
         assert cleaned == [0]
         broker = worker.broker
     with live(app, broker=broker) as worker:
@@ -118,10 +118,10 @@ def test_a_second_signal_ends_the_drain_at_once(kind: str) -> None:
         worker.until(lambda: worker.watcher.told(RecordsAcked))
         second = threading.Event()
         signal = threading.Timer(0.1, second.set)
-        signal.start()
         started_s = time.monotonic()
+        signal.start()
         assert worker.close(second.is_set) == 2
-        assert 0.1 <= time.monotonic() - started_s < 3
+        assert 0.1 <= time.monotonic() - started_s < 30
         signal.join()
         found = worker.broker.committed("g", "orders")
         gate.open()
@@ -141,14 +141,14 @@ def test_a_pause_in_the_drain_leaves_the_record_open(kind: str) -> None:
             raise Pause("1h")
 
     register(app, kind, "orders", script)
-    with live(app, shutdown_s=10.0) as worker:
+    with live(app, shutdown_s=60.0) as worker:
         worker.send("orders", b"x")
         worker.until(lambda: gate.arrived == 1)
         opening = threading.Timer(0.05, gate.open)
         opening.start()
         started_s = time.monotonic()
         assert worker.close() == 0
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 30
         opening.join()
         broker = worker.broker
     with live(app, broker=broker) as worker:

@@ -46,7 +46,7 @@ def without(cluster: KafkaCluster, *nodes: int) -> Iterator[None]:
 
 def leader(place: Place, partition: int = 0) -> int:
     """The node that leads a partition of the source."""
-    found = place.admin.list_topics(place.topic, timeout=20).topics[place.topic]
+    found = place.admin.list_topics(place.topic, timeout=60).topics[place.topic]
     return int(found.partitions[partition].leader)
 
 
@@ -61,7 +61,7 @@ def spare(place: Place, targets: list[str]) -> int:
 
 def coordinator(place: Place) -> int:
     """The node that coordinates the group."""
-    answer = place.admin.describe_consumer_groups([place.group])[place.group].result(20)
+    answer = place.admin.describe_consumer_groups([place.group])[place.group].result(60)
     return int(answer.coordinator.id)
 
 

@@ -72,7 +72,7 @@ def forbidden(
         rule(AclPermissionType.ALLOW, AclOperation.ALL),
     ]
     for future in place.admin.create_acls(rules).values():
-        future.result(20)
+        future.result(60)
     try:
         yield
     finally:
@@ -81,7 +81,7 @@ def forbidden(
             AclOperation.ANY, AclPermissionType.ANY,
         )  # fmt: skip
         for future in place.admin.delete_acls([anything]).values():
-            future.result(20)
+            future.result(60)
 
 
 def app_of(place: Place, handled: list[int], failing: set[int] | None = None) -> App:

@@ -180,20 +180,20 @@ def test_extend_moves_the_deadline_and_no_further_than_allowed(kind: str) -> Non
         "orders",
         keep(kept),
         ack="manual",
-        consume_timeout="500ms",
-        max_extend="1s",
+        consume_timeout="2s",
+        max_extend="3s",
         retry=LATER,
     )
     with live(app) as worker:
         worker.send("orders", b"x")
         worker.until(lambda: kept)
         until_s = time.monotonic() + PATIENCE_S
-        while kept[0].extend("450ms"):
+        while kept[0].extend("1900ms"):
             assert time.monotonic() < until_s
             worker.loop.turn(0.005)
         worker.until(lambda: worker.parked("orders"))
         (parked,) = worker.parked("orders")
-        assert 1 <= kept[0].finished_s - kept[0].started_s < 5
+        assert 3 <= kept[0].finished_s - kept[0].started_s < 30
     assert parked.reason == "timeout"
 
 

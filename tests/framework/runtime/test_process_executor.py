@@ -322,7 +322,7 @@ def test_processes_die_with_a_worker_that_is_killed(tmp_path: Path) -> None:
         assert alive(int(pid))
     finally:
         worker.kill()
-        worker.wait(30)
+        worker.wait(60)
     within(lambda: not alive(int(pid)), "the end of the handler's process")
 
 

@@ -204,7 +204,7 @@ def test_closing_in_the_middle_of_a_rebalance_is_bounded_and_committed(
         second.loop.turn(0.5)
         began_s = time.monotonic()
         assert first.close() == 0
-        assert time.monotonic() - began_s < 20
+        assert time.monotonic() - began_s < 60
         crowd.until(lambda: second.owns(place.topic) == [0, 1], "the partitions")
         for number in range(2):
             place.send(1, partition=number)

@@ -94,7 +94,7 @@ def test_a_stuck_handler_delays_a_revoke_by_the_drain_bound_and_costs_no_slot(ki
             worker.until(
                 lambda number=number: len(worker.watcher.told(PartitionsRevoked)) == number + 1
             )
-            assert 0.2 <= time.monotonic() - started_s < 2
+            assert 0.2 <= time.monotonic() - started_s < 30
         worker.until(lambda: len(seen) == 4)
         for gate in gates:
             gate.open()
@@ -138,7 +138,7 @@ def test_lost_partitions_commit_nothing_and_wait_for_nobody(kind: str) -> None:
             yield gate
 
     register(app, kind, "orders", script, concurrency=2, retry=LATER)
-    with live(app, drain_s=30.0, commit_interval_s=60.0) as worker:
+    with live(app, drain_s=60.0, commit_interval_s=60.0) as worker:
         worker.send("orders", n=2)
         worker.until(lambda: gate.arrived == 2)
         before = committed(worker)
@@ -147,7 +147,7 @@ def test_lost_partitions_commit_nothing_and_wait_for_nobody(kind: str) -> None:
         source.expel()
         started_s = time.monotonic()
         worker.until(lambda: worker.watcher.told(PartitionsRevoked))
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 30
         assert worker.watcher.told(PartitionsRevoked)[0].lost
         assert committed(worker) == before
         worker.until(lambda: len(seen) == 4)
@@ -171,7 +171,7 @@ def test_a_revoke_waits_for_a_handler_that_is_just_about_to_start(
             # The executor reads it in that very moment.
             if not at_the_start.is_set():
                 at_the_start.set()
-                go_on.wait(10)
+                go_on.wait(60)
             return time.monotonic()
 
         monkeypatch.setattr(worker.executor(), "_clock", clock)

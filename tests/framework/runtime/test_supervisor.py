@@ -240,13 +240,13 @@ def test_a_worker_that_is_still_importing_may_be_stopped(start: Callable[..., Ru
 
 def test_a_second_signal_stops_now(start: Callable[..., Run]) -> None:
     """Workers that would drain for long hear both, also where both came in one moment."""
-    run = start("slow", workers=2, shutdown_s=60.0)
+    run = start("slow", workers=2, shutdown_s=200.0)
     run.running(2)
     started_s = time.monotonic()
     run.process.terminate()
     run.process.send_signal(signal.SIGINT)
     assert run.wait() == Exit.FORCED
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 100
     # They ended by themselves: nobody had to kill them.
     assert run.log().count("ended with code 6") == 2
 

@@ -166,7 +166,7 @@ def test_a_partition_moves_on_while_a_dead_workers_transaction_is_open(
             producer={"bootstrap.servers": bootstrap_servers, "transaction.timeout.ms": 1000}
         )
         dead = Producer(transactional_config(options, f"{place.group}-gone"))
-        dead.init_transactions(20)
+        dead.init_transactions(60)
         dead.begin_transaction()
         offsets = [TopicPartition(place.topic, 0, 5)]
         dead.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 20)

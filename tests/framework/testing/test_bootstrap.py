@@ -93,4 +93,4 @@ def test_silent_docker_engine_is_given_up_soon(
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
         began = time.monotonic()
         assert not docker_answers()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30

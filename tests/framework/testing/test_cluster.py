@@ -38,7 +38,7 @@ def _write(servers: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
     for value in values:
         producer.produce(topic, value, on_delivery=reported)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failed == []
 
 
@@ -52,7 +52,7 @@ def _read(servers: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer(options)
     consumer.subscribe([topic])
     values: list[bytes] = []
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 60
     while len(values) < count and time.monotonic() < give_up:
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
@@ -63,7 +63,7 @@ def _read(servers: str, topic: str, count: int) -> list[bytes]:
 
 def _create(servers: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(60)
 
 
 def _identities(pids: list[int]) -> list[ProcessIdentity]:
@@ -164,7 +164,7 @@ def test_client_listener_takes_sasl() -> None:
     }
     with KafkaCluster(config=config) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **login})
-        assert set(admin.list_topics(timeout=60).brokers) == {1}
+        assert set(admin.list_topics(timeout=10).brokers) == {1}
 
 
 _PARENT = """

@@ -41,7 +41,7 @@ ONCE = RetryPolicy("1s", max_redeliveries=0)
 
 
 @contextmanager
-def quick(bound_s: float = 5.0) -> Iterator[None]:
+def quick(bound_s: float = 60.0) -> Iterator[None]:
     """What is inside needs no more real time than this, however long it says it takes."""
     start_s = time.monotonic()
     yield

@@ -109,5 +109,5 @@ def test_guard_script_cleans_up(number: signal.Signals | None) -> None:
             process.stdin.close()
         else:
             process.send_signal(number)
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0
         assert not Path(hello["data_dir"]).exists()

@@ -29,7 +29,7 @@ def held() -> Iterator[list[Popen]]:
     yield started
     for process in started:
         process.stdin.close()  # type: ignore[union-attr]
-        process.wait(30)
+        process.wait(60)
         process.stdout.close()  # type: ignore[union-attr]
 
 
@@ -54,7 +54,7 @@ def told(process: Popen) -> list[ProcessIdentity]:
 
 def test_the_exit_code_is_the_program_s(held: list[Popen]) -> None:
     """Whoever waits for the leash learns how the program ended."""
-    assert hold(held, "raise SystemExit(3)").wait(10) == 3
+    assert hold(held, "raise SystemExit(3)").wait(60) == 3
 
 
 def test_a_signal_is_passed_on(held: list[Popen]) -> None:
@@ -62,7 +62,7 @@ def test_a_signal_is_passed_on(held: list[Popen]) -> None:
     process = hold(held, TELL_AND_WAIT.format(child=False))
     (program,) = told(process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 7
+    assert process.wait(60) == 7
     assert not program.alive
 
 
@@ -72,7 +72,7 @@ def test_the_program_ends_when_the_pipe_does(held: list[Popen]) -> None:
     (program,) = told(process)
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(10) == 7
+    assert process.wait(60) == 7
     assert not program.alive
 
 
@@ -81,6 +81,6 @@ def test_what_the_program_left_in_its_session_ends_too(held: list[Popen]) -> Non
     process = hold(held, TELL_AND_WAIT.format(child=True))
     program, child = told(process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 7
+    assert process.wait(60) == 7
     assert not program.alive
     assert child.gone_within(2)

@@ -150,7 +150,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """The whole group, which may outlive the process that it is named after."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
+    process.wait(60)
 
 
 def _said(log: Path, pattern: str) -> str:

@@ -21,7 +21,7 @@ def failures_in(spark: SparkSession, servers: str, topics: list[str]) -> DataFra
     """The records of these retry and dead-letter topics; no payloads."""
     admin = AdminClient({"bootstrap.servers": servers})
     described = admin.describe_topics(TopicCollection(topics))
-    ids = {name: printed(future.result(20).topic_id) for name, future in described.items()}
+    ids = {name: printed(future.result(60).topic_id) for name, future in described.items()}
     id_of = F.create_map(*(F.lit(part) for pair in ids.items() for part in pair))
     records = io.read_topics(spark, kafka_options(servers), topics=topics)
     rows = frames.failure_events(records).withColumns(

@@ -68,13 +68,13 @@ class Scene:
         """Topics of the group."""
         self.partitions |= dict.fromkeys(endings, partitions)
         new = [NewTopic(self.topic(each), partitions, 1) for each in endings]
-        for made in self.admin.create_topics(new, operation_timeout=30).values():
-            made.result(30)
+        for made in self.admin.create_topics(new, operation_timeout=60).values():
+            made.result(60)
 
     def delete(self, ending: str) -> None:
         """Delete one of them."""
-        for gone in self.admin.delete_topics([self.topic(ending)], operation_timeout=30).values():
-            gone.result(30)
+        for gone in self.admin.delete_topics([self.topic(ending)], operation_timeout=60).values():
+            gone.result(60)
 
     def produce(self, ending: str, count: int, *, apart_ms: int = 3_600_000) -> None:
         """Records as a worker parks them, one failure every hour unless told."""
@@ -90,7 +90,7 @@ class Scene:
                 ],
             )  # fmt: skip
             self.producer.poll(0)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(60) == 0
 
     def plan(self, **changes: object) -> IngestPlan:
         """A single run over this group."""
@@ -117,7 +117,7 @@ class Scene:
             ResourceType.TOPIC, self.topic(ending), incremental_configs=[entry]
         )
         for done in self.admin.incremental_alter_configs([resource]).values():
-            done.result(30)
+            done.result(60)
 
     @contextmanager
     def running(self, spark: SparkSession, **changes: object) -> Iterator[Ingest]:

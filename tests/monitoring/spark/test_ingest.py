@@ -96,7 +96,7 @@ def test_what_is_taken_away_is_in_no_file(spark: SparkSession, scene: Scene) -> 
     scene.producer.produce(
         scene.topic("dlq"), b'{"card": "%s", "email": "a@b"}' % secret, secret, headers=headers
     )
-    scene.producer.flush(30)
+    scene.producer.flush(60)
     scene.ingest(spark, rules=Redaction(patterns=("[0-9]{16}",), fields=("email",)))
     (row,) = store.read_failures(spark, scene.table).collect()
     assert row["payload"] == b'{"card": "***", "email": "***"}'
@@ -155,7 +155,7 @@ def test_what_retention_took_is_told(spark: SparkSession, scene: Scene) -> None:
     scene.produce("dlq", 10)
     before = TopicPartition(scene.topic("dlq"), 0, 12)
     for done in scene.admin.delete_records([before]).values():
-        done.result(30)
+        done.result(60)
     assert scene.ingest(spark).stored.gone == 7
     assert any("/0: 7 offsets from 5 on are gone" in line for line in scene.told)
     assert scene.counts(spark) == {"dlq": 8}

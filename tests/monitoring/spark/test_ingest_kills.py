@@ -109,7 +109,7 @@ def started(scene: Scene, told: Path, batch: int) -> Iterator[subprocess.Popen[b
     finally:
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
-        run.wait(30)
+        run.wait(60)
 
 
 def half_written(table: Path) -> Callable[[], bool]:

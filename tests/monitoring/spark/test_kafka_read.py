@@ -88,7 +88,7 @@ def failures(bootstrap_servers: str) -> Failures:
         producer.produce(made.topic("dlq"), b"not json", b"", headers=headers)
     for topic in (made.topic("dispositions"), *topics[4:7], topics[8]):
         producer.produce(topic, b"{}", headers=failed("error", "NotOurs", 1))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return made
 
 
@@ -99,20 +99,20 @@ def transactions(failures: Failures) -> Iterator[None]:
     # The open one outlasts the tests: nobody ends it but its producer.
     config = {"bootstrap.servers": failures.bootstrap_servers, "transaction.timeout.ms": 900_000}
     done, hanging = (Producer({**config, "transactional.id": f"{topic}-{n}"}) for n in range(2))
-    done.init_transactions(30)
+    done.init_transactions(60)
     for count, end in ((5, done.commit_transaction), (7, done.abort_transaction)):
         done.begin_transaction()
         for _ in range(count):
             done.produce(topic, b"x", partition=0, headers=failed("error", "ValueError", count))
-        assert done.flush(30) == 0
+        assert done.flush(60) == 0
         end(30)
-    hanging.init_transactions(30)
+    hanging.init_transactions(60)
     hanging.begin_transaction()
     for _ in range(3):
         hanging.produce(topic, b"x", partition=1, headers=failed("error", "ValueError", 1))
-    assert hanging.flush(30) == 0
+    assert hanging.flush(60) == 0
     yield
-    hanging.abort_transaction(30)
+    hanging.abort_transaction(60)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,7 @@ def create(bootstrap_servers: str, topics: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     new = [NewTopic(topic, PARTITIONS, 1) for topic in topics]
     for done in admin.create_topics(new).values():
-        done.result(30)
+        done.result(60)
 
 
 def consumed(bootstrap_servers: str, topic: str) -> int:
@@ -262,7 +262,7 @@ def consumed(bootstrap_servers: str, topic: str) -> int:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         ended = records = 0
         while ended < PARTITIONS:
-            message = consumer.poll(30)
+            message = consumer.poll(60)
             assert message is not None, f"{topic}: no record and no end within 30 s"
             error = message.error()
             if error is None:

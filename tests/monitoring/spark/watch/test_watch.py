@@ -76,7 +76,7 @@ def fail(scene: Scene, ending: str, fingerprint: str, ago_s: list[float]) -> Non
             scene.topic(ending), b"v", b"k", number % 2,
             headers=[(f"ackfloor.{name}", value.encode()) for name, value in headers.items()],
         )  # fmt: skip
-    assert scene.producer.flush(30) == 0
+    assert scene.producer.flush(60) == 0
 
 
 def test_what_was_there_is_known_and_what_comes_is_judged(
