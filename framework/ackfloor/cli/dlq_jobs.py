@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.dlq_shown import moment
 from ackfloor.cli.letter_reading import LetterReading
 from ackfloor.cli.parameters import ConfigOption, ServersOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.redrive import operator
-from ackfloor.runtime.exit_codes import Exit
 
 if TYPE_CHECKING:
     from ackfloor.core.redrive_jobs import JobNote
@@ -75,9 +74,6 @@ def cancel(
 
     reading = LetterReading.open(bootstrap_servers, config)
     if not yes:
-        if not sys.stdin.isatty():
-            typer.secho(f"job {job} would be ended: confirm with --yes", err=True)
-            raise typer.Exit(Exit.USAGE)
-        typer.confirm(f"End job {job}?", abort=True, err=True)
+        confirm(f"End job {job}?", f"job {job} would be ended")
     note = cancelled(reading.options, topic, job, operator())
     typer.echo(f"{note.job}: {note.state.value}, {note.done:,} of {note.wanted:,} {note.action}")

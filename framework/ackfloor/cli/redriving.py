@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -71,6 +70,8 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
     """
     import typer
 
+    from ackfloor.cli.confirmation import confirm
+
     if not any(map(len, parts)):
         typer.secho("no dead letter is meant: nothing was done", err=True)
         if as_json:
@@ -81,11 +82,8 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
         if dry_run:
             return
         action = parts[0].job.order.action
-        if not sys.stdin.isatty():
-            would = f"{shown:,} dead letters would be {DONE[action]}"
-            typer.secho(f"{would}: confirm with --yes", err=True)
-            raise typer.Exit(Exit.USAGE)
-        typer.confirm(f"{TO_DO[action]} {shown:,} dead letters?", abort=True, err=True)
+        letters = f"{shown:,} dead letters"
+        confirm(f"{TO_DO[action]} {letters}?", f"{letters} would be {DONE[action]}")
     for part in parts:
         if (other := part.job.active()) is not None:
             raise RedriveBusy(_told(part.job.order.dlq, other))

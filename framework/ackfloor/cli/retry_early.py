@@ -7,7 +7,6 @@ is at work on. So nothing is lost by it, and what is settled is not handled agai
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ackfloor.cli.config_set import credentials, post
+from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import Places, counted
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
@@ -127,11 +127,8 @@ def _carry_out(
 ) -> None:
     topic, places = meant
     if places and not (dry_run or yes):
-        what = f"{action} {len(places):,} records of {topic}"
-        if not sys.stdin.isatty():
-            typer.secho(f"this would {what}: confirm with --yes", err=True)
-            raise typer.Exit(Exit.USAGE)
-        typer.confirm(f"{what.capitalize()}?", abort=True, err=True)
+        records = f"{len(places):,} records of {topic}"
+        confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
     asked = Action.COUNT if dry_run else action
     count, silent = 0, set[int]()
     for part in _parts(places):

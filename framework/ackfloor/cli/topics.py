@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.core.durations import format_duration, parse_duration
@@ -83,12 +83,7 @@ def apply(
     if dry_run or not missing:
         return
     if not yes:
-        if not sys.stdin.isatty():
-            typer.secho(
-                f"{len(missing)} topics would be created: confirm with --yes", fg="red", err=True
-            )
-            raise typer.Exit(Exit.USAGE)
-        typer.confirm(f"Create {len(missing)} topics?", abort=True, err=True)
+        confirm(f"Create {len(missing)} topics?", f"{len(missing)} topics would be created")
     for name in cluster.create(plans):
         typer.echo(f"created {name}", err=True)
 

@@ -102,6 +102,24 @@ def test_records_are_listed_and_shown(stage: Stage, tmp_path: Path) -> None:
     assert (facts["attempt"], facts["payload"]) == (1, '{"card": "***"}')
 
 
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("command", ["promote", "bury"])
+def test_the_question_names_the_topic_as_it_is(stage: Stage, tmp_path: Path, command: str) -> None:
+    """Capitals included; without a yes no run is asked for anything."""
+    tier = stage.topic(f"{stage.source}-EU--{stage.group}--retry-1s")
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(tier, b"x", headers=write_headers(stage.died, []))
+    assert producer.flush(30) == 0
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("t" * 32)
+    ended = CliRunner().invoke(
+        retry_app, [command, tier, "--listen", "127.0.0.1:1", "--token-file", str(token)], input="n"
+    )
+    assert f"{command.capitalize()} 1 records of {tier}?" in ended.stderr
+    assert (ended.exit_code, "Aborted" in ended.stderr) == (1, True)
+
+
 def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead-letter topic, a topic that is not there, a place that is not there; no broker."""
     for arguments, text in (
