@@ -24,11 +24,18 @@ from ackfloor.cli.letter_reading import (
     LetterReading,
     Places,
     PlacesArgument,
+    TopicsArgument,
     counted,
     place_of,
     tell_hidden,
 )
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    OfGroupOption,
+    Output,
+    OutputOption,
+    ServersOption,
+)
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.letter_groups import LetterGroups
@@ -44,14 +51,8 @@ dlq_app = typer.Typer(
 
 @dlq_app.command()
 def groups(
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
-    ] = None,
+    topics: TopicsArgument = None,
+    group: OfGroupOption = None,
     since: SinceOption = None,
     all_: AllOption = False,
     bootstrap_servers: ServersOption = None,

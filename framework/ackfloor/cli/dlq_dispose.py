@@ -12,12 +12,8 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.letter_archive import LetterArchive
-from ackfloor.cli.letter_options import filtered
-from ackfloor.cli.letter_reading import (
-    LetterReading,
-    Places,
-    PlacesArgument,
-)
+from ackfloor.cli.letter_options import DryRunOption, MaxOption, YesOption, filtered
+from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
 from ackfloor.cli.redriving import Part, carry_out
 from ackfloor.core.dispositions import Disposition
@@ -25,24 +21,14 @@ from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import Order
 from ackfloor.redrive import job_name, operator
 
-_Max = Annotated[
-    int | None,
-    typer.Option("--max", min=1, envvar="ACKFLOOR_DLQ_MAX", help="At most so many in all."),
-]
-_DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", envvar="ACKFLOOR_DLQ_DRY_RUN", help="Only show what would be done."),
-]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_DLQ_YES", help="Do not ask.")]
-
 
 @filtered
 def discard(
     places: PlacesArgument,
     wanted: LetterFilter,
-    most: _Max = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
+    most: MaxOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
@@ -68,9 +54,9 @@ def archive(
             help="Where they are kept, as `dlq export` writes them; appended to.",
         ),
     ],
-    most: _Max = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
+    most: MaxOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,

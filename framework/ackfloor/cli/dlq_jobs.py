@@ -8,8 +8,9 @@ import typer
 
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.dlq_shown import moment
-from ackfloor.cli.letter_reading import LetterReading
-from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.letter_options import YesOption
+from ackfloor.cli.letter_reading import LetterReading, TopicsArgument
+from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.redrive import operator
 
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
 
 
 def jobs(
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
-    ] = None,
+    topics: TopicsArgument = None,
+    group: OfGroupOption = None,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
@@ -63,9 +58,7 @@ def _row(topic: str, note: JobNote) -> dict[str, Any]:
 def cancel(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job, as `dlq jobs` names it.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_DLQ_YES", help="Do not ask.")
-    ] = False,
+    yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import DryRunOption, MaxOption, YesOption, filtered
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
 from ackfloor.cli.redriving import Part, carry_out
@@ -93,10 +93,7 @@ def replay(
         str | None,
         typer.Option(envvar="ACKFLOOR_DLQ_RATE", help='At most so many: "50/s" or "3000/m".'),
     ] = None,
-    most: Annotated[
-        int | None,
-        typer.Option("--max", min=1, envvar="ACKFLOOR_DLQ_MAX", help="At most so many in all."),
-    ] = None,
+    most: MaxOption = None,
     max_replays: Annotated[
         int | None,
         typer.Option(
@@ -114,15 +111,8 @@ def replay(
             help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", envvar="ACKFLOOR_DLQ_DRY_RUN", help="Only show what would be sent."
-        ),
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_DLQ_YES", help="Do not ask.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,

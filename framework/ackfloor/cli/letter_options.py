@@ -1,4 +1,4 @@
-"""The options by which commands choose dead letters, and the filter that they make."""
+"""Options of commands on dead letters: which are meant, as a filter, and how to go about it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ SinceOption = Annotated[
         envvar="ACKFLOOR_DLQ_SINCE",
         help="Only what failed since: a date, a time, or how long ago (24h, 7d).",
     ),
+]
+MaxOption = Annotated[
+    int | None,
+    typer.Option("--max", min=1, envvar="ACKFLOOR_DLQ_MAX", help="At most so many in all."),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", envvar="ACKFLOOR_DLQ_DRY_RUN", help="Only show what would be done."),
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_DLQ_YES", help="Do not ask.")
 ]
 
 

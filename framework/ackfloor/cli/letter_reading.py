@@ -33,6 +33,10 @@ PlacesArgument = Annotated[
         help="A dead-letter topic, or single dead letters of one, as `dlq ls` prints them.",
     ),
 ]
+TopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
+]
 AllOption = Annotated[
     bool,
     typer.Option(

@@ -19,6 +19,10 @@ class Output(StrEnum):
 OutputOption = Annotated[
     Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
 ]
+OfGroupOption = Annotated[
+    str | None,
+    typer.Option("--group", envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

@@ -16,7 +16,7 @@ import typer
 from ackfloor.cli.dlq_shown import fields_of, letter_rows, letter_text, moment
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
-from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption
 from ackfloor.cli.retry_early import bury, promote
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.core.durations import format_duration
@@ -42,10 +42,7 @@ def ls(
         list[str] | None,
         typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
-    ] = None,
+    group: OfGroupOption = None,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
