@@ -12,7 +12,13 @@ import typer
 
 import ackfloor
 from ackfloor.cli.loading import load_app
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    ServersOption,
+    settings_flags,
+)
 from ackfloor.cli.rows import plain
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.finding import Finding, passes
@@ -69,7 +75,7 @@ def doctor(
     from ackfloor.kafka.doctor import connect
 
     wait_s = parse_duration(connect_timeout, field="--connect-timeout")
-    flags = {"kafka.bootstrap_servers": bootstrap_servers}
+    flags = settings_flags(bootstrap_servers)
     launch = None
     if app is not None:
         launch = Launch.of(load_app(app, factory=factory), flags=flags, config=config)

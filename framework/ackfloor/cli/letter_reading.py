@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from ackfloor.cli.parameters import settings_flags
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import Wanted
 from ackfloor.redrive import kafka_options, select
@@ -122,7 +123,7 @@ class LetterReading:
         """
         from ackfloor.kafka.letter_box import LetterBoxes
 
-        flags = {"kafka.bootstrap_servers": servers}
+        flags = settings_flags(servers)
         rules = Settings.load(flags=flags, config=config).redaction.rules()
         options = kafka_options(flags=flags, config=config)
         return cls(options, LetterBoxes(options), rules)

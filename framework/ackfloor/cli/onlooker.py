@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
+from ackfloor.cli.parameters import settings_flags
 from ackfloor.cli.rows import Row, RowsOutput, console, print_rows, table_of
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.redrive import kafka_options
@@ -101,8 +102,7 @@ def onlooker(group: str | None, servers: str | None, config: Path | None) -> Ite
     """An onlooker at the cluster that the settings name."""
     from ackfloor.kafka.progress import ProgressReader
 
-    flags = {"kafka.bootstrap_servers": servers}
-    options = kafka_options(flags=flags, config=config)
+    options = kafka_options(flags=settings_flags(servers), config=config)
     reader = ProgressReader(options)
     try:
         yield Onlooker(reader, options, group)

@@ -41,3 +41,8 @@ ServersOption = Annotated[
         show_default="kafka.bootstrap_servers",
     ),
 ]
+
+
+def settings_flags(bootstrap_servers: str | None) -> dict[str, object]:
+    """What is said on the command line, as `Settings.load` takes it."""
+    return {"kafka.bootstrap_servers": bootstrap_servers}

@@ -16,7 +16,7 @@ import typer
 from ackfloor.cli.dlq_shown import fields_of, letter_rows, letter_text, moment
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
-from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption
+from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, settings_flags
 from ackfloor.cli.retry_early import bury, promote
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.core.durations import format_duration
@@ -108,7 +108,7 @@ retry_app.command()(bury)
 def _open(servers: str | None, config: Path | None) -> tuple[TierBoxes, Redaction]:
     from ackfloor.kafka.tier_box import TierBoxes
 
-    flags = {"kafka.bootstrap_servers": servers}
+    flags = settings_flags(servers)
     rules = Settings.load(flags=flags, config=config).redaction.rules()
     return TierBoxes(kafka_options(flags=flags, config=config)), rules
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,16 +17,19 @@ from ackfloor.cli.config_set import credentials, post
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import Places, counted
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    ServersOption,
+    settings_flags,
+)
 from ackfloor.cli.run_address import ListenOption
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.live.early import Action
 from ackfloor.live.early_control import MOST, PATH
 from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
-
-if TYPE_CHECKING:
-    from ackfloor.kafka.tier_box import TierBoxes
 
 _Places = Annotated[
     list[str],
@@ -104,9 +107,7 @@ def _meant(
     """The topic, and partition and offset of the records that are open there and meant."""
     from ackfloor.kafka.tier_box import TierBoxes
 
-    boxes: TierBoxes = TierBoxes(
-        kafka_options(flags={"kafka.bootstrap_servers": servers}, config=config)
-    )
+    boxes = TierBoxes(kafka_options(flags=settings_flags(servers), config=config))
     only = None if places.only is None else {p: frozenset(o) for p, o in places.only.items()}
     found = []
     for record in counted(boxes.open(places.topic), places.topic):

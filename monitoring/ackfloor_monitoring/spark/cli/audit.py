@@ -9,16 +9,16 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ackfloor.redrive import kafka_options
-from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.cli.parameters import (
-    BootstrapServersOption,
+from ackfloor.cli.parameters import (
     ConfigOption,
     Output,
     OutputOption,
-    TableOption,
+    ServersOption,
     settings_flags,
 )
+from ackfloor.redrive import kafka_options
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.options import connection_options
 
 if TYPE_CHECKING:
@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 def audit(
     table: TableOption,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_GROUP", help="Only this consumer group.", show_default="every group"
-        ),
-    ] = None,
+    group: FailedGroupOption = None,
     grace: Annotated[
         int,
         typer.Option(
@@ -50,7 +45,7 @@ def audit(
             help="How many findings of each kind to name.",
         ),
     ] = 20,
-    bootstrap_servers: BootstrapServersOption = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

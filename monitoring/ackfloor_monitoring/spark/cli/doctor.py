@@ -8,14 +8,14 @@ from dataclasses import asdict
 
 import typer
 
-from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.cli.parameters import (
-    BootstrapServersOption,
+from ackfloor.cli.parameters import (
     ConfigOption,
     Output,
     OutputOption,
+    ServersOption,
     settings_flags,
 )
+from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.doctor import Finding, examine
 from ackfloor_monitoring.spark.jars import spark_jars
 from ackfloor_monitoring.spark.options import connection_options
@@ -24,7 +24,7 @@ _MARKS = {"ok": "green", "bad": "red", "not tried": "yellow"}
 
 
 def doctor(
-    bootstrap_servers: BootstrapServersOption = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

@@ -8,19 +8,21 @@ from typing import Annotated
 
 import typer
 
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    ServersOption,
+    settings_flags,
+)
 from ackfloor.core.durations import parse_duration
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import (
-    BootstrapServersOption,
-    ConfigOption,
     EveryOption,
     KeepOption,
     MaxRecordsOption,
     OneGroupOption,
-    Output,
-    OutputOption,
     TableOption,
-    settings_flags,
 )
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.options import connection_options
@@ -41,7 +43,7 @@ def ingest(
     every: EveryOption = "10s",
     keep: KeepOption = None,
     max_records: MaxRecordsOption = 500_000,
-    bootstrap_servers: BootstrapServersOption = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

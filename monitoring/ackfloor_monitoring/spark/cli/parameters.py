@@ -1,24 +1,11 @@
-"""Options that several commands share, each with its one name, variable and explanation."""
+"""Options that several Spark commands share, beside those that they share with other commands."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Output(StrEnum):
-    """How a command prints what it found."""
-
-    table = "table"
-    json = "json"
-
-
-OutputOption = Annotated[
-    Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
-]
 TableOption = Annotated[
     str,
     typer.Option(
@@ -32,6 +19,15 @@ OneGroupOption = Annotated[
         "--group",
         envvar="ACKFLOOR_GROUP",
         help="Only the topics of this consumer group.",
+        show_default="every group",
+    ),
+]
+FailedGroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        envvar="ACKFLOOR_GROUP",
+        help="Only this consumer group.",
         show_default="every group",
     ),
 ]
@@ -60,25 +56,3 @@ MaxRecordsOption = Annotated[
         help="The records of one batch.",
     ),
 ]
-BootstrapServersOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="ACKFLOOR_BOOTSTRAP_SERVERS",
-        help="Brokers to ask first: host:port, comma-separated.",
-        show_default="kafka.bootstrap_servers",
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        envvar="ACKFLOOR_CONFIG",
-        help="The settings file.",
-        show_default="ackfloor.toml",
-    ),
-]
-
-
-def settings_flags(bootstrap_servers: str | None) -> dict[str, object]:
-    """What is said on the command line, as `Settings.load` takes it."""
-    return {"kafka.bootstrap_servers": bootstrap_servers}

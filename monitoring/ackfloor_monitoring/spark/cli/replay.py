@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ackfloor import SettingError
-from ackfloor.cli.redriving import Part, carry_out
-from ackfloor.redrive import Order, job_name, kafka_options, operator, parse_rate
-from ackfloor_monitoring.spark.cli.parameters import (
-    BootstrapServersOption,
+from ackfloor.cli.parameters import (
     ConfigOption,
     Output,
     OutputOption,
-    TableOption,
+    ServersOption,
     settings_flags,
 )
+from ackfloor.cli.redriving import Part, carry_out
+from ackfloor.redrive import Order, job_name, kafka_options, operator, parse_rate
+from ackfloor_monitoring.spark.cli.parameters import TableOption
 
 if TYPE_CHECKING:
     from ackfloor.redrive import KafkaOptions
@@ -72,7 +72,7 @@ def replay(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_SPARK_REPLAY_YES", help="Do not ask.")
     ] = False,
-    bootstrap_servers: BootstrapServersOption = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

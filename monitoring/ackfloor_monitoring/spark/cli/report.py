@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ackfloor.redrive import kafka_options
-from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.cli.console import console_out
-from ackfloor_monitoring.spark.cli.parameters import (
-    BootstrapServersOption,
+from ackfloor.cli.parameters import (
     ConfigOption,
     Output,
     OutputOption,
-    TableOption,
+    ServersOption,
     settings_flags,
 )
+from ackfloor.redrive import kafka_options
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.cli.console import console_out
+from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.errors import PageNotWritten
 from ackfloor_monitoring.spark.options import connection_options
 from ackfloor_monitoring.spark.report.answer import Report
@@ -31,14 +31,7 @@ from ackfloor_monitoring.spark.session import require_pyspark, spark_session
 
 def report(
     table: TableOption,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_GROUP",
-            help="Only this consumer group.",
-            show_default="every group",
-        ),
-    ] = None,
+    group: FailedGroupOption = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -78,7 +71,7 @@ def report(
             "Without it nobody can tell what recovered from what still waits.",
         ),
     ] = True,
-    bootstrap_servers: BootstrapServersOption = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

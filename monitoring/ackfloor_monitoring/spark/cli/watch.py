@@ -7,17 +7,15 @@ from typing import Annotated
 
 import typer
 
+from ackfloor.cli.parameters import ConfigOption, ServersOption, settings_flags
 from ackfloor.core.durations import parse_duration
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import (
-    BootstrapServersOption,
-    ConfigOption,
     EveryOption,
     KeepOption,
     MaxRecordsOption,
     OneGroupOption,
     TableOption,
-    settings_flags,
 )
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.options import connection_options
@@ -65,7 +63,7 @@ def watch(
     every: EveryOption = "10s",
     keep: KeepOption = None,
     max_records: MaxRecordsOption = 500_000,
-    bootstrap_servers: BootstrapServersOption = None,
+    bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Ingest without end, and say what is new in it: metrics, and a line for each find.

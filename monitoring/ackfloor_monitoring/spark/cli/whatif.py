@@ -8,8 +8,9 @@ import typer
 from rich.console import Console
 
 from ackfloor import SettingError
+from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor_monitoring.spark.cli.console import console_out
-from ackfloor_monitoring.spark.cli.parameters import Output, OutputOption, TableOption
+from ackfloor_monitoring.spark.cli.parameters import TableOption
 from ackfloor_monitoring.spark.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.model import Words
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
