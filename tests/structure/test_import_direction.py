@@ -130,6 +130,8 @@ ALSO: Final = {
     "spark": frozenset(
         {
             "ackfloor.cli.parameters",
+            "ackfloor.cli.rows",
+            "ackfloor.cli.times",
             "ackfloor.core.durations",
             "ackfloor.core.envelope",
             "ackfloor.core.gapset",

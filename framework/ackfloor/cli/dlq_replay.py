@@ -10,12 +10,11 @@ import typer
 from ackfloor.cli.letter_options import DryRunOption, MaxOption, YesOption, filtered
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
-from ackfloor.cli.redriving import Part, carry_out
-from ackfloor.core.errors import SettingError
+from ackfloor.cli.redriving import Part, carry_out, rate_of
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import MAX_REPLAYS, TO_RETRY, Order
 from ackfloor.errors import RedriveRefused
-from ackfloor.redrive import job_name, operator, parse_rate
+from ackfloor.redrive import job_name, operator
 
 if TYPE_CHECKING:
     from ackfloor.core.redrive_jobs import JobNote
@@ -122,7 +121,7 @@ def replay(
     Each is sent once in effect: killed or asked for again, the command goes on where it was. What
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
     """
-    named, rate_per_s, as_json = Places.of(places), _rate(rate), output is Output.json
+    named, rate_per_s, as_json = Places.of(places), rate_of(rate), output is Output.json
     given = (to, most, max_replays, named.only)
     if resume and (wanted != LetterFilter() or any(each is not None for each in given)):
         raise typer.BadParameter(
@@ -171,10 +170,3 @@ def _part(reading: LetterReading, order: Order, asked: Replay) -> Part:
         asked = replace(asked, ends=chosen.ends, topic_id=topic_id)
     job.order = replace(order, asked=asked.told())
     return Part(job, chosen.offsets)
-
-
-def _rate(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_rate(text)
-    except SettingError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--rate") from None

@@ -11,8 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ackfloor.core.durations import parse_duration
-from ackfloor.core.errors import SettingError
+from ackfloor.cli.times import time_of
 from ackfloor.core.letter_filter import LetterFilter
 
 _ATTEMPTS = re.compile(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?")
@@ -148,24 +147,11 @@ def _attempts(text: str | None) -> tuple[int | None, int | None]:
 
 
 def time_ms(option: str, text: str | None) -> int | None:
-    """A date or time, in UTC where it names no zone, or how long ago, in wall-clock ms.
+    """A time as `time_of` takes it, in wall-clock ms.
 
     Raises:
-        typer.BadParameter: it is neither.
+        typer.BadParameter: it is none.
     """
     if text is None:
         return None
-    now = datetime.now(UTC)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return round((now.timestamp() - parse_duration(text, field=option)) * 1000)
-        except SettingError:
-            raise typer.BadParameter(
-                f"{text!r} is neither a time nor a duration: give a date (2026-10-20), a time "
-                "(2026-10-20T14:30), or how long ago (90m, 24h, 7d)",
-                param_hint=option,
-            ) from None
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-    return round(time.timestamp() * 1000)
+    return round(time_of(option, text, datetime.now(UTC)).timestamp() * 1000)

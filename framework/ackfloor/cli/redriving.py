@@ -25,16 +25,18 @@ from ackfloor.cli.redrive_shown import (
     result_of,
     text_of,
 )
+from ackfloor.core.errors import SettingError
 from ackfloor.core.redrive import DeadLetter, Left, Wanted
 from ackfloor.core.redrive_tally import Preview, Tally
 from ackfloor.errors import RedriveBusy
+from ackfloor.redrive import parse_rate
 from ackfloor.runtime.exit_codes import Exit
 
 if TYPE_CHECKING:
     from ackfloor.core.redrive_jobs import JobNote
     from ackfloor.kafka.redrive import RedriveJob
 
-__all__ = ["Part", "carry_out"]
+__all__ = ["Part", "carry_out", "rate_of"]
 
 
 @dataclass(slots=True)
@@ -53,6 +55,20 @@ class Part:
 
     def __len__(self) -> int:
         return sum(map(len, self.wanted.values())) + self.older
+
+
+def rate_of(text: str | None) -> float | None:
+    """Records a second, from what `--rate` was given.
+
+    Raises:
+        typer.BadParameter: it is no rate.
+    """
+    import typer
+
+    try:
+        return None if text is None else parse_rate(text)
+    except SettingError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--rate") from None
 
 
 def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> None:

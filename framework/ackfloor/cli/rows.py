@@ -70,11 +70,11 @@ def table_of(rows: Sequence[Row]) -> Table:
     return table
 
 
-def console() -> Console:
+def console(pipe_width: int = PIPE_WIDTH) -> Console:
     """Standard output, with room for a line where nobody looks at a terminal."""
     found = Console()
     if not found.is_terminal and "COLUMNS" not in os.environ:
-        found = Console(width=PIPE_WIDTH)
+        found = Console(width=pipe_width)
     return found
 
 

@@ -14,7 +14,6 @@ AckfloorError
 ├── StoreFailed              the table could not be read or written: 1
 ├── AnotherIngest            somebody else has begun to write the table: 1
 ├── StreamBroken             a stream can't go on as it is: ingest begins it anew
-├── BadSince                 `--since` is neither a time nor a duration: 2
 └── PageNotWritten           the report's file can't be written: 2
 """
 
@@ -60,12 +59,6 @@ class NothingToReport(AckfloorError):
 
 class UnknownRelease(AckfloorError):
     """A release that no failure names."""
-
-    exit_code = 2
-
-
-class BadSince(AckfloorError):
-    """A time that cannot be read."""
 
     exit_code = 2
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ackfloor import SettingError
 from ackfloor.cli.parameters import (
     ConfigOption,
     Output,
@@ -15,8 +14,8 @@ from ackfloor.cli.parameters import (
     ServersOption,
     settings_flags,
 )
-from ackfloor.cli.redriving import Part, carry_out
-from ackfloor.redrive import Order, job_name, kafka_options, operator, parse_rate
+from ackfloor.cli.redriving import Part, carry_out, rate_of
+from ackfloor.redrive import Order, job_name, kafka_options, operator
 from ackfloor_monitoring.spark.cli.parameters import TableOption
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def replay(
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
     """
     asked = {"table": table, "where": where}
-    order = Order("", to, job_name(), operator(), _rate(rate), most, max_replays, asked=asked)
+    order = Order("", to, job_name(), operator(), rate_of(rate), most, max_replays, asked=asked)
     options = kafka_options(flags=settings_flags(bootstrap_servers), config=config)
     chosen = _choose(table, where)
     if not chosen:
@@ -90,13 +89,6 @@ def replay(
         return
     parts = [_part(options, order, each) for each in chosen]
     carry_out(parts, dry_run=dry_run, yes=yes, as_json=output is Output.json)
-
-
-def _rate(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_rate(text)
-    except SettingError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--rate") from None
 
 
 def _choose(table: str, where: str) -> list[Chosen]:

@@ -16,15 +16,15 @@ from ackfloor.cli.parameters import (
     ServersOption,
     settings_flags,
 )
+from ackfloor.cli.rows import console
+from ackfloor.cli.times import time_of
 from ackfloor.redrive import kafka_options
 from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.cli.console import console_out
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.errors import PageNotWritten
 from ackfloor_monitoring.spark.options import connection_options
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.page import html_page
-from ackfloor_monitoring.spark.report.since import since_time
 from ackfloor_monitoring.spark.report.terminal import report_tables
 from ackfloor_monitoring.spark.session import require_pyspark, spark_session
 
@@ -85,7 +85,7 @@ def report(
     if since is not None and since_release is not None:
         raise typer.BadParameter("give --since or --since-release, not both")
     now = datetime.now(UTC)
-    since_when = None if since is None else since_time(since, now)
+    since_when = None if since is None else _since(since, now)
     if html is not None:
         _check_folder(html)
     require_pyspark()
@@ -123,6 +123,15 @@ def report(
         _print_tables(made)
 
 
+def _since(text: str, now: datetime) -> datetime:
+    time = time_of("--since", text, now)
+    if time > now:
+        raise typer.BadParameter(
+            f"{text!r} lies in the future: nothing could be new since then", param_hint="--since"
+        )
+    return time
+
+
 def _check_folder(file: Path) -> None:
     """Before minutes of work: a page that could not be written."""
     if file.is_dir() or not file.parent.is_dir():
@@ -139,6 +148,6 @@ def _write(file: Path, page: str) -> None:
 
 
 def _print_tables(made: Report) -> None:
-    console = console_out(200)
+    target = console()
     for part in report_tables(made):
-        console.print(part)
+        target.print(part)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ackfloor import SettingError
 from ackfloor.cli.parameters import Output, OutputOption
-from ackfloor_monitoring.spark.cli.console import console_out
+from ackfloor.cli.rows import console
 from ackfloor_monitoring.spark.cli.parameters import TableOption
 from ackfloor_monitoring.spark.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.model import Words
@@ -102,9 +102,9 @@ def whatif(
     if output is Output.json:
         typer.echo(told.to_json())
         return
-    console = console_out(120)
+    target = console(120)
     for part in whatif_tables(told):
-        console.print(part)
+        target.print(part)
 
 
 def _told(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:

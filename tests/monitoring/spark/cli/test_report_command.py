@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ackfloor_monitoring.spark.cli import spark_app
-from ackfloor_monitoring.spark.errors import BadSince, PageNotWritten
+from ackfloor_monitoring.spark.errors import PageNotWritten
 from ackfloor_monitoring.spark.report import job, page
 from tests.monitoring.spark.report.samples import REPORT
 
@@ -47,11 +47,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_bad_since_is_told_before_the_work(asked: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("yesterday", "is neither a time nor a duration"), ("2200-01-01", "lies in the future")],
+)
+def test_bad_since_is_told_before_the_work(
+    asked: list[dict[str, Any]], text: str, why: str
+) -> None:
     """Spark is not started for it."""
-    ended = invoke("--since", "yesterday")
-    assert isinstance(ended.exception, BadSince)
-    assert asked == []
+    ended = invoke("--since", text)
+    assert (ended.exit_code, asked) == (2, [])
+    assert f"{text!r} {why}" in ended.stderr
 
 
 def test_two_beginnings_are_too_many(asked: list[dict[str, Any]]) -> None:

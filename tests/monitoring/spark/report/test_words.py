@@ -1,21 +1,15 @@
-"""How the report says numbers and times, and reads `--since`."""
+"""How the report says numbers and times."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
-from ackfloor_monitoring.spark.errors import BadSince
 from ackfloor_monitoring.spark.report.build import bucket_s
 from ackfloor_monitoring.spark.report.shares import key_text
-from ackfloor_monitoring.spark.report.since import since_time
 from ackfloor_monitoring.spark.report.words import multiple, percent, seconds, spark, stretch
 from tests.monitoring.spark.report.samples import REPORT
-
-NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -53,28 +47,6 @@ def test_keys_are_text_where_they_can_be() -> None:
     assert [key_text(k) for k in (b"a-1", b"\xff\x00", b"a\nb", b"")] == [
         "a-1", "0xff00", "0x610a62", "0x"
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "time"),
-    [
-        ("2026-03-01", datetime(2026, 3, 1, tzinfo=UTC)),
-        ("2026-03-01T10:30+02:00", datetime(2026, 3, 1, 8, 30, tzinfo=UTC)),
-        ("24h", datetime(2026, 3, 9, 12, tzinfo=UTC)),
-        ("1h30m", datetime(2026, 3, 10, 10, 30, tzinfo=UTC)),
-    ],
-)
-def test_since(text: str, time: datetime) -> None:
-    """A date, a time, or how long ago."""
-    assert since_time(text, NOW) == time
-
-
-@pytest.mark.parametrize("text", ["yesterday", "", "12", "2026-13-01", "2026-03-11", "-1h"])
-def test_bad_since_is_told(text: str) -> None:
-    """The sentence names the value; it is wrong usage."""
-    with pytest.raises(BadSince, match=re.escape(repr(text))) as refused:
-        since_time(text, NOW)
-    assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
