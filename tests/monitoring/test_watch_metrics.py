@@ -15,7 +15,6 @@ from ackfloor_monitoring.watch_definitions import WATCH_METRICS
 from ackfloor_monitoring.watch_metrics import MOST_HANDLERS, Progress, WatchMetrics
 
 RULES = (files("ackfloor_monitoring") / "alerts" / "spark.yml").read_text("utf-8")
-BY_NAME = {spec.name: spec for spec in WATCH_METRICS}
 # What Prometheus adds to each sample that it scrapes.
 OF_THE_TARGET = {"instance", "job"}
 

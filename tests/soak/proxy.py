@@ -22,7 +22,6 @@ class _Link:
 
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
     #: Says nothing any more towards the broker, or towards the client.
     mute: set[str] = field(default_factory=set)
 
@@ -41,7 +40,6 @@ class _Door:
     delay_s: float = 0.0
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
     links: set[_Link] = field(default_factory=set)
-    carried: int = 0
 
 
 class Proxy:
@@ -181,7 +179,6 @@ async def _carry(
         await door.flowing.wait()
         if towards in link.mute:
             continue
-        door.carried += len(data)
         writer.write(data)
         await writer.drain()
     if not link.mute:

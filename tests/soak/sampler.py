@@ -55,7 +55,6 @@ class Samples:
     commits: list[CommitSample] = field(default_factory=list)
     states: list[StateSample] = field(default_factory=list)
     pids: dict[int, str] = field(default_factory=dict)
-    missed: int = 0
 
 
 class Sampler:
@@ -95,8 +94,7 @@ class Sampler:
                 asked_s = time.monotonic()
                 commits = topics.committed(consumed)
             except KafkaException:
-                self.samples.missed += 1
-                continue
+                continue  # the oracle does without this sample
             self.samples.commits.append(CommitSample(asked_s, time.monotonic(), commits))
         topics.close()
 

@@ -96,7 +96,6 @@ class Loop:
         self.interlude: Callable[[], None] = _nothing
         self._wait_s = SHORTEST_WAIT_S
         self._next_snapshot_s = 0.0
-        self._now: Now = clock.now()
         #: What the worker is doing: starting, running, draining, stopped.
         self.status = "starting"
         self._subscribed = False
@@ -128,7 +127,7 @@ class Loop:
         moved = self._collect()
         if self._sink.pending():
             self._sink.poll()
-        now = self._now = self._clock.now()
+        now = self._clock.now()
         engine = self.engine
         self._expire(now)
         if engine.commit_due(now):
@@ -346,7 +345,7 @@ class Loop:
         while True:
             self._collect()
             self._sink.poll()
-            now = self._now = self._clock.now()
+            now = self._clock.now()
             self._expire(now)
             self._execute()
             self._tell(now)

@@ -60,25 +60,13 @@ class Pin:
             )
 
 
-def fetch_jar(coordinate: str, sha256: str) -> Path:
-    """The verified local file of one artifact, without its dependencies.
-
-    Args:
-        coordinate: `group:artifact:version`.
-        sha256: the expected SHA-256, 64 lower-case hex digits.
-
-    Raises:
-        JarRefused: the file's checksum is another one.
-        JarsUnavailable: it is not cached and cannot be fetched.
-        MissingExtra: jgo is not installed.
-    """
-    return fetch_jars([Pin(coordinate, sha256)])[0]
-
-
 def fetch_jars(pins: Iterable[Pin]) -> list[Path]:
     """The verified local files of `pins`, in their order; what is missing is fetched in parallel.
 
-    All jars that cannot be had are named at once. Raises as `fetch_jar` does.
+    Raises:
+        JarRefused: a file's checksum is another one.
+        JarsUnavailable: some are not cached and cannot be fetched; all of them are named.
+        MissingExtra: jgo is not installed.
     """
     context = _maven()
     unavailable: list[tuple[str, str]] = []

@@ -29,7 +29,6 @@ from ackfloor.core.retry import RetryPolicy
 from tests.framework.core.worlds import DLQ, START_MS, TIER, MemoryRecord, World
 
 RULES = HandlerRules("bill", consume_timeout_s=5.0, policy=RetryPolicy.fixed("1s", 3, jitter=0))
-MANUAL = replace(RULES, manual=True)
 
 
 def world_with(*offsets: int, rules: HandlerRules = RULES) -> World:

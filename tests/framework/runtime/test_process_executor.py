@@ -449,11 +449,6 @@ class Unpicklable:
         return data
 
 
-def around(delivery: object, call_next: Any) -> None:
-    """Middleware by a name that is another's."""
-    call_next()
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [

@@ -17,12 +17,12 @@ from ackfloor.testing.jars import (
     JarsUnavailable,
     Pin,
     broker_pins,
-    fetch_jar,
     fetch_jars,
 )
 
 BODY = b"what the repository serves"
 SHA = hashlib.sha256(BODY).hexdigest()
+TOOL = Pin("org.example:tool:1.0", SHA)
 
 
 class _Repository(BaseHTTPRequestHandler):
@@ -56,27 +56,27 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 def test_fetched_once_then_cached(repository: Path) -> None:
     """A jar is fetched into the Maven cache and read from there without a network."""
-    path = fetch_jar("org.example:tool:1.0", SHA)
+    [path] = fetch_jars([TOOL])
     assert path == repository / "org/example/tool/1.0/tool-1.0.jar"
     assert path.read_bytes() == BODY
     path.touch()
     stamp = path.stat().st_mtime_ns
-    assert fetch_jar("org.example:tool:1.0", SHA).stat().st_mtime_ns == stamp
+    assert fetch_jars([TOOL])[0].stat().st_mtime_ns == stamp
 
 
 def test_foreign_download_is_refused_and_not_kept(repository: Path) -> None:
     """A download with another checksum is refused by name and leaves nothing in the cache."""
     with pytest.raises(JarRefused, match=r"org\.example:tool:1\.0 refused.*another file"):
-        fetch_jar("org.example:tool:1.0", "0" * 64)
+        fetch_jars([Pin(TOOL.coordinate, "0" * 64)])
     assert [path for path in repository.rglob("*") if path.is_file()] == []
 
 
 def test_changed_cache_is_refused(repository: Path) -> None:
     """A cached jar that was changed is refused with its path and the way out."""
-    path = fetch_jar("org.example:tool:1.0", SHA)
+    [path] = fetch_jars([TOOL])
     path.write_bytes(BODY + b"!")
     with pytest.raises(JarRefused, match=r"tool-1\.0\.jar has sha256.*delete the file"):
-        fetch_jar("org.example:tool:1.0", SHA)
+        fetch_jars([TOOL])
 
 
 def test_every_missing_jar_is_named(repository: Path) -> None:
@@ -97,14 +97,14 @@ def test_no_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(JarsUnavailable, match=r"org\.example:tool:1\.0 \(ConnectionError\)"):
-        fetch_jar("org.example:tool:1.0", SHA)
+        fetch_jars([TOOL])
 
 
 def test_missing_extra_prints_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without jgo the message is the line that installs it."""
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     with pytest.raises(MissingExtra, match=r"pip install 'ackfloor\[broker\]'"):
-        fetch_jar("org.example:tool:1.0", SHA)
+        fetch_jars([TOOL])
 
 
 @pytest.mark.parametrize("coordinate", ["org.example:tool", "a:b:c:d", "a::1"])
