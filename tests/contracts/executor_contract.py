@@ -401,6 +401,7 @@ class ExecutorContract:
             executor.resize(4 if n % 2 else 1)
             executor.dispatch([delivery])
             eventually(lambda count=n + 1: len(bench.answered) == count)
+        assert bench.started == list(range(100))
 
     def test_lanes_keep_their_order_through_a_resize(self, bench: Bench) -> None:
         """A run that its slot leaves goes to another whole."""

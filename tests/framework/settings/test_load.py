@@ -138,7 +138,7 @@ def test_two_variables_for_one_setting_must_agree() -> None:
 
 def test_variables_of_commands_and_of_others_are_left_alone() -> None:
     """Flag twins, folders and whatever has another prefix are no settings."""
-    load(
+    others = load(
         {
             "ACKFLOOR_RUN_WORKERS": "4",
             "ACKFLOOR_BROKER_NODES": "3",
@@ -148,6 +148,7 @@ def test_variables_of_commands_and_of_others_are_left_alone() -> None:
             "OTHER": "x",
         }
     )
+    assert others == load()
 
 
 def test_settings_of_a_handler_come_from_file_and_environment() -> None:
