@@ -19,11 +19,10 @@ from types import FrameType
 from typing import Any
 
 import ackfloor.core
-from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.gapset import GapSet, decode, encode
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import Failed
-from benchmarks.stage import BATCH, START_MS, Stage, stored
+from benchmarks.stage import BATCH, TIER, Stage, due_in, stored, with_gaps
 
 BASELINE = Path(__file__).parent / "results" / "core.json"
 CORE = str(Path(ackfloor.core.__file__).parent)
@@ -67,13 +66,8 @@ def parked(count: Count) -> int:
 
 def redelivered(count: Count) -> int:
     """Read from a retry topic, waiting, due, handled."""
-    stage = Stage()
-    due = str(START_MS + 60_000).encode()
-    headers = [(NOT_BEFORE, due), ("ackfloor.attempt", b"1")]
-    topic = "topic0--bench--retry-1h"
-    batches = [
-        stored(topic, 0, range(n, n + BATCH), headers=headers) for n in range(0, RECORDS, BATCH)
-    ]
+    stage, due = Stage(), due_in(60)
+    batches = [stored(TIER, 0, range(n, n + BATCH), headers=due) for n in range(0, RECORDS, BATCH)]
 
     def run() -> None:
         for batch in batches:
@@ -88,13 +82,7 @@ def redelivered(count: Count) -> int:
 
 def commit_with_gaps(count: Count) -> int:
     """One commit of a partition in which every other record of 2,000 is open."""
-    stage = Stage()
-    stage.read(stored("topic0", 0, range(2 * GAPS)))
-    everything = list(stage.ready)
-    stage.ready.clear()
-    stage.ready.extend(everything[1::2])
-    stage.answer(GAPS)
-    stage.engine.take_events(stage.now)
+    stage = with_gaps(GAPS)
     count(lambda: stage.turn(2.0))
     return 1
 

@@ -14,17 +14,16 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ackfloor.core.envelope import NOT_BEFORE
+from ackfloor.testing.log import MemoryRecord
 from benchmarks import machine
 from benchmarks.plots import curves
 from benchmarks.results import FOLDER
-from benchmarks.stage import BATCH, START_MS, Stage, Stored, stored
+from benchmarks.stage import BATCH, TIER, Stage, due_in, stored, with_gaps
 
 #: Records of one measurement, beside those that are in flight.
 RECORDS = 50_000
 #: How many records of a partition come in a row.
 IN_A_ROW = 100
-TIER = "topic0--bench--retry-1h"
 
 Curve = dict[int, float]
 
@@ -52,7 +51,7 @@ def handlers(count: int) -> float:
 def waiting(count: int) -> float:
     """So many retries that wait in memory, 1,000 records in flight."""
     stage = Stage()
-    due = [(NOT_BEFORE, str(START_MS + 3_500_000).encode()), ("ackfloor.attempt", b"1")]
+    due = due_in(3_500)
     for first in range(0, count, BATCH):
         stage.read(stored(TIER, 0, range(first, min(count, first + BATCH)), headers=due))
     return _flow(stage, _batches(1, 1, RECORDS + 1_000), 1_000)
@@ -60,13 +59,7 @@ def waiting(count: int) -> float:
 
 def gaps(count: int) -> float:
     """Milliseconds of a commit with so many gaps above the floor."""
-    stage = Stage()
-    stage.read(stored("topic0", 0, range(2 * count)))
-    everything = list(stage.ready)
-    stage.ready.clear()
-    stage.ready.extend(everything[1::2])
-    stage.answer(count)
-    stage.engine.take_events(stage.now)
+    stage = with_gaps(count)
     began_s = time.thread_time()
     stage.turn(2.0)
     return (time.thread_time() - began_s) * 1000
@@ -86,12 +79,12 @@ GROWTH: dict[str, tuple[Callable[[int], float], str, tuple[int, ...]]] = {
 }
 
 
-def _batches(topics: int, partitions: int, count: int, keys: int = 0) -> list[list[Stored]]:
+def _batches(topics: int, partitions: int, count: int, keys: int = 0) -> list[list[MemoryRecord]]:
     """Polls of 500 records: some of one partition, then some of the next."""
     places = [(f"topic{t}", p) for t in range(topics) for p in range(partitions)]
     ends = dict.fromkeys(places, 0)
 
-    def rows() -> Iterator[Stored]:
+    def rows() -> Iterator[MemoryRecord]:
         while True:
             for topic, partition in places:
                 first = ends[topic, partition]
@@ -102,7 +95,7 @@ def _batches(topics: int, partitions: int, count: int, keys: int = 0) -> list[li
     return [[next(records) for _ in range(BATCH)] for _ in range(0, count, BATCH)]
 
 
-def _flow(stage: Stage, batches: list[list[Stored]], in_flight: int) -> float:
+def _flow(stage: Stage, batches: list[list[MemoryRecord]], in_flight: int) -> float:
     """Microseconds a record, with so many in flight."""
     answered = min(BATCH, in_flight)
     fill = in_flight // BATCH

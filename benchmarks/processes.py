@@ -1,4 +1,4 @@
-"""What the process executor brings: `python benchmarks/processes.py` writes results/processes.md.
+"""What the process executor brings: `python -m benchmarks.processes` writes results/processes.md.
 
 A handler that takes 1 ms of a core, in one process, in two, and called by a plain loop over the
 bare client. Each run is a process of its own with a group of its own on the same topic; the cases
@@ -18,15 +18,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-import spin
 from confluent_kafka import Consumer, TopicPartition
-from topic import PARTITIONS, filled
 
 from ackfloor import App
-from ackfloor.launch import Launch
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.worker import Worker
 from ackfloor.testing.bootstrap import open_broker
+from benchmarks import spin
+from benchmarks.topic import PARTITIONS, filled
+from benchmarks.worker import settled_of, worker_of
 
 RESULT = Path(__file__).parent / "results" / "processes.md"
 #: Case -> processes; none is the plain loop.
@@ -73,24 +71,12 @@ def ours(servers: str, topic: str, records: int, processes: int) -> float:
     """A whole worker with its metrics on: records per second."""
     app = App(group=unique("bench"), kafka={"bootstrap_servers": servers}, log_level="error")
     app.handler(topic, executor="process", concurrency=processes)(spin.spin)
-    launch = Launch.of(app, flags={})
-    launch.prepare_topics("30s")
-    monitoring = launch.monitoring()
-    assert monitoring is not None, "the worker is measured with its metrics on"
-    worker = Worker(
-        app,
-        launch.handlers,
-        launch.worker_config(),
-        launch.topology(),
-        launch.outside(EventLoopThread(), "bench"),
-        [monitoring.worker_monitor(0, app.group)],
-    )
+    worker = worker_of(app)
     loop = worker.start()
     began_s, before, count = 0.0, 0, 0
     while count < records:
         loop.turn()
-        read = [a for a in worker.engine.assignments.values() if a.topic == topic]
-        count = sum(a.tracker.position for a in read) - worker.engine.flow.open_count
+        count = settled_of(worker, topic)
         if not began_s and count >= WARM_UP:
             began_s, before = time.perf_counter(), count
     rate = (count - before) / (time.perf_counter() - began_s)
@@ -100,7 +86,7 @@ def ours(servers: str, topic: str, records: int, processes: int) -> float:
 
 def main() -> None:
     """All runs in turn, and the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.processes", description=__doc__)
     parser.add_argument("--records", type=int, default=6_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", nargs=2, metavar=("CASE", "SERVERS"), help="one run, here")
@@ -120,8 +106,8 @@ def main() -> None:
         filled(broker.bootstrap_servers, given.records)
         for _ in range(given.rounds):
             for case in CASES:
-                argv = [sys.executable, __file__, "--records", str(given.records)]
-                argv += ["--case", case, broker.bootstrap_servers]
+                argv = [sys.executable, "-m", "benchmarks.processes"]
+                argv += ["--records", str(given.records), "--case", case, broker.bootstrap_servers]
                 done = subprocess.run(
                     argv, check=True, stdout=subprocess.PIPE, timeout=400, env=environment
                 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
+from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
@@ -21,6 +22,7 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.core.parking import Parking
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.state import Route
+from ackfloor.testing.log import MemoryRecord
 
 #: Records of one poll, and answers of one turn.
 BATCH = 500
@@ -37,56 +39,8 @@ NO_LIMITS = FlowLimits(
     partition_open_bytes=10**15,
 )
 VALUE = b"x" * 200
-
-
-class Stored:
-    """A record with the methods of the client's messages."""
-
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_topic")
-
-    def __init__(
-        self, topic: str, partition: int, offset: int, key: bytes | None, headers: Headers | None
-    ) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._offset = offset
-        self._key = key
-        self._headers = headers
-
-    def topic(self) -> str:
-        """Where it is."""
-        return self._topic
-
-    def partition(self) -> int:
-        """Where it is."""
-        return self._partition
-
-    def offset(self) -> int:
-        """Where it is."""
-        return self._offset
-
-    def key(self) -> bytes | None:
-        """Its lane, in key order."""
-        return self._key
-
-    def value(self) -> bytes:
-        """The same for all."""
-        return VALUE
-
-    def headers(self) -> Headers | None:
-        """Those of a redelivery, or none."""
-        return self._headers
-
-    def timestamp(self) -> tuple[int, int]:
-        """When the stage's clock began."""
-        return (1, START_MS)
-
-    def leader_epoch(self) -> int | None:
-        """Never another leader."""
-        return 0
-
-    def __len__(self) -> int:
-        return len(VALUE)
+#: The retry topic of the first handler.
+TIER = "topic0--bench--retry-1h"
 
 
 class Stage:
@@ -146,7 +100,7 @@ class Stage:
         """The stage's time."""
         return Now(self.mono_s, START_MS + int((self.mono_s - 1_000.0) * 1000))
 
-    def read(self, records: Sequence[Stored]) -> None:
+    def read(self, records: Sequence[MemoryRecord]) -> None:
         """One poll."""
         self.engine.polled(records, self.now)
         self._take()
@@ -211,10 +165,35 @@ def stored(
     offsets: Iterable[int],
     *,
     keys: int = 0,
-    headers: Headers | None = None,
-) -> list[Stored]:
+    headers: Headers = (),
+) -> list[MemoryRecord]:
     """Records of one partition."""
     return [
-        Stored(topic, partition, offset, b"k%d" % (offset % keys) if keys else None, headers)
+        MemoryRecord(
+            topic,
+            partition,
+            offset,
+            b"k%d" % (offset % keys) if keys else None,
+            VALUE,
+            headers,
+            START_MS,
+        )
         for offset in offsets
     ]
+
+
+def due_in(seconds: int) -> Headers:
+    """What a record of the retry topic says that is due so long after the stage's beginning."""
+    return [(NOT_BEFORE, b"%d" % (START_MS + 1000 * seconds)), ("ackfloor.attempt", b"1")]
+
+
+def with_gaps(count: int) -> Stage:
+    """A stage of one partition in which every other record of twice as many is open."""
+    stage = Stage()
+    stage.read(stored("topic0", 0, range(2 * count)))
+    everything = list(stage.ready)
+    stage.ready.clear()
+    stage.ready.extend(everything[1::2])
+    stage.answer(count)
+    stage.engine.take_events(stage.now)
+    return stage

@@ -14,8 +14,6 @@ from typing import Any
 from ackfloor import App, RetryPolicy
 from ackfloor.core.messages import Event, RecordParked, RedeliveriesStarted
 from ackfloor.core.snapshot import Snapshot
-from ackfloor.launch import Launch
-from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.garbage import look_less_often
 from ackfloor.runtime.worker import Worker
 from benchmarks.peers.order import Order
@@ -33,6 +31,7 @@ from benchmarks.peers.work import (
     tell,
 )
 from benchmarks.topic import PARTITIONS
+from benchmarks.worker import settled_of, worker_of
 
 #: Bodies whose handler tells itself when it is done; of the others the worker's floors tell it.
 TELL_THEMSELVES = {"retry", "stragglers", "latency"}
@@ -129,21 +128,9 @@ def main() -> None:
         parking="transactional" if form == "transactional" else "at_least_once",
     )
     registered(app, work, form)
-    launch = Launch.of(app, flags={})
-    launch.prepare_topics("30s")
-    monitoring = launch.monitoring()
-    assert monitoring is not None, "the worker is measured with its metrics on"
     watch = Watch()
     work.findings = lambda: watch.findings(work)
-    worker = Worker(
-        app,
-        launch.handlers,
-        launch.worker_config(),
-        launch.topology(),
-        launch.outside(EventLoopThread(), "bench"),
-        [monitoring.worker_monitor(0, app.group), watch],
-    )
-    follow(worker, work, watch)
+    follow(worker_of(app, watch), work, watch)
 
 
 def follow(worker: Worker, work: Work, watch: Watch) -> None:
@@ -162,12 +149,6 @@ def follow(worker: Worker, work: Work, watch: Watch) -> None:
         if settled >= work.records:
             tell("ended", records=settled)
             rest()
-
-
-def settled_of(worker: Worker, topic: str) -> int:
-    """How many records of the topic are settled; it begins at offset 0."""
-    read = sum(a.tracker.position for a in worker.engine.assignments.values() if a.topic == topic)
-    return read - worker.engine.flow.open_count
 
 
 if __name__ == "__main__":
