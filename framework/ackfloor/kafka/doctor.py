@@ -32,6 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from ackfloor.core.finding import Finding, State
 from ackfloor.core.topics import parse_topic
 from ackfloor.kafka.certificates import certificate_fault
+from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 
@@ -62,14 +63,6 @@ _CONNECTION_FIXES = {
     KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
     KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
 }
-#: What a group's coordinator answers while it is found, or loads.
-_PASSING = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-    }
-)
 _NEW_GROUP = "new: nobody has worked in it yet"
 _UNREACHABLE = "start one (ackfloor broker up), or mend kafka.bootstrap_servers"
 
@@ -171,19 +164,15 @@ def group_rights(admin: AdminClient, group: str) -> Finding:
 
 
 def _described(admin: AdminClient, group: str) -> Any:
-    """A group as its coordinator tells of it, which may have to be found or to load first."""
-    until_s = time.monotonic() + REQUEST_S
-    while True:
+    """A group as its coordinator tells of it."""
+
+    def ask() -> Any:
         futures = admin.describe_consumer_groups(
             [group], include_authorized_operations=True, request_timeout=REQUEST_S
         )
-        try:
-            return futures[group].result(REQUEST_S + 1.0)
-        except KafkaException as exc:
-            error = kafka_error(exc)
-            if error is None or error.code() not in _PASSING or time.monotonic() >= until_s:
-                raise
-        time.sleep(0.2)
+        return futures[group].result(REQUEST_S + 1.0)
+
+    return coordinated(ask, REQUEST_S)
 
 
 def topic_rights(admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from ackfloor.core.progress import Progress, oddity
 from ackfloor.core.settled import settled_by
 from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.errors import AckfloorError
+from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
@@ -162,7 +163,8 @@ class ProgressReader:
         if not asked:
             return {}
         try:
-            found = self._consumer(group).committed(asked, timeout=REQUEST_S)
+            consumer = self._consumer(group)
+            found = coordinated(lambda: consumer.committed(asked, timeout=REQUEST_S), REQUEST_S)
         except KafkaException as exc:
             raise look_failed(f"commits of group {group!r} can't be read", exc) from exc
         return {

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from ackfloor.core.model import StartPosition
 from ackfloor.core.settled import Settled, settled_by
 from ackfloor.errors import KafkaUnreachable
+from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
 from ackfloor.kafka.topic_ids import TopicIds, printed
@@ -43,7 +44,8 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
         if not places:
             return []
         described = ids.learn(there)
-        commits = [c for c in consumer.committed(places, timeout=REQUEST_S) if c.offset >= 0]
+        found = coordinated(lambda: consumer.committed(places, timeout=REQUEST_S), REQUEST_S)
+        commits = [commit for commit in found if commit.offset >= 0]
         return [_settled(commit, described[commit.topic].topic_id) for commit in commits]
     except KafkaException as exc:
         raise KafkaUnreachable(f"commits of group {group!r} can't be read: {told(exc)}") from exc
