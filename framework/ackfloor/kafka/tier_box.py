@@ -6,16 +6,15 @@ once a second, so what it has settled since is still among them.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 
 from ackfloor.core.redrive import DeadLetter
 from ackfloor.core.settled import Settled
 from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.errors import RedriveRefused
-from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
+from ackfloor.kafka.boxes import Boxes
+from ackfloor.kafka.dead_letters import DeadLetterReader
 from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.redrive_topics import known_topics
 from ackfloor.kafka.settled import settled
 
 
@@ -29,15 +28,14 @@ class TierBoxes:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        _, self._partitions = known_topics(options)
+        self._boxes = Boxes(options)
 
     def names(self, group: str | None = None) -> list[str]:
         """Retry topics, of one consumer group or of all; the shortest delay of a source first."""
-        found = []
-        for name in self._partitions:
-            tier = parse_topic(name)
-            if tier is not None and tier.kind == "retry" and group in {None, tier.group}:
-                found.append((tier.topic, tier.group, tier.delay_s or 0.0, name))
+        found = [
+            (tier.topic, tier.group, tier.delay_s or 0.0, name)
+            for name, tier in self._boxes.of("retry", group)
+        ]
         return [name for *_, name in sorted(found)]
 
     def open(self, topic: str) -> Iterator[DeadLetter]:
@@ -52,7 +50,7 @@ class TierBoxes:
         starts = {partition: each.position for partition, each in commits.items()}
         reader = DeadLetterReader(self._options, topic)
         try:
-            for record in reader.all(self._partitions[topic], starts):
+            for record in reader.all(self._boxes.count(topic), starts):
                 if not _is_settled(record.offset, commits.get(record.partition)):
                     yield record
         finally:
@@ -66,22 +64,10 @@ class TierBoxes:
             KafkaUnreachable: the broker says nothing.
         """
         self._tier(topic)
-        if partition >= (count := self._partitions[topic]):
-            raise RedriveRefused(f"{topic} has no partition {partition}: it has {count}, from 0")
-        reader = DeadLetterReader(self._options, topic)
-        try:
-            found = next(reader.read({partition: array("q", [offset])}))
-        finally:
-            reader.close()
-        if isinstance(found, Gone):
-            raise RedriveRefused(
-                f"{topic}/{partition}/{offset} is not there: removed by retention, or never written"
-            )
-        return found
+        return self._boxes.record(topic, partition, offset)
 
     def _tier(self, topic: str) -> ParsedTopic:
-        if topic not in self._partitions:
-            raise RedriveRefused(f"{topic} does not exist, or this user may not see it")
+        self._boxes.count(topic)
         tier = parse_topic(topic)
         if tier is None or tier.kind != "retry":
             raise RedriveRefused(

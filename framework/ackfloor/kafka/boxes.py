@@ -1,0 +1,78 @@
+"""Boxes: retry and dead-letter topics whose single records people look at, by name and by place."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from ackfloor.core.redrive import DeadLetter, Wanted
+from ackfloor.core.topics import ParsedTopic, parse_topic
+from ackfloor.errors import RedriveRefused
+from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
+from ackfloor.kafka.options import KafkaOptions
+from ackfloor.kafka.redrive_topics import known_topics
+
+
+class Boxes:
+    """The topics of a cluster.
+
+    Raises:
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self.admin, self.partitions = known_topics(options)
+
+    def of(self, kind: str, group: str | None) -> list[tuple[str, ParsedTopic]]:
+        """Our topics of a kind by name, of one consumer group or of all."""
+        found = ((name, parse_topic(name)) for name in sorted(self.partitions))
+        return [
+            (name, parsed)
+            for name, parsed in found
+            if parsed is not None and parsed.kind == kind and group in {None, parsed.group}
+        ]
+
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            RedriveRefused: there is no such topic.
+        """
+        if topic not in self.partitions:
+            raise RedriveRefused(f"{topic} does not exist, or this user may not see it")
+        return self.partitions[topic]
+
+    def at(self, topic: str, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
+        """The records at these places, in order; those that are not there as `Gone`.
+
+        Raises:
+            RedriveRefused: there is no such topic or partition, or it may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        count = self.count(topic)
+        for partition in wanted:
+            if partition >= count:
+                raise RedriveRefused(
+                    f"{topic} has no partition {partition}: it has {count}, from 0"
+                )
+        reader = DeadLetterReader(self._options, topic)
+        try:
+            yield from reader.read(wanted)
+        finally:
+            reader.close()
+
+    def record(self, topic: str, partition: int, offset: int) -> DeadLetter:
+        """One record.
+
+        Raises:
+            RedriveRefused: it is not there, or may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        [found] = self.at(topic, {partition: array("q", [offset])})
+        if isinstance(found, Gone):
+            raise RedriveRefused(
+                f"{topic}/{partition}/{offset} is not there: removed by retention, or never written"
+            )
+        return found
