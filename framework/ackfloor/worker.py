@@ -282,8 +282,8 @@ def _watch_supervisor(connection: Connection, mail: Mailbox, running: Sequence[P
     running[0].orphaned()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one worker; returns the exit code."""
+def _parser() -> argparse.ArgumentParser:
+    """What the supervisor says when it starts a worker."""
     parser = argparse.ArgumentParser(prog="python -m ackfloor.worker")
     parser.add_argument("app", help="MODULE:APP")
     parser.add_argument("--factory", action="store_true")
@@ -294,7 +294,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--channel", type=int)
     parser.add_argument("--told", action="store_true", help="settings come through the channel")
     parser.add_argument("--marks", type=int)
-    given = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one worker; returns the exit code."""
+    given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
     marks = Marks(given.marks)
     running: list[Process] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -27,6 +27,9 @@ from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.page import html_page
 from ackfloor_monitoring.spark.report.terminal import report_tables
 from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def report(
@@ -89,8 +92,6 @@ def report(
     if html is not None:
         _check_folder(html)
     require_pyspark()
-    from ackfloor_monitoring.spark import io
-    from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
     from ackfloor_monitoring.spark.report.build import Since
     from ackfloor_monitoring.spark.report.job import failure_history
 
@@ -98,14 +99,7 @@ def report(
     with status, spark_session("ackfloor spark report") as spark:
         if ingest:
             status.update(f"storing what the topics hold in {table}")
-            plan = IngestPlan(
-                table,
-                connection_options(settings.kafka),
-                io.group_pattern(group),
-                settings.redaction.rules(),
-                once=True,
-            )
-            Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()
+            _ingest(spark, table, settings, group)
         status.update(f"counting the failures in {table}")
         made = failure_history(
             spark,
@@ -137,6 +131,20 @@ def _check_folder(file: Path) -> None:
     if file.is_dir() or not file.parent.is_dir():
         why = "is a folder" if file.is_dir() else f"has no folder {file.parent} to lie in"
         raise PageNotWritten(f"--html {str(file)!r} {why}; name a file in a folder that exists")
+
+
+def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | None) -> None:
+    from ackfloor_monitoring.spark import io
+    from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
+
+    plan = IngestPlan(
+        table,
+        connection_options(settings.kafka),
+        io.group_pattern(group),
+        settings.redaction.rules(),
+        once=True,
+    )
+    Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()
 
 
 def _write(file: Path, page: str) -> None:
