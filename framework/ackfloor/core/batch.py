@@ -28,7 +28,7 @@ class Batch:
         spared: whether the handler's guard takes that failure for an outage; None before it was
             asked.
         failed: items that failed in a lane and are judged when the batch is over.
-        paused: items whose call asked for a pause; they are delivered again.
+        paused: items whose call asked for a pause, or killed its process; they are delivered again.
         over: its lanes have gone on.
     """
 

@@ -17,7 +17,7 @@ for it, and nobody knows which.
 Invariants (tests/framework/core/test_batches.py, test_batches_model.py):
 
 C1  every item of a batch ends once: by hand, with the call, at the deadline, or with its partition.
-C2  of an item that failed in a batch the next delivery is alone.
+C2  of an item that failed in a batch, or whose process died in it, the next delivery is alone.
 C3  no record of a lane is started while a batch holds one before it, nor, where failures are
     retried in place, before that one is settled.
 """
@@ -36,8 +36,9 @@ from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
-from ackfloor.core.outcomes import Failed, Held, Park, Rejected, judge
+from ackfloor.core.outcomes import APART, Apart, Failed, Held, Park, Rejected, judge
 from ackfloor.core.parcels import Parcels
+from ackfloor.core.parking import brought_along
 from ackfloor.core.state import WorkerState
 
 T = TypeVar("T")
@@ -66,14 +67,14 @@ class Batches:
         if isinstance(outcome, Failed | Rejected) and batch.failure is None:
             batch.failure = outcome
         ended: list[Delivery] = []
-        held, finished_s = isinstance(outcome, Held), batch.finished_s
+        again, finished_s = isinstance(outcome, Held | Apart), batch.finished_s
         for delivery in batch.items:
             if delivery.outcome is not None:
                 continue
             if not delivery.closed:
                 if not delivery.claim():
                     continue
-                if held:
+                if again:
                     delivery.outcome = outcome
                     self._pause(delivery, batch)
                     continue
@@ -83,7 +84,7 @@ class Batches:
         return ended
 
     def _pause(self, delivery: Delivery, batch: Batch) -> None:
-        """Its handler asked for a pause: it is delivered again as the same attempt, first."""
+        """Its handler asked for a pause, or has died: it is delivered again as the same attempt."""
         delivery.closed = True
         if delivery.retrying:
             delivery.retrying = False
@@ -98,7 +99,7 @@ class Batches:
         elif self._spares(delivery, outcome, now):
             self._holds.put_back(delivery)
         else:
-            verdict = judge(outcome, rules.policy, delivery.attempt)
+            verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
             if rules.in_place:
                 self._in_place.failed(delivery, verdict, now)
             else:
@@ -138,7 +139,13 @@ class Batches:
 
     def _again(self, delivery: Delivery) -> Delivery | None:
         """The same attempt once more; None where its partition is about to leave."""
-        return None if delivery.assignment.stopping else self._holds.again(delivery)
+        if delivery.assignment.stopping:
+            return None
+        again = self._holds.again(delivery)
+        if delivery.outcome is APART and again.envelope is None:
+            # What has an envelope is alone. This one says nothing: it is the first attempt.
+            again.envelope = brought_along(delivery)
+        return again
 
     def _judge(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> Delivery | None:
         """What of a failed item stays in its lane: its next delivery, or itself while it is on
@@ -150,7 +157,7 @@ class Batches:
         if self._spares(delivery, outcome, now):
             self._holds.tell_put_back(delivery)
             return self._again(delivery)
-        verdict = judge(outcome, rules.policy, delivery.attempt)
+        verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
         if not rules.in_place:
             self._parcels.park(delivery, verdict, now)
             return None

@@ -217,6 +217,12 @@ class Delivery:
         return self.envelope is not None or self is self.assignment.handler.suspect
 
     @property
+    def last_error(self) -> str | None:
+        """The type of the error that the delivery before ended with; None for none."""
+        envelope = self.envelope
+        return None if envelope is None else envelope.error_type
+
+    @property
     def settled(self) -> bool:
         """Whether its record is settled; only the owner thread may ask."""
         return self.closed and self.record_offset not in self.assignment.tracker.open

@@ -148,8 +148,7 @@ class Endings:
         if self._holds.spares(delivery, outcome, now):
             self._holds.put_back(delivery)
             return
-        last_error = None if delivery.envelope is None else delivery.envelope.error_type
-        verdict = judge(outcome, rules.policy, delivery.attempt, last_error)
+        verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
             return
@@ -169,9 +168,13 @@ class Endings:
         overdue = self.deadlines.overdue(running, min(timeouts, default=None), now.mono_s)
         batches: dict[Batch, HandlerState] = {}
         for delivery in overdue:
+            handler = delivery.assignment.handler
+            if handler.rules.batch is not None:
+                if handler.rules.killable and delivery.batch in batches:
+                    # Its process is killed for all of them.
+                    continue
+                batches[delivery.batch] = handler
             self._expire(delivery, now)
-            if delivery.assignment.handler.rules.batch is not None:
-                batches[delivery.batch] = delivery.assignment.handler
         for batch, handler in batches.items():
             if batch.closed():
                 self._state.commands.append(Abandon(batch.items[0]))

@@ -6,7 +6,7 @@ by the retry policy: settle now, park for another delivery, dead-letter, or keep
 
 What spends the redelivery budget: an error, an explicit retry, a timeout, a crash of the process
 that handled it. What does not: a release at shutdown or rebalance, a hold (`Pause`), a hop between
-tiers.
+tiers, and a crash with company: only the next one, alone, tells who is to blame.
 """
 
 from __future__ import annotations
@@ -83,7 +83,15 @@ class Released:
 
 RELEASED: Final = Released()
 
-Outcome = Acked | Discarded | Failed | Rejected | Held | Released
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Its process died in a call that had others as well: the same attempt again, alone."""
+
+
+APART: Final = Apart()
+
+Outcome = Acked | Discarded | Failed | Rejected | Held | Released | Apart
 
 
 @dataclass(frozen=True, slots=True)

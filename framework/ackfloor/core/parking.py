@@ -56,7 +56,7 @@ class Parking:
 
         First origin and last error only: headers never grow with attempts.
         """
-        before = delivery.envelope or _brought_along(delivery)
+        before = delivery.envelope or brought_along(delivery)
         failure: Failure = verdict.failure
         timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == CONSUME_TIMEOUT
         origin = delivery.origin
@@ -196,7 +196,7 @@ class Parking:
         parcel.envelope = replace(parcel.envelope, not_before_ms=now.wall_ms + round(wait_s * 1000))
 
 
-def _brought_along(delivery: Delivery) -> Envelope:
+def brought_along(delivery: Delivery) -> Envelope:
     """What a record of a source topic keeps from an earlier life: how often it was replayed.
 
     All else begins anew. Without it a message could be sent back to its source for ever.

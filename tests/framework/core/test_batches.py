@@ -9,6 +9,8 @@ import pytest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.endings import timed_out
+from ackfloor.core.envelope import REPLAYS, Reason
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.guard_events import GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
@@ -16,6 +18,8 @@ from ackfloor.core.messages import Abandon, DeliveryFailed, DeliveryTimedOut, La
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import (
     ACKED,
+    APART,
+    PROCESS_CRASH,
     RELEASED,
     Bury,
     Failed,
@@ -28,7 +32,7 @@ from ackfloor.core.retry import RetryPolicy
 from ackfloor.ports import Items
 from ackfloor.runtime.batch_calls import begin
 from ackfloor.runtime.forming import form
-from tests.framework.core.worlds import World
+from tests.framework.core.worlds import MemoryRecord, World
 
 FAILED = Failed(Failure("Boom", "x"))
 REJECTED = Rejected(Failure("Hopeless", "x"))
@@ -351,6 +355,72 @@ def test_released_items_stay_open() -> None:
     world = batched()
     world.end(started(world), RELEASED)
     assert (world.floor(), world.engine.flow.open_count) == (0, 3)
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key", "partition"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_crash_in_company_charges_nobody(ordering: str, in_place: bool) -> None:
+    """What nobody has answered comes again as the same attempt, each alone; others have ended."""
+    world = batched(ordering, in_place=in_place)
+    batch = started(world)
+    assert batch.items[1].ack()
+    world.collect()
+    world.end(batch, APART)
+    world.read([3], key=b"k")
+    assert not batch.items[0].ack(), "the old delivery stays ended"
+    assert world.told(DeliveryFailed) == []
+    for offset in (0, 2):
+        (again,) = world.take_batch().items
+        assert (again.offset, again.attempt, again.origin.offset) == (offset, 1, offset)
+        world.end(again.batch)
+    world.tick(1.0)
+    world.end(world.take_batch())
+    assert (world.floor(), world.parcels, world.engine.flow.open_count) == (4, [], 0)
+
+
+def test_the_third_crash_alone_in_a_row_condemns() -> None:
+    """The one with company counts for nothing, and the record begins with a whole budget."""
+    crash = Failed(Failure(PROCESS_CRASH, "x"), Reason.CRASH)
+    world = batched(in_place=True)
+    world.end(started(world), APART)
+    for n in range(3):
+        batch = world.take_batch()
+        assert [(d.offset, d.attempt) for d in batch.items] == [(0, n + 1)]
+        world.end(batch, crash)
+        while n == 0 and world.ready:
+            world.end(world.take_batch())
+        world.tick(1.0)
+    verdicts = [parcel.verdict for parcel in world.parcels]
+    assert verdicts == [Bury(Reason.CRASH, crash.failure)]
+
+
+def test_a_replayed_record_that_was_in_a_crash_keeps_its_count() -> None:
+    """How often it was replayed is told by the record, and by what it is parked with."""
+    world = batched()
+    world.engine.polled(
+        [MemoryRecord("orders", 0, n, _headers=[(REPLAYS, b"4")]) for n in range(3)], world.now
+    )
+    world.take()
+    world.end(world.take_batch(), APART)
+    world.end(world.take_batch(), FAILED)
+    assert (world.parcels[0].envelope.replays, world.parcels[0].envelope.attempt) == (4, 1)
+
+
+def test_a_deadline_that_kills_gives_the_call_up_whole() -> None:
+    """One command for all of it, again and again, until the executor says how it ended."""
+    world = batched(killable=True)
+    batch = started(world)
+    assert batch.items[0].ack()
+    world.collect()
+    world.tick(10.0)
+    for _ in range(2):
+        commands = world.expire(*batch.items)
+        assert [c.delivery for c in commands if isinstance(c, Abandon)] == [batch.items[1]]
+        world.tick(1.0)
+    assert (world.parcels, world.told(DeliveryTimedOut)) == ([], [])
+    world.end(batch, timed_out(batch.items[1]))
+    assert [p.delivery.offset for p in world.parcels] == [1, 2]
+    assert [event.offset for event in world.told(DeliveryTimedOut)] == [1, 2]
 
 
 def test_an_empty_batch_gives_its_lanes_back() -> None:

@@ -18,7 +18,7 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
-from ackfloor.core.outcomes import ACKED, Discarded, Held, Outcome
+from ackfloor.core.outcomes import ACKED, APART, Discarded, Held, Outcome
 from ackfloor.ports import Items
 from ackfloor.runtime.batch_calls import begin, startable
 from ackfloor.runtime.forming import form, form_alone
@@ -50,6 +50,8 @@ class BatchMachine(EngineMachine):
         """As the engine's machine."""
         self.calls: list[Batch] = []
         self.zombies: list[Batch] = []
+        #: What was in a call whose process died: (epoch, partition, offset).
+        self.apart: set[tuple[int, int, int]] = set()
         super().begin()
 
     def in_flight(self) -> list[Delivery]:
@@ -104,7 +106,7 @@ class BatchMachine(EngineMachine):
         """C2, C3, and what an ordering promises."""
         items = batch.items
         assert 1 <= len(items) <= SIZE
-        if any(d.alone for d in items):
+        if any(d.alone or _place(d) in self.apart for d in items):
             assert len(items) == 1
         lanes = [d.lane(self.ordering == "key") for d in items]
         if self.ordering == "partition":
@@ -141,7 +143,7 @@ class BatchMachine(EngineMachine):
         self.follow()
 
     @precondition(lambda self: self.calls or self.zombies)
-    @rule(data=st.data(), outcome=st.sampled_from((*OUTCOMES, Held(0.0))))
+    @rule(data=st.data(), outcome=st.sampled_from((*OUTCOMES, Held(0.0), APART)))
     def end(self, data: st.DataObject, outcome: Outcome) -> None:
         """A call ends, in any order, perhaps after it was given up."""
         self.finish_batch(data.draw(st.sampled_from([*self.calls, *self.zombies])), outcome)
@@ -153,6 +155,8 @@ class BatchMachine(EngineMachine):
             for delivery in batch.items:
                 if not delivery.closed and delivery.outcome is None:
                     self.note_settled(delivery)
+        if outcome is APART:
+            self.apart |= {_place(d) for d in batch.items if not d.closed and d.outcome is None}
         batch.outcome, batch.finished_s = outcome, self.world.now_s
         self.ended.extend(batch.items)
         self.world.engine.ended("bill", batch, self.world.now)
@@ -189,6 +193,10 @@ class BatchMachine(EngineMachine):
                 assert handler.open_retries == 0
                 return
         raise AssertionError(f"{engine.flow.open_count} records are stranded")
+
+
+def _place(delivery: Delivery) -> tuple[int, int, int]:
+    return (delivery.assignment.epoch, delivery.partition, delivery.offset)
 
 
 class KeyedBatchMachine(BatchMachine):
