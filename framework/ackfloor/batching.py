@@ -36,9 +36,6 @@ def check_batches(spec: HandlerSpec) -> None:
     if spec.manual:
         why = "in a batch every record can be answered through its delivery, and return is the rest"
         raise refuse("ack", spec.ack, why, 'leave ack="auto", or drop batch=')
-    if spec.executor == "process":
-        why = "batches run on the event loop and on threads in this version"
-        raise refuse("batch", size, why, 'drop it, or executor="process"')
     if spec.middleware:
         why = "middleware goes around one delivery, and a batch has many"
         fix = "do it in the function, or give the middleware to other handlers only"

@@ -6,7 +6,7 @@ Its handlers are puppets, whose script runs in the test's process.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,7 @@ from ackfloor.ports import Executor
 from ackfloor.runtime.process_executor import ProcessExecutor
 from ackfloor.runtime.process_plan import plan_of
 from ackfloor.signature import read_signature
+from tests.contracts.batch_bench import BatchBench
 from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
 from tests.framework.runtime import puppets
 
@@ -32,15 +33,20 @@ class ProcessBench(Bench):
     cancels = True
     #: The script runs beside the handler, and has no current delivery.
     single = False
+    handler: Callable[..., None] = staticmethod(puppets.puppet)
+    batch: int | None = None
 
     def __init__(self) -> None:
-        super().__init__()
         self._executors: list[ProcessExecutor] = []
-        puppets.play("orders", self._call)
+        super().__init__()
+        puppets.play("orders", self._play)
         puppets.enter(self._running)
 
     def _running(self) -> Iterator[Delivery]:
         return chain.from_iterable(executor.running() for executor in self._executors)
+
+    def _play(self, *args: Any) -> None:
+        self._call(*args)
 
     def _call(self, delivery: Delivery) -> None:
         gate = self.enter(delivery)
@@ -54,9 +60,12 @@ class ProcessBench(Bench):
         assert not manual, "refused at registration"
         app = App("g")
         options: dict[str, Any] = {"ordering": "key"} if lanes else {}
-        app.handler("orders", name="bill", executor="process", **options)(puppets.puppet)
+        if self.batch is not None:
+            options["batch"] = self.batch
+        app.handler("orders", name="bill", executor="process", **options)(self.handler)
         (spec,) = app.handlers
-        plan = plan_of(app, spec, read_signature(spec.function, handler=spec.name))
+        signature = read_signature(spec.function, handler=spec.name, batch=self.batch is not None)
+        plan = plan_of(app, spec, signature)
         count = min(concurrency, MOST_PROCESSES)
         executor = ProcessExecutor(plan, self.inbox, time.monotonic, concurrency=count)
         self._executors.append(executor)
@@ -115,3 +124,25 @@ class TestProcessExecutor(ExecutorContract):
     test_idle_slots_leave_and_work_goes_on = None  # type: ignore[assignment]
     test_a_single_record_after_a_shrink_is_handled = None  # type: ignore[assignment]
     test_lanes_keep_their_order_through_a_resize = None  # type: ignore[assignment]
+
+
+class ProcessBatchBench(BatchBench, ProcessBench):
+    """Plain handlers in processes that take batches."""
+
+    handler = staticmethod(puppets.loose)
+    batch = 1
+
+    def _play(self, _items: object, stringed: list[Any]) -> None:
+        (one,) = stringed
+        self._call(puppets.found((one.topic, one.partition, one.offset)))
+
+
+class TestProcessBatchExecutor(TestProcessExecutor):
+    """The same where the handler takes batches."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[ProcessBatchBench]:
+        """Batches of one."""
+        bench = ProcessBatchBench()
+        yield bench
+        bench.close()

@@ -82,6 +82,69 @@ def test_what_hangs_or_crashes_costs_nobody_else(make_stage: Callable[..., Stage
     assert all(gone(pid) for pid in processes)
 
 
+BATCHES = """
+import ctypes
+
+app = App("TOPIC-shop")
+
+
+@app.handler(
+    "TOPIC",
+    executor="process",
+    concurrency=2,
+    batch=25,
+    batch_wait="50ms",
+    consume_timeout="2s",
+    retry=RetryPolicy.fixed("100ms", 2),
+)
+def bill(values: list[bytes], deliveries: list[Delivery]) -> None:
+    for value, delivery in zip(values, deliveries, strict=True):
+        note(started, delivery)
+        if value == b"segfault":
+            ctypes.string_at(0)
+        while value == b"hang":
+            time.sleep(0.001)
+            note(beats, delivery)
+        note(handled, delivery)
+        if delivery.offset % 2:
+            delivery.ack()
+
+
+beats = os.open("beats", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+"""
+
+
+def test_a_batch_that_hangs_or_crashes_costs_its_other_records_nothing(
+    make_stage: Callable[..., Stage],
+) -> None:
+    """Both culprits are dead letters by their own doing, and all others are handled.
+
+    Also when the worker is killed while a batch hangs.
+    """
+    stage = make_stage(BATCHES)
+    stage.produce(300)
+    stage.produce(1, b"hang")
+    stage.produce(300)
+    run = stage.run(ACKFLOOR_APP__STATIC_MEMBERSHIP="true")
+    run.until(lambda: stage.noted("beats"), "the batch that hangs")
+    (worker,) = worker_pids(run)
+    processes = [child.pid for child in psutil.Process(worker).children()]
+    assert processes
+    psutil.Process(worker).kill()
+    assert all(gone(pid) for pid in processes)
+    stage.produce(1, b"segfault")
+    run.until(lambda: stage.records() == 600, "the others")
+    # What was parked just before the kill may come twice.
+    run.until(lambda: len({m.value() for m in dead_letters(stage)}) == 2, "the dead letters")
+    told = {message.value(): headers(message) for message in dead_letters(stage)}
+    assert told[b"segfault"]["ackfloor.reason"] == "crash"
+    assert told[b"segfault"]["ackfloor.attempt"] == "3"
+    assert told[b"hang"]["ackfloor.error.type"] == "ConsumeTimeout"
+    assert told[b"hang"]["ackfloor.timeouts"] == "3"
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
+
+
 def test_a_handler_that_can_not_run_in_a_process_ends_the_run(
     make_stage: Callable[..., Stage],
 ) -> None:

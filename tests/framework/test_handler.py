@@ -297,12 +297,12 @@ def many(items: list[bytes]) -> None:
     """A batch handler at module level."""
 
 
-def test_batches_do_not_run_in_processes() -> None:
-    """Said where it is registered."""
-    with pytest.raises(
-        ConfigError, match=r"handlers\.many\.batch=5: batches run on the event loop"
-    ):
-        App("g").handler("orders", batch=5, executor="process")(many)
+def test_batches_run_in_processes() -> None:
+    """They can be killed there, and answered by hand."""
+    app = App("g")
+    app.handler("orders", batch=5, executor="process")(many)
+    rules = app.handlers[0].rules()
+    assert (rules.batch, rules.killable, rules.by_hand) == (5, True, True)
 
 
 def test_middleware_of_the_app_refuses_batch_handlers() -> None:

@@ -1,8 +1,8 @@
 """ProcessExecutor: one plain `def` handler in processes of its own.
 
-`concurrency` long-lived processes, each handling one record at a time. What the owner thread asks
-for is put before the keeper (runtime/process_keeper.py), a thread that does all that is done to the
-processes; what it needs to know at once it reads: the processes' hands and faces.
+`concurrency` long-lived processes, each handling one record or one batch at a time. What the owner
+thread asks for is put before the keeper (runtime/process_keeper.py), a thread that does all that is
+done to the processes; what it needs to know at once it reads: the processes' hands and faces.
 
 A process can be killed, and that is what it is for. When a delivery's time is up its process gets
 SIGKILL, and the answer is posted when the process has been seen dead. Until then the delivery is
@@ -24,6 +24,7 @@ from ackfloor.errors import StartError
 from ackfloor.ports import Items, Stack
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.probing import let_through
+from ackfloor.runtime.process_batch_work import ProcessBatchWork
 from ackfloor.runtime.process_keeper import LEAVE_S, Keeper
 from ackfloor.runtime.process_plan import Plan
 from ackfloor.runtime.process_work import ProcessWork
@@ -56,7 +57,8 @@ class ProcessExecutor:
         self._handler = plan["handler"]
         self._inbox = inbox
         self._queue = ReadyQueue()
-        work = ProcessWork(self._handler, self._queue, inbox, clock, max_records)
+        work_of = ProcessBatchWork if plan["batch"] else ProcessWork
+        work = work_of(self._handler, self._queue, inbox, clock, max_records)
         self._keeper = Keeper(plan, work, inbox, clock, concurrency)
         self._thread = threading.Thread(
             target=self._keeper.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
@@ -89,13 +91,16 @@ class ProcessExecutor:
             # In this order: what was begun since counts as not begun.
             begun = face.begun
             for number, handed in list(host.hands.items()):
-                delivery = handed.delivery
-                if number < begun:
-                    delivery.started_s = face.started_s(number)
-                    delivery.extended_until_s = face.extended_s(number)
-                elif delivery.assignment.stopping:
-                    leaving = True
-                found.append(delivery)
+                has_begun = number < begun
+                started_s = face.started_s(number) if has_begun else 0.0
+                extended_s = face.extended_s(number) if has_begun else 0.0
+                for delivery in handed.deliveries:
+                    if has_begun:
+                        delivery.started_s = started_s
+                        delivery.extended_until_s = extended_s
+                    elif delivery.assignment.stopping:
+                        leaving = True
+                    found.append(delivery)
         if leaving:
             # Who asks has stopped the partition, and waits for what is not even begun.
             self._keeper.recall = True
@@ -105,7 +110,7 @@ class ProcessExecutor:
     def stack(self, delivery: Delivery) -> Stack:
         """Which process is at it: only a tool from outside can look into that one."""
         for host in self._keeper.hosts:
-            if any(handed.delivery is delivery for handed in list(host.hands.values())):
+            if any(delivery in handed.deliveries for handed in list(host.hands.values())):
                 return (f"process {host.pid}",)
         return ()
 

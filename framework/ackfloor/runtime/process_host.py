@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ackfloor.core.delivery import Delivery
@@ -25,7 +26,7 @@ COMMAND = (sys.executable, "-m", "ackfloor.runtime.process_child")
 
 
 class Visit:
-    """Records of one lane that were handed over together, or one record without a lane.
+    """Records of one lane that were handed over together, or what is handed over without a lane.
 
     Attributes:
         run: the lane's; None without a lane.
@@ -40,23 +41,31 @@ class Visit:
 
 
 class Handed:
-    """A delivery in the hands of a process."""
+    """What a process was given under one number: the deliveries of one call.
 
-    __slots__ = ("delivery", "visit")
+    Attributes:
+        bytes: of their values.
+        deliveries: one, or a batch's items.
+        visit: of one that is no batch.
+    """
 
-    def __init__(self, delivery: Delivery, visit: Visit) -> None:
-        self.delivery = delivery
+    __slots__ = ("bytes", "deliveries", "visit")
+
+    def __init__(self, deliveries: Sequence[Delivery], visit: Visit) -> None:
+        self.deliveries = deliveries
         self.visit = visit
+        self.bytes = sum(delivery.size for delivery in deliveries)
 
 
 class Host:
     """One process.
 
     Attributes:
-        hands: number -> what it was given and has not ended, in the order of the numbers.
+        hands: number -> what it was given and has not ended (a record, or a batch of them), in the
+            order of the numbers.
         ready: it has imported the handler and takes records.
         ending: it gets no more records, and ends when its hands are empty.
-        doomed: the number of the record that it is killed for, and what becomes of that.
+        doomed: the number of what it is killed for, and what becomes of that.
         recalled: it was asked for what it has not begun, and has not answered.
         given: how many records it has been given for good.
         bytes: of the values in its hands.
@@ -104,29 +113,37 @@ class Host:
         number = self.face.begun - 1
         return number if number >= self.face.ended and number in self.hands else None
 
-    def hand(self, delivery: Delivery, visit: Visit) -> int:
-        """Take a delivery into its hands; it has to be sent yet. Returns its number."""
+    def hand(self, handed: Handed) -> int:
+        """Take something into its hands; it has to be sent yet. Returns its number."""
         number = self._next
         self._next += 1
-        delivery.started_s = 0.0
-        self.hands[number] = Handed(delivery, visit)
-        visit.count += 1
-        self.given += 1
-        self.bytes += delivery.size
+        for delivery in handed.deliveries:
+            delivery.started_s = 0.0
+        self.hands[number] = handed
+        self.given += len(handed.deliveries)
+        self.bytes += handed.bytes
         return number
 
     def take_back(self, number: int) -> Handed | None:
-        """Take a record out of its hands that it has not handled."""
+        """Take something out of its hands that it has not handled."""
         handed = self.hands.get(number)
         if handed is not None:
             self.let_go(number)
-            handed.visit.count -= 1
-            self.given -= 1
+            self.given -= len(handed.deliveries)
         return handed
 
     def let_go(self, number: int) -> None:
-        """A record has ended."""
-        self.bytes -= self.hands.pop(number).delivery.size
+        """It has ended."""
+        self.bytes -= self.hands.pop(number).bytes
+
+    def note_times(self, number: int) -> Sequence[Delivery]:
+        """Give its deliveries the times that its face has of them; returns them."""
+        face, deliveries = self.face, self.hands[number].deliveries
+        started_s, extended_s = face.started_s(number), face.extended_s(number)
+        for delivery in deliveries:
+            delivery.started_s = started_s
+            delivery.extended_until_s = extended_s
+        return deliveries
 
     def recall(self) -> None:
         """Ask for what it has not begun."""

@@ -27,7 +27,6 @@ from contextlib import suppress
 from typing import Any
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import PROCESS_CRASH, RELEASED, Failed, Released
@@ -183,7 +182,7 @@ class Keeper:
         try:
             for said in host.pipe.take():
                 self._heard(host, said)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             log.exception("handler %s: process %d can't be understood", self._handler, host.pid)
             host.kill()
         self._moved |= self._work.passed(host, ended)
@@ -208,6 +207,8 @@ class Keeper:
             self._work.returned(host, said["returned"])
         if number is not None:
             self._ended(host, number, said)
+        elif "answered" in said or "late" in said:
+            self._work.said(host, said)
         elif "spent" in said:
             self._retire(host)
             log.info("handler %s: process %d has grown, and is replaced", self._handler, host.pid)
@@ -237,26 +238,14 @@ class Keeper:
         elif host.doomed is not None:
             number, outcome = host.doomed
             if number == at:
-                self._charge(host, at, outcome)
+                self._work.died(host, at, outcome)
             else:
                 self._work.returned(host, [at])
         else:
             log.error("handler %s: process %d %s in a handler", self._handler, host.pid, how)
-            self._charge(host, at, crash(f"its process {how}"))
+            self._work.died(host, at, crash(f"its process {how}"))
         # Last: until its record was answered, that counts as running.
         self.hosts = tuple(other for other in self.hosts if other is not host)
-
-    def _charge(self, host: Host, number: int, outcome: Failed | Released) -> None:
-        delivery = host.hands[number].delivery
-        if delivery.closed:
-            # Its partition has left: nobody waits for an answer.
-            host.take_back(number)
-            return
-        if isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT:
-            delivery.started_s = host.face.started_s(number)
-            delivery.extended_until_s = host.face.extended_s(number)
-            outcome = timed_out(delivery)
-        self._work.ended(host, number, outcome, self._clock())
 
     def _forget_pipe(self, host: Host) -> None:
         with suppress(KeyError, ValueError):
@@ -268,25 +257,32 @@ class Keeper:
         """A delivery's time is up, or its partition has left: kill the process that is at it."""
         for host in self.hosts:
             number = host.current()
-            if number is None or host.hands[number].delivery is not delivery or host.killed:
+            if number is None or host.killed or delivery not in host.hands[number].deliveries:
                 continue
+            deliveries = host.hands[number].deliveries
+            waits = any(not other.closed for other in deliveries)
+            if waits and delivery.assignment.closed:
+                # The partitions of others in its batch have not left.
+                return
             host.face.doom(number)
-            delivery.extended_until_s = host.face.extended_s(number)
+            host.note_times(number)
             due_s = delivery.deadline_s
-            if not delivery.closed and (due_s is None or due_s > self._clock()):
+            if waits and (due_s is None or due_s > self._clock()):
                 # Extended in the last moment, or the setting has changed.
                 host.face.doom(None)
                 return
+            others = len(deliveries) - 1
             log.warning(
-                "%s/%d/%d attempt %d: handler %s %s; its process %d is killed",
+                "%s/%d/%d attempt %d%s: handler %s %s; its process %d is killed",
                 delivery.topic,
                 delivery.partition,
                 delivery.offset,
                 delivery.attempt,
+                "" if others == 0 else f" and {others} more",
                 self._handler,
-                "is of no use any more: the partition has left"
-                if delivery.closed
-                else "gave no answer within its consume timeout",
+                "gave no answer within its consume timeout"
+                if waits
+                else "is of no use any more: nobody waits for its answer",
                 host.pid,
             )
             self._doom(host, number, Failed(Failure("", ""), Reason.TIMEOUT))

@@ -28,6 +28,7 @@ class Plan(TypedDict):
     group: str
     mode: str
     memory_limit: int | None
+    batch: bool
     pieces: dict[str, bytes]
 
 
@@ -47,6 +48,7 @@ def plan_of(app: App, spec: HandlerSpec, signature: Signature) -> Plan:
         group=app.group,
         mode=app.mode,
         memory_limit=spec.process_memory_limit_bytes,
+        batch=spec.batch is not None,
         pieces={
             "function": _pickled(f"{field}.executor", spec.function),
             "middleware": _each(f"{field}.middleware", (*app.middleware, *spec.middleware)),

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import MESSAGE_CAP, STACK_CAP, Envelope, Reason
 from ackfloor.core.model import Failure, Headers
-from ackfloor.core.outcomes import RELEASED, Discarded, Failed, Held, Outcome, Rejected
+from ackfloor.core.outcomes import (
+    ACKED,
+    RELEASED,
+    Acked,
+    Discarded,
+    Failed,
+    Held,
+    Outcome,
+    Rejected,
+)
 
 
 class SentRecord(NamedTuple):
@@ -45,6 +54,13 @@ def sent(number: int, delivery: Delivery) -> tuple[Any, ...]:
         record.leader_epoch(),
         delivery.envelope,
     )
+
+
+class SentBatch(NamedTuple):
+    """The records of one call, under one number."""
+
+    number: int
+    records: list[tuple[Any, ...]]
 
 
 class Sent:
@@ -84,7 +100,9 @@ class Sent:
 
 
 def spoken(outcome: Outcome) -> dict[str, Any]:
-    """An outcome that is no acknowledgement, in words."""
+    """An outcome in words."""
+    if isinstance(outcome, Acked):
+        return {"kind": "acked"}
     if isinstance(outcome, Failed):
         return {
             "kind": "failed",
@@ -118,6 +136,8 @@ def _failure(failure: Failure) -> dict[str, str]:
 def heard(words: Mapping[str, Any]) -> Outcome:
     """The outcome that `spoken` put into words."""
     kind = words["kind"]
+    if kind == "acked":
+        return ACKED
     if kind == "discarded":
         return Discarded(words["text"])
     if kind == "held":

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.endings import timed_out
+from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Run
-from ackfloor.core.outcomes import ACKED, Acked, Held, Outcome
+from ackfloor.core.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
 from ackfloor.runtime.caught import put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.process_host import Handed, Host, Visit
@@ -105,7 +107,7 @@ class ProcessWork:
             self._send(host, items)
 
     def _send(self, host: Host, items: list[list[tuple[Any, ...]]]) -> None:
-        rules = next(iter(host.hands.values())).delivery.assignment.handler.rules
+        rules = next(iter(host.hands.values())).deliveries[0].assignment.handler.rules
         level = logging.getLogger().level
         # So early a process says that it has room that it need not wait for more.
         low = len(host.hands) // 2 if self._depth() > 1 else -1
@@ -142,6 +144,10 @@ class ProcessWork:
             if found is None:
                 return None
             item, alone = found, True
+        return self._give(host, item, room, alone=alone)
+
+    def _give(self, host: Host, item: Item, room: int, *, alone: bool) -> list[tuple[Any, ...]]:
+        """Hand over an item, or some of it; empty where nothing of it may start."""
         if isinstance(item, Run):
             return self._take_run(host, item, 1 if alone else room)
         return self._hand(host, item, Visit(None))
@@ -165,10 +171,11 @@ class ProcessWork:
     def _hand(self, host: Host, delivery: Delivery, visit: Visit) -> list[tuple[Any, ...]]:
         # In hand before the check: a revoke marks the assignment first and looks at who runs
         # second, so either we see the mark or it sees us.
-        number = host.hand(delivery, visit)
+        number = host.hand(Handed((delivery,), visit))
         if delivery.closed or delivery.assignment.stopping:
             host.take_back(number)
             return []
+        visit.count += 1
         return [sent(number, delivery)]
 
     # From the processes.
@@ -181,7 +188,8 @@ class ProcessWork:
                 self._put_first(handed)
 
     def _put_first(self, handed: Handed) -> None:
-        delivery, visit = handed.delivery, handed.visit
+        (delivery,), visit = handed.deliveries, handed.visit
+        visit.count -= 1
         delivery.reopen()
         item: Item = delivery
         if visit.run is not None:
@@ -210,9 +218,7 @@ class ProcessWork:
         handed = host.hands.get(number)
         if handed is None:
             return
-        delivery, visit = handed.delivery, handed.visit
-        delivery.started_s = host.face.started_s(number)
-        delivery.extended_until_s = host.face.extended_s(number)
+        (delivery,), visit = host.note_times(number), handed.visit
         delivery.finished_s = finished_s or host.face.finished_s(number)
         self._learn(delivery.finished_s - delivery.started_s)
         visit.count -= 1
@@ -233,6 +239,26 @@ class ProcessWork:
         if visit.count == 0:
             self._go_on(visit)
 
+    def died(self, host: Host, number: int, outcome: Failed | Released) -> None:
+        """Its process is dead, and was at this; of a timeout the outcome says nothing more."""
+        (delivery,) = host.note_times(number)
+        if delivery.closed:
+            # Its partition has left: nobody waits for an answer.
+            host.hands[number].visit.count -= 1
+            host.take_back(number)
+            return
+        if is_timeout(outcome):
+            outcome = timed_out(delivery)
+        self.ended(host, number, outcome, self._clock())
+
+    def said(self, host: Host, words: Mapping[str, Any]) -> None:
+        """A process has said something of a call that has not ended, or of one that had.
+
+        Raises:
+            ValueError: there is nothing to be said of them here.
+        """
+        raise ValueError(f"process {host.pid} said {words}")
+
     def _learn(self, duration_s: float) -> None:
         mean_s = self._mean_s
         self._mean_s = duration_s if mean_s is None else mean_s + (duration_s - mean_s) * NEWEST
@@ -251,6 +277,11 @@ def is_stuck(host: Host, now_s: float) -> bool:
     """Whether a process is at a record that others should not wait for."""
     number = host.current()
     return number is not None and now_s - host.face.started_s(number) > STUCK_S
+
+
+def is_timeout(outcome: Outcome) -> bool:
+    """Whether a process was killed because its time was up."""
+    return isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT
 
 
 def _in_hand(host: Host) -> int:

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,6 +42,14 @@ def do(value: str, delivery: Delivery) -> None:
     note(path, "begun", f"{os.getpid()} {delivery.offset} {delivery.attempt} {verb}")
     VERBS[verb](path, delivery, *rest)
     note(path, "ended", f"{os.getpid()} {delivery.offset} {delivery.attempt} {verb}")
+
+
+def do_all(values: list[str], deliveries: list[Delivery]) -> None:
+    """Do what each record of a batch says, one after the other."""
+    folder = Path(values[0].split()[1])
+    note(folder, "calls", " ".join(str(delivery.offset) for delivery in deliveries))
+    for value, delivery in zip(values, deliveries, strict=True):
+        do(value, delivery)
 
 
 def nothing(_folder: Path, _delivery: Delivery, _number: str = "") -> None:
@@ -136,17 +145,37 @@ def discard(_folder: Path, _delivery: Delivery) -> None:
     raise Discard("a test order")
 
 
+def answer(folder: Path, delivery: Delivery) -> None:
+    """Answer by hand, and tell whether that counts."""
+    note(folder, "answered", f"{delivery.offset} {delivery.ack()}")
+
+
+def answer_later(folder: Path, delivery: Delivery) -> None:
+    """Answer by hand, from a thread, when the test says so."""
+
+    def wait() -> None:
+        wait_for(folder, delivery)
+        answer(folder, delivery)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 VERBS = {
     function.__name__: function
     for function in (
         nothing, write_for_ever, wait_for, segfault, leave, take_memory, leak, extend,
-        ignore_signals, look_around, rest, publish, fail, discard,
+        ignore_signals, look_around, rest, publish, fail, discard, answer, answer_later,
     )
 }  # fmt: skip
 
 
 def take_order(order: Order) -> None:
     """Takes what decodes."""
+
+
+def take_orders(orders: list[Order], deliveries: list[Delivery]) -> None:
+    """Takes those that decode."""
+    assert [order.number for order in orders] == [delivery.offset for delivery in deliveries]
 
 
 class State:

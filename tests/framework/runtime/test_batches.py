@@ -14,9 +14,11 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.messages import DeliveryTimedOut, LateAnswers, RecordsAcked, RecordsReceived
 from ackfloor.core.model import TopicPartition
 from ackfloor.runtime.invoke import current_delivery
-from tests.framework.runtime.live import KINDS, Gate, live, within
+from tests.framework.runtime import puppets
+from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, within
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
+ANY = pytest.mark.parametrize("kind", EVERY_KIND)
 ORDERINGS = pytest.mark.parametrize("ordering", ["unordered", "key", "partition"])
 SIZE = 5
 Script = Callable[[list[str], list[Delivery]], Iterator[Gate]]
@@ -35,13 +37,15 @@ def batch_app(kind: str, script: Script, **options: Any) -> App:
             gate.wait()
 
     given = {"batch": SIZE, "batch_wait": "20ms", "retry": RetryPolicy.fixed("10ms", 1)}
-    app.handler("orders", name="handle", **(given | options))(
-        handle_async if kind == "async" else handle_sync
-    )
+    if kind == "process":
+        puppets.play("orders", handle_sync)
+        given |= {"executor": "process", "concurrency": 1}
+    functions = {"async": handle_async, "thread": handle_sync, "process": puppets.puppets}
+    app.handler("orders", name="handle", **(given | options))(functions[kind])  # type: ignore[arg-type]
     return app
 
 
-@EITHER
+@ANY
 @ORDERINGS
 def test_lists_have_the_same_order_and_length(kind: str, ordering: str) -> None:
     """Values and deliveries belong together; nobody waits for more than a batch."""
@@ -63,7 +67,7 @@ def test_lists_have_the_same_order_and_length(kind: str, ordering: str) -> None:
     assert len(acked) == 12, "durations are per record"
 
 
-@EITHER
+@ANY
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [(ValueError("x"), Reason.ERROR), (Retry(after="10ms"), Reason.RETRY)],
@@ -100,7 +104,7 @@ def test_a_failed_batch_comes_back_one_by_one(kind: str, raised: Exception, reas
     ]
 
 
-@EITHER
+@ANY
 def test_what_does_not_decode_is_not_in_the_batch(kind: str) -> None:
     """It is dead-lettered; where nothing decodes the function is not called."""
     calls: list[list[str]] = []
@@ -145,7 +149,7 @@ def test_returning_something_is_a_failure_that_says_so(kind: str, ordering: str)
     assert "a batch handler returned list: return nothing" in dead.error_message
 
 
-@EITHER
+@ANY
 @pytest.mark.parametrize("ordering", ["unordered", "key"])
 def test_one_deadline_ends_all_that_nobody_answered(kind: str, ordering: str) -> None:
     """They are parked at once and come back alone; the answer of the late call changes nothing."""
@@ -159,7 +163,8 @@ def test_one_deadline_ends_all_that_nobody_answered(kind: str, ordering: str) ->
             yield gate
 
     app = batch_app(
-        kind, script, consume_timeout="100ms", ordering=ordering, on_failure="park",
+        kind, script, consume_timeout="1s" if kind == "process" else "100ms", ordering=ordering,
+        on_failure="park",
         batch_wait="2s", concurrency=1,
     )  # fmt: skip
     with live(app, cancel_grace_s=0.01) as worker:
@@ -169,13 +174,13 @@ def test_one_deadline_ends_all_that_nobody_answered(kind: str, ordering: str) ->
         worker.until(lambda: worker.settled() and worker.loop.engine.flow.open_count == 0)
         gate.open()
         within(lambda: worker.executor().abandoned() == 0)
-        worker.until(lambda: worker.watcher.told(LateAnswers) or kind == "async")
+        worker.until(lambda: worker.watcher.told(LateAnswers) or kind != "thread")
         assert len(worker.watcher.told(DeliveryTimedOut)) == 4
         assert len(worker.parked("orders")) == 4
     assert calls == [5, 1, 1, 1, 1]
 
 
-@EITHER
+@ANY
 def test_extending_one_extends_all(kind: str) -> None:
     """A batch has one deadline."""
     gate = Gate()
@@ -196,7 +201,7 @@ def test_extending_one_extends_all(kind: str) -> None:
         assert worker.parked("orders") == []
 
 
-@EITHER
+@ANY
 @ORDERINGS
 def test_a_pause_keeps_what_nobody_answered(kind: str, ordering: str) -> None:
     """The same attempts come again, in their order, and nothing starts before."""
@@ -222,7 +227,7 @@ def test_a_pause_keeps_what_nobody_answered(kind: str, ordering: str) -> None:
     assert attempts == {1}
 
 
-@EITHER
+@ANY
 @pytest.mark.parametrize("raised", [DeadLetter("x"), Discard("x")], ids=["dead letter", "discard"])
 def test_what_is_raised_goes_for_all(kind: str, raised: Exception) -> None:
     """That nobody has answered."""
@@ -256,7 +261,7 @@ def test_an_error_after_all_answers_is_logged(kind: str, caplog: pytest.LogCaptu
         assert worker.parked("orders") == []
 
 
-@EITHER
+@ANY
 @ORDERINGS
 def test_failures_in_place_keep_the_order(kind: str, ordering: str) -> None:
     """A failed batch is handled record by record, each once its predecessor is settled."""
@@ -286,7 +291,7 @@ def test_failures_in_place_keep_the_order(kind: str, ordering: str) -> None:
         assert done == [str(n) for n in range(10)]
 
 
-@EITHER
+@ANY
 def test_a_revoke_waits_for_the_batch(kind: str) -> None:
     """What runs may end within the drain; what waits for company comes again."""
     gate, started = Gate(), threading.Event()
@@ -309,7 +314,7 @@ def test_a_revoke_waits_for_the_batch(kind: str) -> None:
     assert sorted(handled) == ["0", "1", "2", "3", "4", "5", "6", "more0", "more1", "more2"]
 
 
-@EITHER
+@ANY
 def test_a_batch_of_two_partitions_outlives_the_loss_of_one(kind: str) -> None:
     """The handler goes on for the other; what it says of the lost one is stale."""
     gate, started = Gate(), threading.Event()
@@ -338,7 +343,7 @@ def test_a_batch_of_two_partitions_outlives_the_loss_of_one(kind: str) -> None:
     assert sorted(calls[0]) == [(0, 0), (1, 0)]
 
 
-@EITHER
+@ANY
 def test_the_end_of_the_worker_waits_for_the_batch(kind: str) -> None:
     """And cuts it short when the time is over: its records stay open."""
     gate, started = Gate(), threading.Event()
@@ -358,7 +363,7 @@ def test_the_end_of_the_worker_waits_for_the_batch(kind: str) -> None:
         assert worker.parked("orders") + worker.dlq("orders") == []
 
 
-@EITHER
+@ANY
 def test_many_batches_at_once(kind: str) -> None:
     """As many calls as the concurrency says, however many records they have."""
     gate, lock = Gate(), threading.Lock()
