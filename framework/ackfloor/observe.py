@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
 from ackfloor.core.envelope import Reason
+from ackfloor.core.flow import PauseReason
 from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.messages import (
     CommitFailed,
@@ -81,6 +82,7 @@ __all__ = [
     "PartitionSnapshot",
     "PartitionsAssigned",
     "PartitionsRevoked",
+    "PauseReason",
     "PositionsCommitted",
     "PublishFailed",
     "Reason",

@@ -5,7 +5,13 @@
 
 from __future__ import annotations
 
-from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
+from ackfloor_monitoring.gauges import (
+    HANDLER_GAUGES,
+    PARTITION_GAUGES,
+    PAUSED,
+    POLICY_INFO,
+    WORKER_GAUGES,
+)
 from ackfloor_monitoring.spec import HANDLER, MetricSpec, counter, gauge, histogram
 
 FLOW, LATENCY, FAULTS, RUN = "Flow", "Latency", "Faults", "Run"
@@ -269,7 +275,9 @@ METRICS: tuple[MetricSpec, ...] = (
     *(entry.spec for entry in PARTITION_GAUGES),
     *HISTOGRAMS,
     *(entry.spec for entry in HANDLER_GAUGES),
+    POLICY_INFO,
     *(entry.spec for entry in WORKER_GAUGES),
+    PAUSED,
     *(spec for spec in COUNTERS if spec.group == FAULTS),
     *(BUILD_INFO, STARTED, *RUN_WIDE),
 )

@@ -7,11 +7,13 @@ are exported as timestamps, because an age is right between two scrapes only as 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ackfloor.observe import HandlerSnapshot, PartitionSnapshot, Snapshot
+from ackfloor.core.durations import format_duration
+from ackfloor.observe import HandlerSnapshot, PartitionSnapshot, PauseReason, Snapshot
 from ackfloor_monitoring.spec import PARTITION, MetricSpec, gauge
 
 T = TypeVar("T")
@@ -102,6 +104,12 @@ PARTITION_GAUGES = (
         lambda p: _seconds(p.oldest_open_ms),
     ),
     _partition(
+        "oldest_unacked_record_timestamp_seconds",
+        "The timestamp of the oldest open record: `time()` less this is the lag in seconds; absent "
+        "where none is open. In a retry tier it is the time of parking.",
+        lambda p: _seconds(p.oldest_written_ms),
+    ),
+    _partition(
         "lag_messages",
         "Records that are not settled: unread offsets up to the end of the log, and open records.",
         _lag,
@@ -158,6 +166,37 @@ HANDLER_GAUGES = (
     ),
 )
 
+POLICY_INFO = gauge(
+    SATURATION,
+    "policy_info",
+    ("group", "handler", "ordering", "on_failure", "delays", "max_redeliveries"),
+    "Always 1; how the handler's failures are retried: `delays` are the distinct waits, shortest "
+    "first; `max_redeliveries` may be `unlimited`.",
+)
+PAUSED = gauge(
+    SATURATION,
+    "partitions_paused",
+    ("group", "reason"),
+    "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (which takes no "
+    "records), a limit of the partition (`open`, `waiting`, `span`, `metadata`), or `worker` (a "
+    "limit of the worker's); of several the first.",
+)
+
+
+def policy_labels(handler: HandlerSnapshot) -> tuple[str, ...]:
+    """The values of `POLICY_INFO`'s labels, without the group."""
+    delays = " ".join(format_duration(delay_s) for delay_s in handler.delays_s)
+    most = handler.max_redeliveries
+    limit = "unlimited" if most is None else str(most)
+    return handler.name, handler.ordering, handler.on_failure, delays, limit
+
+
+def paused(snapshot: Snapshot) -> dict[str, int]:
+    """The values of `PAUSED` by their reason, those that are 0 included."""
+    counts = Counter(p.pause_reason for p in snapshot.partitions)
+    return {reason.value: counts[reason] for reason in PauseReason}
+
+
 WORKER_GAUGES = (
     _worker("buffer_messages", "Open records of the worker.", lambda s: s.open_count),
     _worker("buffer_messages_limit", "Open records it may have.", lambda s: s.max_open),
@@ -165,11 +204,6 @@ WORKER_GAUGES = (
     _worker("buffer_limit_bytes", "Bytes it may have open.", lambda s: s.max_open_bytes),
     _worker(
         "partitions_assigned", "Partitions it has, tiers included.", lambda s: len(s.partitions)
-    ),
-    _worker(
-        "partitions_paused",
-        "Partitions it doesn't fetch at the moment, because a limit is reached.",
-        lambda s: sum(p.paused for p in s.partitions),
     ),
     _worker(
         "faults_in_force",

@@ -25,7 +25,15 @@ from prometheus_client.utils import floatToGoString
 from ackfloor import __version__
 from ackfloor.observe import SettingsState, Snapshot
 from ackfloor_monitoring import definitions as d
-from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
+from ackfloor_monitoring.gauges import (
+    HANDLER_GAUGES,
+    PARTITION_GAUGES,
+    PAUSED,
+    POLICY_INFO,
+    WORKER_GAUGES,
+    paused,
+    policy_labels,
+)
 from ackfloor_monitoring.report import Report
 from ackfloor_monitoring.spec import Kind, MetricSpec
 
@@ -137,5 +145,8 @@ class _Scrape:
         for handler in snapshot.handlers:
             for of_handler in HANDLER_GAUGES:
                 self.add(of_handler.spec, (worker, handler.name), of_handler.read(handler))
+            self.add(POLICY_INFO, (worker, *policy_labels(handler)), 1)
         for of_worker in WORKER_GAUGES:
             self.add(of_worker.spec, (worker,), of_worker.read(snapshot))
+        for reason, count in paused(snapshot).items():
+            self.add(PAUSED, (worker, reason), count)

@@ -127,6 +127,7 @@ def _unpack(values: Sequence[Any]) -> Snapshot:
 def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
     row = dict(zip(_names(HandlerSnapshot), values, strict=True))
     row["oldest"] = tuple(_unpack_running(r) for r in row["oldest"])
+    row["delays_s"] = tuple(row["delays_s"])
     return HandlerSnapshot(**row)
 
 
@@ -141,12 +142,14 @@ def as_tree(snapshot: Snapshot) -> dict[str, Any]:
     return {
         **_tree(snapshot),
         "partitions": [_tree(p) for p in snapshot.partitions],
-        "handlers": [
-            {**_tree(h), "oldest": [{**_tree(r), "stack": list(r.stack)} for r in h.oldest]}
-            for h in snapshot.handlers
-        ],
+        "handlers": [_handler_tree(handler) for handler in snapshot.handlers],
         "faults": [_tree(f) for f in snapshot.faults],
     }
+
+
+def _handler_tree(handler: HandlerSnapshot) -> dict[str, Any]:
+    oldest = [{**_tree(running), "stack": list(running.stack)} for running in handler.oldest]
+    return {**_tree(handler), "oldest": oldest, "delays_s": list(handler.delays_s)}
 
 
 def _tree(part: object) -> dict[str, Any]:

@@ -36,6 +36,7 @@ PARTITION = PartitionSnapshot(
     paused=False,
     floor_advanced_ms=NOW_MS - 2_000,
     oldest_open_ms=NOW_MS - 1_500,
+    oldest_written_ms=NOW_MS - 1_700,
 )
 
 HANDLER = HandlerSnapshot(
@@ -52,6 +53,9 @@ HANDLER = HandlerSnapshot(
         RunningDelivery("orders", 0, 100, 1, 1.25, 43.75, ("/shop/orders.py:41 bill",)),
         RunningDelivery("orders", 0, 101, 2, 0.5, 44.5),
     ),
+    on_failure="block",
+    delays_s=(1.0, 90.0),
+    max_redeliveries=6,
 )
 
 SNAPSHOT = Snapshot(

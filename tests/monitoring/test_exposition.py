@@ -17,12 +17,18 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 import ackfloor
-from ackfloor.observe import Event, PartitionsAssigned, RecordsAcked, SettingsState
+from ackfloor.observe import (
+    Event,
+    PartitionsAssigned,
+    PauseReason,
+    RecordsAcked,
+    SettingsState,
+)
 from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
 from ackfloor_monitoring.merge import RunCollector
 from ackfloor_monitoring.run import RunMetrics
 from ackfloor_monitoring.worker import WorkerMetrics
-from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, partition, snapshot
+from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, handler, partition, snapshot
 from tests.monitoring.test_worker import COUNTED
 
 GOLDEN = Path(__file__).with_name("exposition.txt")
@@ -151,6 +157,7 @@ def test_progress_is_read_from_the_snapshot(run: RunMetrics) -> None:
         "lag_messages": 22,
         "floor_last_advance_timestamp_seconds": NOW_MS / 1000 - 2,
         "oldest_unacked_timestamp_seconds": NOW_MS / 1000 - 1.5,
+        "oldest_unacked_record_timestamp_seconds": NOW_MS / 1000 - 1.7,
     }
     assert {name: value(text, name, **place) for name in expected} == expected
 
@@ -162,6 +169,7 @@ def test_what_is_not_known_is_absent_not_zero(run: RunMetrics) -> None:
         highest_settled=-1,
         high_watermark=None,
         oldest_open_ms=None,
+        oldest_written_ms=None,
         open_count=0,
         gap_count=0,
     )
@@ -170,7 +178,8 @@ def test_what_is_not_known_is_absent_not_zero(run: RunMetrics) -> None:
     place = {"worker": "0", "topic": "orders", "partition": "0"}
     for name in (
         *("committed_position", "highest_settled_offset", "high_watermark_position"),
-        *("oldest_unacked_timestamp_seconds", "lag_messages"),
+        *("oldest_unacked_timestamp_seconds", "oldest_unacked_record_timestamp_seconds"),
+        "lag_messages",
     ):
         assert value(text, name, **place) is None
     assert value(text, "ack_span_offsets", **place) == 0
@@ -186,6 +195,34 @@ def test_a_retry_tier_shows_what_waits(run: RunMetrics) -> None:
     text = scrape(run)
     assert value(text, "retry_waiting_messages", **place) == 4
     assert value(text, "retry_next_due_timestamp_seconds", **place) == NOW_MS / 1000 + 0.5
+
+
+def test_paused_partitions_are_counted_by_their_reason(run: RunMetrics) -> None:
+    """Every reason has its series, so that one that ends goes to 0."""
+    states = (None, "worker", "worker", "handler")
+    partitions = tuple(
+        partition(partition=number, paused=reason is not None, pause_reason=reason)
+        for number, reason in enumerate(states)
+    )
+    run.update(0, worker([], snapshot(partitions=partitions)))
+    text = scrape(run)
+    counts = {
+        reason: value(text, "partitions_paused", worker="0", reason=reason)
+        for reason in PauseReason
+    }
+    assert counts == dict.fromkeys(PauseReason, 0) | {"worker": 2, "handler": 1}
+
+
+def test_the_policy_in_force_is_told(run: RunMetrics) -> None:
+    """One series for each handler; where the policy changes, it is another one."""
+    run.update(0, worker([]))
+    labels = {"worker": "0", "handler": "bill", "ordering": "key"}
+    told = {"on_failure": "block", "delays": "1s 1m30s", "max_redeliveries": "6"}
+    assert value(scrape(run), "policy_info", **labels, **told) == 1
+    run.update(0, worker([], snapshot(handlers=(handler(max_redeliveries=None),))))
+    text = scrape(run)
+    assert value(text, "policy_info", **labels, **told) is None
+    assert value(text, "policy_info", **labels, **told | {"max_redeliveries": "unlimited"}) == 1
 
 
 @pytest.mark.parametrize("odd", ['quo"te', "back\\slash", "new\nline", "Ünïcode<locals>.E", ""])

@@ -121,12 +121,12 @@ LAYERS: Final = {
 
 # What the two other packages may import of ackfloor, and from these only what `__all__` names.
 PUBLIC: Final = frozenset(PUBLIC_MODULES)
-# Beyond that: the names of headers and topics, and, for Spark, the jars and the Java of the kit,
-# the workers' settings, what commands take, and how durations are written.
+# Beyond that: the names of headers and topics, how durations are written, and, for Spark, the jars
+# and the Java of the kit, the workers' settings, and what commands take.
 ALSO: Final = {
     "handlers": frozenset[str](),
     "demo": frozenset({"ackfloor.core.envelope", "ackfloor.core.topics"}),
-    "monitoring": frozenset({"ackfloor.core.envelope"}),
+    "monitoring": frozenset({"ackfloor.core.durations", "ackfloor.core.envelope"}),
     "spark": frozenset(
         {
             "ackfloor.cli.parameters",

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ackfloor.core.messages import Command, Pause, Resume
@@ -56,6 +57,23 @@ class FlowLimits:
     tier_buffer: int = 500
     partition_open: int = 25_000
     partition_open_bytes: int = 128 * MIB
+
+
+class PauseReason(StrEnum):
+    """Why a partition is not fetched."""
+
+    HANDLER = "handler"
+    """Its handler takes no records."""
+    OPEN = "open"
+    """The partition's open records, or their bytes."""
+    WAITING = "waiting"
+    """What waits in it: for its time, in a retry topic, or behind a failed record."""
+    SPAN = "span"
+    """The offsets from its floor to its position."""
+    METADATA = "metadata"
+    """What is settled above its floor would soon not fit into a commit."""
+    WORKER = "worker"
+    """The worker's open records, or their bytes."""
 
 
 class Gate:
@@ -182,6 +200,23 @@ class FlowControl:
             commands.append(Pause(tuple(pause)))
         if resume:
             commands.append(Resume(tuple(resume)))
+
+    def why_paused(self, a: Assignment) -> PauseReason | None:
+        """Why a partition is paused, by what is nearest to it; None where it is not.
+
+        As of the last look at the levels.
+        """
+        if not a.paused:
+            return None
+        gates, tier = a.gates, a.tier_s is not None
+        shut = {
+            PauseReason.HANDLER: a.handler.resting,
+            PauseReason.OPEN: gates.open.shut or gates.open_bytes.shut,
+            PauseReason.WAITING: gates.held.shut or gates.bytes.shut or (tier and gates.span.shut),
+            PauseReason.SPAN: gates.span.shut,
+            PauseReason.METADATA: a.commit.metadata_gate.shut,
+        }
+        return next((reason for reason, holds in shut.items() if holds), PauseReason.WORKER)
 
     def _share(self, waiting: Sequence[Assignment]) -> None:
         """Divide what waiting records may take; none gets less than one record."""

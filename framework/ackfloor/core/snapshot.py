@@ -21,6 +21,8 @@ class PartitionSnapshot:
         waiting: failed records that are not due yet, of a tier or retried in place.
         blocked: records in lanes whose head failed and is not settled.
         oldest_open_ms: when the oldest open record was read, None where none is open.
+        oldest_written_ms: that record's timestamp, None where it has none.
+        pause_reason: why it is paused (`PauseReason`), None where it is not.
     """
 
     topic: str
@@ -43,6 +45,8 @@ class PartitionSnapshot:
     floor_advanced_ms: int
     oldest_open_ms: int | None
     blocked: int = 0
+    oldest_written_ms: int | None = None
+    pause_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,9 @@ class HandlerSnapshot:
         held_for_s: how long it still takes no records; where its guard has tripped, until the
             next probe.
         tripped: its guard has tripped: nothing starts but probes.
+        on_failure: "park" or "block".
+        delays_s: the distinct waits of its retry policy, shortest first.
+        max_redeliveries: None for no limit.
     """
 
     name: str
@@ -86,6 +93,9 @@ class HandlerSnapshot:
     held_reason: str
     oldest: tuple[RunningDelivery, ...]
     tripped: bool = False
+    on_failure: str = "park"
+    delays_s: tuple[float, ...] = ()
+    max_redeliveries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.flow import FlowControl
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import (
     HandlerSnapshot,
@@ -43,7 +44,7 @@ def build_snapshot(
         max_open=state.flow.limits.max_open,
         max_open_bytes=state.flow.limits.max_open_bytes,
         partitions=tuple(
-            _partition(assignment, high_watermarks.get(key), now)
+            _partition(assignment, state.flow, high_watermarks.get(key), now)
             for key, assignment in state.assignments.items()
         ),
         handlers=tuple(
@@ -53,7 +54,9 @@ def build_snapshot(
     )
 
 
-def _partition(a: Assignment, high_watermark: int | None, now: Now) -> PartitionSnapshot:
+def _partition(
+    a: Assignment, flow: FlowControl, high_watermark: int | None, now: Now
+) -> PartitionSnapshot:
     tracker = a.tracker
     oldest = tracker.oldest()
     return PartitionSnapshot(
@@ -79,6 +82,8 @@ def _partition(a: Assignment, high_watermark: int | None, now: Now) -> Partition
         oldest_open_ms=(
             None if oldest is None else round(now.wall_ms - (now.mono_s - oldest.received_s) * 1000)
         ),
+        oldest_written_ms=oldest.timestamp if oldest is not None and oldest.timestamp > 0 else None,
+        pause_reason=flow.why_paused(a),
     )
 
 
@@ -104,6 +109,9 @@ def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnap
         held_reason=handler.held_reason if handler.held_until_s else "",
         oldest=tuple(_running(d, n, executor, now) for n, d in enumerate(running[:OLDEST])),
         tripped=handler.guard.tripped,
+        on_failure="block" if rules.in_place else "park",
+        delays_s=rules.policy.tiers(),
+        max_redeliveries=rules.policy.max_redeliveries,
     )
 
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.flow import MIB, FlowLimits, Gate
+from ackfloor.core.flow import MIB, FlowLimits, Gate, PauseReason
 from ackfloor.core.messages import Pause, Resume
-from ackfloor.core.model import StartPosition, TopicPartition
+from ackfloor.core.model import Failure, StartPosition, TopicPartition
+from ackfloor.core.outcomes import Failed
 from tests.framework.core.worlds import TIER, MemoryRecord, World
 
 ORDERS = TopicPartition("orders", 0)
@@ -233,6 +234,56 @@ def test_confirmed_parks_resume_fetching_by_themselves(limits: FlowLimits) -> No
     for _ in range(3):
         world.confirm()
     assert flow_of(world) == [Pause((ORDERS,)), Resume(((ORDERS, 3),))]
+
+
+@pytest.mark.parametrize(
+    ("limits", "offsets", "reason"),
+    [
+        (FlowLimits(max_open=3), [0, 1, 2], PauseReason.WORKER),
+        (FlowLimits(max_open_bytes=6), [0, 1, 2], PauseReason.WORKER),
+        (FlowLimits(partition_open=3), [0, 1, 2], PauseReason.OPEN),
+        (FlowLimits(partition_open_bytes=6), [0, 1, 2], PauseReason.OPEN),
+        (FlowLimits(partition_span=10), [0, 9], PauseReason.SPAN),
+    ],
+)
+def test_why_a_partition_is_paused(
+    limits: FlowLimits, offsets: list[int], reason: PauseReason
+) -> None:
+    """By the limit that is reached; one that is fetched has no reason."""
+    world = World(limits=limits)
+    world.assign(0)
+    flow, orders = world.engine.flow, world.engine.assignments["orders", 0]
+    assert flow.why_paused(orders) is None
+    world.read(offsets)
+    assert flow.why_paused(orders) is reason
+
+
+def test_why_a_partition_is_paused_whose_records_wait() -> None:
+    """In a tier for their time, in a source partition behind one that failed."""
+    world = World(limits=FlowLimits(tier_buffer=2))
+    world.assign(topic=TIER)
+    world.redeliver([0, 1], due_ms=world.now.wall_ms + 60_000)
+    assert world.engine.flow.why_paused(world.engine.assignments[TIER, 0]) is PauseReason.WAITING
+    rules = HandlerRules("bill", ordering="partition", in_place=True)
+    world = World(rules, limits=FlowLimits(max_open=8))
+    world.assign()
+    world.read([0, 1])
+    world.finish(world.start(), Failed(Failure("Boom", "x")))
+    orders = world.engine.assignments["orders", 0]
+    assert (orders.held, orders.paused) == (2, True)
+    assert world.engine.flow.why_paused(orders) is PauseReason.WAITING
+
+
+def test_why_a_partition_is_paused_for_its_handler_or_its_commit() -> None:
+    """The handler rests; or the gap set would soon be too long. What is nearest is told."""
+    world = World()
+    world.assign()
+    orders = world.engine.assignments["orders", 0]
+    orders.commit.metadata_length = 10**6
+    world.read([0])
+    assert world.engine.flow.why_paused(orders) is PauseReason.METADATA
+    orders.handler.resting = True
+    assert world.engine.flow.why_paused(orders) is PauseReason.HANDLER
 
 
 def test_a_paused_partition_is_paused_once() -> None:

@@ -135,6 +135,11 @@ def test_a_waiting_lane_takes_no_slot(kind: str) -> None:
         assert partition.blocked == 3
         assert "waiting=1 blocked=3" in ack_map(worker.watcher.latest)
         assert partition.next_due_ms is not None
+        assert partition.oldest_written_ms == worker.broker.records("orders")[0].timestamp()[1]
+        assert (partition.paused, partition.pause_reason) == (False, None)
+        (handler,) = worker.watcher.latest.handlers
+        policy = (handler.on_failure, handler.delays_s, handler.max_redeliveries)
+        assert policy == ("block", (3600.0,), 6)
     assert seen == [0, *range(3, 23)]
 
 
