@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ackfloor_monitoring.gauges import (
     HANDLER_GAUGES,
+    LOOP_SECONDS,
     PARTITION_GAUGES,
     PAUSED,
     POLICY_INFO,
@@ -277,7 +278,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *(entry.spec for entry in HANDLER_GAUGES),
     POLICY_INFO,
     *(entry.spec for entry in WORKER_GAUGES),
-    PAUSED,
+    *(PAUSED, LOOP_SECONDS),
     *(spec for spec in COUNTERS if spec.group == FAULTS),
     *(BUILD_INFO, STARTED, *RUN_WIDE),
 )

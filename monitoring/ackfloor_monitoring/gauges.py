@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from ackfloor.core.durations import format_duration
 from ackfloor.observe import HandlerSnapshot, PartitionSnapshot, PauseReason, Snapshot
-from ackfloor_monitoring.spec import PARTITION, MetricSpec, gauge
+from ackfloor_monitoring.spec import PARTITION, MetricSpec, counter, gauge
 
 T = TypeVar("T")
 
@@ -180,6 +180,14 @@ PAUSED = gauge(
     "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (which takes no "
     "records), a limit of the partition (`open`, `waiting`, `span`, `metadata`), or `worker` (a "
     "limit of the worker's); of several the first.",
+)
+
+LOOP_SECONDS = counter(
+    SATURATION,
+    "loop_seconds",
+    ("group", "state"),
+    "Where the time of the worker's loop goes: `work`, or `poll` (it waits for records, or for "
+    "handlers in a rebalance). Where the rate of `work` comes near 1, one process can do no more.",
 )
 
 

@@ -27,6 +27,7 @@ from ackfloor.observe import SettingsState, Snapshot
 from ackfloor_monitoring import definitions as d
 from ackfloor_monitoring.gauges import (
     HANDLER_GAUGES,
+    LOOP_SECONDS,
     PARTITION_GAUGES,
     PAUSED,
     POLICY_INFO,
@@ -150,3 +151,5 @@ class _Scrape:
             self.add(of_worker.spec, (worker,), of_worker.read(snapshot))
         for reason, count in paused(snapshot).items():
             self.add(PAUSED, (worker, reason), count)
+        self.add(LOOP_SECONDS, (worker, "poll"), snapshot.polled_s)
+        self.add(LOOP_SECONDS, (worker, "work"), snapshot.worked_s)

@@ -48,14 +48,12 @@ class MetricSpec:
 
 def counter(group: str, name: str, labels: tuple[str, ...], text: str) -> MetricSpec:
     """A counter; `name` comes without prefix and `_total`."""
-    unit = "bytes" if name.endswith("_bytes") else ""
-    return MetricSpec(group, f"{PREFIX}{name}_total", Kind.COUNTER, labels, text, unit)
+    return MetricSpec(group, f"{PREFIX}{name}_total", Kind.COUNTER, labels, text, _unit(name))
 
 
 def gauge(group: str, name: str, labels: tuple[str, ...], text: str) -> MetricSpec:
     """A gauge; `name` comes without prefix."""
-    unit = next((u for u in ("seconds", "bytes") if name.endswith("_" + u)), "")
-    return MetricSpec(group, PREFIX + name, Kind.GAUGE, labels, text, unit)
+    return MetricSpec(group, PREFIX + name, Kind.GAUGE, labels, text, _unit(name))
 
 
 def histogram(
@@ -63,3 +61,7 @@ def histogram(
 ) -> MetricSpec:
     """A histogram of seconds; `name` comes without prefix."""
     return MetricSpec(group, PREFIX + name, Kind.HISTOGRAM, labels, text, "seconds", buckets)
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in ("seconds", "bytes") if name.endswith("_" + unit)), "")

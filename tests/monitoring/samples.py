@@ -70,6 +70,8 @@ SNAPSHOT = Snapshot(
     partitions=(PARTITION,),
     handlers=(HANDLER,),
     faults=(),
+    polled_s=40.5,
+    worked_s=19.25,
 )
 
 

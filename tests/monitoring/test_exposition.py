@@ -213,6 +213,14 @@ def test_paused_partitions_are_counted_by_their_reason(run: RunMetrics) -> None:
     assert counts == dict.fromkeys(PauseReason, 0) | {"worker": 2, "handler": 1}
 
 
+def test_the_loops_time_is_told_by_what_it_did(run: RunMetrics) -> None:
+    """As counters, so that their rates are shares."""
+    run.update(0, worker([]))
+    text = scrape(run)
+    shares = [value(text, "loop_seconds_total", worker="0", state=s) for s in ("poll", "work")]
+    assert shares == [40.5, 19.25]
+
+
 def test_the_policy_in_force_is_told(run: RunMetrics) -> None:
     """One series for each handler; where the policy changes, it is another one."""
     run.update(0, worker([]))

@@ -110,7 +110,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole worker."""
+    """The whole worker.
+
+    Attributes:
+        polled_s: seconds that its loop has waited in polls so far.
+        worked_s: seconds that it has done anything else.
+    """
 
     group: str
     state: str
@@ -123,3 +128,5 @@ class Snapshot:
     partitions: tuple[PartitionSnapshot, ...]
     handlers: tuple[HandlerSnapshot, ...]
     faults: tuple[Fault, ...]
+    polled_s: float = 0.0
+    worked_s: float = 0.0

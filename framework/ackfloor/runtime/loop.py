@@ -13,7 +13,7 @@ briefly, a little longer each time nothing came of it; a new record ends it at o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from ackfloor.core.delivery import Delivery
@@ -42,6 +42,7 @@ from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.report import build_snapshot
+from ackfloor.runtime.turn_times import TurnTimes
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -94,6 +95,7 @@ class Loop:
         self._drain_s = drain_s
         #: What else the owner thread does once a turn, also while it drains: the supervisor's mail.
         self.interlude: Callable[[], None] = _nothing
+        self._times = TurnTimes(clock.monotonic())
         self._wait_s = SHORTEST_WAIT_S
         self._next_snapshot_s = 0.0
         #: What the worker is doing: starting, running, draining, stopped.
@@ -117,7 +119,9 @@ class Loop:
         Returns whether anything happened.
         """
         count = self._source.poll(min(max_wait_s, self._patience()))
+        self._times.polled(self._clock.monotonic())
         moved = self.settle_down()
+        self._times.worked(self._clock.monotonic())
         busy = count > 0 or moved
         self._wait_s = SHORTEST_WAIT_S if busy else min(self._wait_s * 2, LONGEST_IDLE_WAIT_S)
         return busy
@@ -225,18 +229,13 @@ class Loop:
             self.latest = build_snapshot(
                 self.engine.state,
                 self.executors.by_name,
-                self._ends(),
+                self._source.high_watermarks() if self._subscribed else {},
+                self._times,
                 now,
                 group=self._group,
                 status=self.status,
             )
             self._observers.snapshot(self.latest)
-
-    def _ends(self) -> Mapping[tuple[str, int], int]:
-        """The last known log ends; none before the source was opened, and none after."""
-        if not self._subscribed or self.status == "stopped":
-            return {}
-        return self._source.high_watermarks()
 
     # Settings.
 
@@ -293,8 +292,11 @@ class Loop:
 
     def on_records(self, records: Sequence[Record]) -> None:
         """Records were read."""
-        self.engine.polled(records, self._clock.now())
+        now = self._clock.now()
+        self._times.polled(now.mono_s)
+        self.engine.polled(records, now)
         self._execute()
+        self._times.worked(self._clock.monotonic())
 
     def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
         """A commit came back."""
@@ -382,6 +384,7 @@ class Loop:
         self._execute()
         if self._subscribed:
             self._source.close()
+            self._subscribed = False
         self.status = "stopped"
         self._next_snapshot_s = 0.0
         self._tell(self._clock.now())

@@ -16,6 +16,7 @@ from ackfloor.core.snapshot import (
 )
 from ackfloor.core.state import WorkerState
 from ackfloor.ports import Executor
+from ackfloor.runtime.turn_times import TurnTimes
 
 #: How many of a handler's longest-running deliveries a snapshot names.
 OLDEST = 20
@@ -28,6 +29,7 @@ def build_snapshot(
     state: WorkerState,
     executors: Mapping[str, Executor],
     high_watermarks: Mapping[tuple[str, int], int],
+    times: TurnTimes,
     now: Now,
     *,
     group: str,
@@ -51,6 +53,8 @@ def build_snapshot(
             _handler(handler, executors[name], now) for name, handler in state.handlers.items()
         ),
         faults=state.faults.all(),
+        polled_s=times.polled_s,
+        worked_s=times.worked_s,
     )
 
 

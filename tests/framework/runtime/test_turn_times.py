@@ -1,0 +1,49 @@
+"""Where the time of the owner thread goes, as snapshots tell it."""
+
+from __future__ import annotations
+
+import time
+
+from ackfloor import App, Delivery
+from ackfloor.runtime.turn_times import TurnTimes
+from tests.framework.runtime.live import live
+
+WORK_S = 0.02
+
+
+def test_every_stretch_counts_once() -> None:
+    """From the end of the last one, for whoever ends it."""
+    times = TurnTimes(100.0)
+    times.polled(101.5)
+    times.worked(101.75)
+    times.polled(101.75)
+    times.worked(103.75)
+    times.polled(104.0)
+    assert (times.polled_s, times.worked_s) == (1.75, 2.25)
+
+
+def test_a_snapshot_tells_polls_from_work() -> None:
+    """What is done between two polls is work, and so is what a poll brings."""
+    app, began_s = App("g"), time.monotonic()
+
+    @app.handler("orders")
+    async def bill(_: Delivery) -> None: ...
+
+    with live(app) as worker:
+        turns: list[int] = []
+
+        def busy() -> None:
+            turns.append(0)
+            time.sleep(WORK_S)
+
+        worker.loop.interlude = busy
+        worker.send("orders", n=3)
+        worker.until(worker.settled)
+        done = len(turns)
+        worker.until(
+            lambda: worker.watcher.latest and worker.watcher.latest.worked_s >= done * WORK_S
+        )
+        latest = worker.watcher.latest
+        assert latest is not None
+        assert latest.polled_s > 0
+        assert latest.polled_s + latest.worked_s <= time.monotonic() - began_s
