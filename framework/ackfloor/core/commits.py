@@ -21,6 +21,8 @@ from ackfloor.core.gapset import decode, encode
 from ackfloor.core.messages import Command, Commit
 from ackfloor.core.model import CommitPosition, Now
 
+#: Intervals between two looks at the floors where nothing is settled.
+QUIET = 5
 #: Seconds after which a commit without an answer is worth a fault.
 UNANSWERED_S = 5.0
 #: How the text of a refusal begins when the broker takes less metadata than was sent.
@@ -35,20 +37,23 @@ class CommitPlan:
         count: settled records that bring a commit forward.
     """
 
-    __slots__ = ("_count", "_interval_s", "_settled", "next_s")
+    __slots__ = ("_count", "_interval_s", "_settled", "_soon_s", "next_s")
 
     def __init__(self, interval_s: float, count: int) -> None:
         self._interval_s = interval_s
         self._count = count
         self._settled = 0
-        #: Monotonic seconds of the next commit.
+        #: Monotonic seconds of the next look at the floors, and at which it is one interval after
+        #: the last: where nothing is settled, only what never arrives could move them.
         self.next_s = 0.0
+        self._soon_s = 0.0
 
     def replan(self, interval_s: float, count: int, now: Now) -> None:
         """Other settings from now on: the next commit is at most one interval away."""
         self._interval_s = interval_s
         self._count = count
-        self.next_s = min(self.next_s, now.mono_s + interval_s)
+        self._soon_s = min(self._soon_s, now.mono_s + interval_s)
+        self.next_s = min(self.next_s, self._soon_s)
 
     def hurry(self) -> None:
         """A partition has no commit at all: commit at the next opportunity."""
@@ -57,6 +62,8 @@ class CommitPlan:
     def settled(self, count: int) -> None:
         """Records were settled."""
         self._settled += count
+        if self.next_s > self._soon_s:
+            self.next_s = self._soon_s
 
     def due(self, now: Now) -> bool:
         """Whether `tick` will look at the floors."""
@@ -64,12 +71,14 @@ class CommitPlan:
 
     def tick(self, assignments: Iterable[Assignment], now: Now, commands: list[Command]) -> None:
         """Command a commit of what has changed; call it when one is `due`."""
-        self.next_s = now.mono_s + self._interval_s
+        self.next_s = self._soon_s = now.mono_s + self._interval_s
         self._settled = 0
+        waits = False
         positions: list[CommitPosition] = []
         for assignment in assignments:
             assignment.floor(now.wall_ms)
             if assignment.stopping or assignment.commit.outstanding:
+                waits = True
                 continue
             if _uncommitted(assignment) or assignment.commit.in_doubt:
                 assignment.commit.outstanding = True
@@ -77,6 +86,8 @@ class CommitPlan:
                 positions.append(commit_position(assignment))
         if positions:
             commands.append(Commit(tuple(positions)))
+        elif not waits:
+            self.next_s = now.mono_s + QUIET * self._interval_s
 
     @staticmethod
     def unanswered(
@@ -117,6 +128,7 @@ class CommitPlan:
             return False
         assignment.commit.outstanding = False
         assignment.commit.in_doubt = error is not None
+        self.next_s = min(self.next_s, self._soon_s)
         if error is None:
             assignment.commit.position = position.position
             assignment.commit.settled_count = position.settled_count

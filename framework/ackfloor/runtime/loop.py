@@ -38,6 +38,7 @@ from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.transaction import Outcome, Transact, Transaction
 from ackfloor.ports import Clock, Sink, Source, TransactionalSink
 from ackfloor.runtime.executors import Executors
+from ackfloor.runtime.freshness import Freshness
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
@@ -49,7 +50,6 @@ log = logging.getLogger("ackfloor.worker")
 SHORTEST_WAIT_S = 0.001
 LONGEST_BUSY_WAIT_S = 0.02
 LONGEST_IDLE_WAIT_S = 0.2
-SNAPSHOT_INTERVAL_S = 0.5
 #: Seconds that a transaction has to end when its partitions leave, beyond the drain.
 TRANSACTION_S = 5.0
 
@@ -97,7 +97,7 @@ class Loop:
         self.interlude: Callable[[], None] = _nothing
         self._times = TurnTimes(clock.monotonic())
         self._wait_s = SHORTEST_WAIT_S
-        self._next_snapshot_s = 0.0
+        self._freshness = Freshness()
         #: What the worker is doing: starting, running, draining, stopped.
         self.status = "starting"
         self._subscribed = False
@@ -114,15 +114,13 @@ class Loop:
         self.status = "running"
 
     def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
-        """Do one step, waiting at most `max_wait_s` seconds for records.
-
-        Returns whether anything happened.
-        """
+        """Wait at most `max_wait_s` seconds for records; returns whether anything happened."""
         count = self._source.poll(min(max_wait_s, self._patience()))
         self._times.polled(self._clock.monotonic())
         moved = self.settle_down()
         self._times.worked(self._clock.monotonic())
         busy = count > 0 or moved
+        self._freshness.stirred |= busy
         self._wait_s = SHORTEST_WAIT_S if busy else min(self._wait_s * 2, LONGEST_IDLE_WAIT_S)
         return busy
 
@@ -222,8 +220,8 @@ class Loop:
         if events:
             self._notices.happened(events, now.mono_s)
             self._observers.observe(events)
-        if now.mono_s >= self._next_snapshot_s:
-            self._next_snapshot_s = now.mono_s + SNAPSHOT_INTERVAL_S
+            self._freshness.stirred = True
+        if self._freshness.due(now.mono_s):
             self._notices.flush(now.mono_s)
             self.executors.note_faults(self.engine.faults, now)
             self.latest = build_snapshot(
@@ -236,6 +234,7 @@ class Loop:
                 status=self.status,
             )
             self._observers.snapshot(self.latest)
+            self._freshness.made(self.latest, now.mono_s)
 
     # Settings.
 
@@ -246,6 +245,7 @@ class Loop:
             ValueError: something differs that can't change; nothing was changed then.
         """
         self.engine.reload(reloaded, self._clock.now())
+        self._freshness.stirred = True
         for rules in reloaded.handlers:
             self.executors.by_name[rules.name].resize(rules.concurrency)
 
@@ -366,6 +366,7 @@ class Loop:
         `on_revoked`). 6. Observers see the last events.
         """
         self.status = "draining"
+        self._freshness.stirred = True
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
         if self.engine.transactional:
@@ -386,7 +387,7 @@ class Loop:
             self._source.close()
             self._subscribed = False
         self.status = "stopped"
-        self._next_snapshot_s = 0.0
+        self._freshness.expire()
         self._tell(self._clock.now())
         return cut_short
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commits import QUIET
 from ackfloor.core.engine import Engine
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import Commit, CommitFailed, PositionsCommitted
@@ -71,12 +72,29 @@ def test_many_settled_records_bring_a_commit_forward() -> None:
 
 
 def test_the_next_commit_is_a_reason_to_wake() -> None:
-    """Nothing else to do: the worker sleeps until it."""
+    """Nothing else to do: the worker sleeps until it, longer where nothing is to be committed."""
     world = World(HandlerRules("bill", consume_timeout_s=None))
     world.assign()
     world.tick()
     world.expire()
+    assert world.engine.next_wakeup_s(world.now) == START_S + QUIET
+    handled(world, 0)
     assert world.engine.next_wakeup_s(world.now) == START_S + 1
+    world.tick(1)
+    assert positions(world) == [[(0, 1)]]
+    assert world.engine.next_wakeup_s(world.now) == START_S + 2
+
+
+def test_a_refused_commit_is_repeated_soon() -> None:
+    """Also where nothing is settled meanwhile."""
+    world = World()
+    world.assign()
+    handled(world, 0)
+    world.tick(1)
+    world.answer_commit("COORDINATOR_NOT_AVAILABLE")
+    assert not world.engine.commit_due(world.now)
+    world.tick(1)
+    assert positions(world) == [[(0, 1)]]
 
 
 def test_one_commit_of_a_partition_is_outstanding() -> None:
