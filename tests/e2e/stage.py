@@ -49,7 +49,7 @@ def opened(gate):
 class Stage:
     """One source topic and one app; groups and topics are its own."""
 
-    def __init__(self, folder: Path, servers: str, partitions: int) -> None:
+    def __init__(self, folder: Path, servers: str, partitions: int, session_s: int = 6) -> None:
         self.folder = folder
         self.servers = servers
         self.topic = f"orders-{uuid.uuid4().hex[:8]}"
@@ -59,7 +59,8 @@ class Stage:
         self._runs: list[Running] = []
         # The shortest that brokers allow: a killed worker's partitions move on after it.
         (folder / "ackfloor.toml").write_text(
-            '[kafka.consumer]\n"session.timeout.ms" = 6000\n"heartbeat.interval.ms" = 500\n'
+            f'[kafka.consumer]\n"session.timeout.ms" = {session_s}000\n'
+            '"heartbeat.interval.ms" = 500\n'
         )
         created = self._admin.create_topics([NewTopic(self.topic, partitions, 1)])
         created[self.topic].result(60)

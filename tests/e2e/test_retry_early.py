@@ -35,7 +35,7 @@ def test_waiting_records_are_promoted_or_buried_each_once(
     make_stage: Callable[..., Stage],
 ) -> None:
     """Two workers; one record by its place, some by a filter, the rest all together."""
-    stage = make_stage(WAITING)
+    stage = make_stage(WAITING, session_s=45)
     run = stage.run("--workers", "2")
     run.until(ready(run), "ready")
     for n in range(COUNT):

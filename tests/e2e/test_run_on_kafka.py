@@ -26,7 +26,7 @@ app = App("shop")
 @app.handler("TOPIC", concurrency=8)
 async def bill(delivery: Delivery) -> None:
     note(started, delivery)
-    await asyncio.sleep(0.002)
+    await asyncio.sleep(float(os.environ.get("PACE_S", "0.002")))
     note(handled, delivery)
 """
 GATED = """
@@ -44,7 +44,7 @@ async def bill(delivery: Delivery) -> None:
 
 def test_workers_share_the_work_tell_their_state_and_drain(make_stage: MakeStage) -> None:
     """Two of them: ready, stacks and ack map on SIGUSR1, everything handled once, exit 0."""
-    stage = make_stage(PLAIN, partitions=4)
+    stage = make_stage(PLAIN, partitions=4, session_s=45)
     stage.produce(400)
     run = stage.run("--workers", "2")
     run.until(lambda: stage.records() == 400, "all handled")
@@ -75,7 +75,7 @@ def test_sigterm_with_full_queues_loses_nothing(make_stage: MakeStage) -> None:
     """Running handlers end, the queue is released, and the next run handles all of it."""
     stage = make_stage(PLAIN, partitions=1)
     stage.produce(3000)
-    run = stage.run()
+    run = stage.run(PACE_S="0.1")
     run.until(lambda: stage.records() > 50, "some handled")
     run.signal(signal.SIGTERM)
     assert run.wait() == Exit.OK
