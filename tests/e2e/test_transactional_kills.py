@@ -1,6 +1,6 @@
 """Failure matrix row 1, after the park and before its commit: workers killed while they park.
 
-Five in each mode here; PARK_KILLS=200 for the proof.
+Three in each mode here; PARK_KILLS=200 for the proof.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.e2e.park_kills import park_kills
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("PARK_KILLS", "5"))
+KILLS = int(os.environ.get("PARK_KILLS", "3"))
 
 
 def test_transactional_parking_neither_loses_nor_doubles(
