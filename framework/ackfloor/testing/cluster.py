@@ -91,7 +91,7 @@ class KafkaCluster:
         port: int | None = None,
         advertised_ports: Mapping[int, int] | None = None,
         jvm_args: Sequence[str] = DEFAULT_JVM_ARGS,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = 180.0,
     ) -> None:
         if nodes not in (1, 3):
             raise ValueError(f"nodes={nodes!r}: a local cluster has 1 or 3 nodes")
