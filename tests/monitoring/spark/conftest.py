@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ackfloor_monitoring.spark.session import local_session
+from tests.monitoring.spark.interpreted import INTERPRETED
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
@@ -17,16 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local session as the jobs make it, but for compiled queries.
-
-    Most queries here run once, over a few dozen rows: to compile them takes most of the time. As
-    users have them they run in the tests that start a session of their own: the demo, the command
-    on the bundled Java, the cluster, the kills.
-    """
-    with local_session("tests", cores=2) as session:
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
-        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        session.conf.set("spark.sql.adaptive.enabled", "false")
+    """A local session as the jobs make it, but for compiled queries."""
+    with local_session("tests", cores=2, config=INTERPRETED) as session:
         yield session
 
 

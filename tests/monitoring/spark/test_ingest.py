@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,10 @@ from ackfloor.core.redaction import Redaction
 from ackfloor_monitoring.spark import io, store
 from ackfloor_monitoring.spark.errors import AnotherIngest, NoTopics, StreamBroken, TableRefused
 from ackfloor_monitoring.spark.options import kafka_options
+from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.monitoring.spark.scene import Scene
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -29,76 +29,104 @@ pytestmark = [
 ]
 
 
-def test_what_is_there_is_stored_once(spark: SparkSession, scene: Scene) -> None:
-    """A second run stores what came since, and a third nothing."""
+LARGE = os.urandom(10_000_000)
+#: Value and headers.
+ODD: list[tuple[bytes | None, list[tuple[str, bytes | None]]]] = [
+    (LARGE, []),
+    (b"many", [(f"h{n % 100}", b"%d" % n) for n in range(500)]),
+    (b"\xff\xfe", [("ackfloor.handler", b"\xc3\x28"), ("", b"\xff")]),
+    (None, [("ackfloor.failed_at", b"-62135510400000"), ("ackfloor.group", b"x" * 5_000)]),
+    (b"", [("ackfloor.failed_at", b"253402214400000"), ("ackfloor.group", b"../..")]),
+    (b"s", [("kafka_dlt-exception-fqcn", b"X"), ("__connect.errors.topic", b"t")]),
+    (b"d", [("__dlq.errors.group", None), ("ackfloor.attempt", None)]),
+]
+SECRET = b"4111111111111111"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One table, and how many records each run over its topics has stored."""
+
+    scene: Scene
+    stored: list[int]
+
+    def rows(self, spark: SparkSession, ending: str) -> list[Row]:
+        """What is stored of a topic of one partition."""
+        table = store.read_failures(spark, self.scene.table)
+        return table.where(table["topic"] == self.scene.topic(ending)).orderBy("offset").collect()
+
+
+@pytest.fixture(scope="module")
+def runs(
+    spark: SparkSession, bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    """Three runs, one after the other, on what the tests below look at; each takes its time."""
+    scene = Scene(bootstrap_servers, str(tmp_path_factory.mktemp("runs") / "failures"))
     scene.create("retry-5s", "dlq")
+    scene.create("retry-25s", "retry-125s", partitions=1)
     scene.produce("retry-5s", 40)
     scene.produce("dlq", 10)
-    assert scene.ingest(spark).stored.records == 50
+    _produce_odd(scene, "retry-25s")
+    stored = [scene.ingest(spark).stored.records]
+    _spoil_the_checkpoint(Path(scene.table))
     scene.produce("dlq", 5)
-    assert scene.ingest(spark).stored.records == 5
-    assert scene.ingest(spark).stored.records == 0
-    assert scene.counts(spark) == {"retry-5s": 40, "dlq": 15}
+    _produce_secret(scene, "retry-125s")
+    rules = Redaction(patterns=("[0-9]{16}",), fields=("email",))
+    stored.append(scene.ingest(spark, rules=rules).stored.records)
+    stored.append(scene.ingest(spark).stored.records)
+    return Runs(scene, stored)
 
 
-def test_a_killed_or_foreign_checkpoint_means_nothing(spark: SparkSession, scene: Scene) -> None:
-    """The table says where to go on, whatever is left of the folder that Spark keeps."""
-    scene.create("dlq")
-    scene.produce("dlq", 10)
-    scene.ingest(spark)
-    shutil.rmtree(Path(scene.table) / "_ingest")
-    other = Path(scene.table) / "_ingest" / "another" / "offsets"
-    other.mkdir(parents=True)
-    (other / "0").write_text("no offsets")
-    scene.produce("dlq", 3)
-    assert scene.ingest(spark).stored.records == 3
-    assert scene.counts(spark) == {"dlq": 13}
-
-
-def test_odd_records_are_stored(spark: SparkSession, scene: Scene) -> None:
-    """10 MB, 500 headers, no UTF-8, times at the ends of what can be told, names as long as day."""
-    scene.create("dlq", partitions=1)
-    scene.producer = Producer(
+def _produce_odd(scene: Scene, ending: str) -> None:
+    scene.allow_large(ending)
+    producer = Producer(
         {"bootstrap.servers": scene.bootstrap_servers, "message.max.bytes": 12_000_000}
     )
-    large = os.urandom(10_000_000)
-    scene.allow_large("dlq")
-    odd: list[tuple[bytes | None, list[tuple[str, bytes | None]]]] = [
-        (large, []),
-        (b"many", [(f"h{n % 100}", b"%d" % n) for n in range(500)]),
-        (b"\xff\xfe", [("ackfloor.handler", b"\xc3\x28"), ("", b"\xff")]),
-        (None, [("ackfloor.failed_at", b"-62135510400000"), ("ackfloor.group", b"x" * 5_000)]),
-        (b"", [("ackfloor.failed_at", b"253402214400000"), ("ackfloor.group", b"../..")]),
-        (b"s", [("kafka_dlt-exception-fqcn", b"X"), ("__connect.errors.topic", b"t")]),
-        (b"d", [("__dlq.errors.group", None), ("ackfloor.attempt", None)]),
-    ]
-    for value, headers in odd:
-        scene.producer.produce(scene.topic("dlq"), value, None, headers=headers)
+    for value, headers in ODD:
+        producer.produce(scene.topic(ending), value, None, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def _produce_secret(scene: Scene, ending: str) -> None:
+    value = b'{"card": "%s", "email": "a@b"}' % SECRET
+    headers = [("auth", SECRET), ("ackfloor.error.message", b"card " + SECRET)]
+    scene.producer.produce(scene.topic(ending), value, SECRET, headers=headers)
     assert scene.producer.flush(60) == 0
-    scene.ingest(spark)
-    rows = store.read_failures(spark, scene.table).orderBy("offset").collect()
-    assert [row["payload"] for row in rows] == [value for value, _ in odd]
-    assert rows[0]["payload_bytes"] == len(large)
+
+
+def _spoil_the_checkpoint(table: Path) -> None:
+    """The one that is there is lost, and there is one of something else."""
+    shutil.rmtree(table / "_ingest")
+    other = table / "_ingest" / "another" / "offsets"
+    other.mkdir(parents=True)
+    (other / "0").write_text("no offsets")
+
+
+def test_what_is_there_is_stored_once(spark: SparkSession, runs: Runs) -> None:
+    """A second run stores what came since, and a third nothing: the table says where to go on,
+    whatever is left of the folder that Spark keeps."""
+    assert runs.stored == [50 + len(ODD), 5 + 1, 0]
+    counts = runs.scene.counts(spark)
+    assert counts == {"retry-5s": 40, "dlq": 15, "retry-25s": len(ODD), "retry-125s": 1}
+
+
+def test_odd_records_are_stored(spark: SparkSession, runs: Runs) -> None:
+    """10 MB, 500 headers, no UTF-8, times at the ends of what can be told, names as long as day."""
+    rows = runs.rows(spark, "retry-25s")
+    assert [row["payload"] for row in rows] == [value for value, _ in ODD]
+    assert rows[0]["payload_bytes"] == len(LARGE)
     assert len(rows[1]["headers"]) == 500
     assert rows[2]["unreadable"] == ["ackfloor.handler"]
     assert rows[2]["headers"] == [("", b"\xff")]
-    assert {row["group"] for row in rows} == {scene.group}
+    assert {row["group"] for row in rows} == {runs.scene.group}
     assert [str(row["day"]) for row in rows[3:5]] == ["0001-01-02", "9999-12-31"]
     assert [row["foreign"] for row in rows[4:]] == [[], ["spring", "connect"], ["kafka-dlq"]]
-    assert {row["stage"] for row in rows} == {"dlq"}
+    assert {row["stage"] for row in rows} == {"retry"}
 
 
-def test_what_is_taken_away_is_in_no_file(spark: SparkSession, scene: Scene) -> None:
+def test_what_is_taken_away_is_in_no_file(spark: SparkSession, runs: Runs) -> None:
     """Neither values nor keys, headers or messages hold it."""
-    scene.create("dlq", partitions=1)
-    secret = b"4111111111111111"
-    headers = [("auth", secret), ("ackfloor.error.message", b"card " + secret)]
-    scene.producer.produce(
-        scene.topic("dlq"), b'{"card": "%s", "email": "a@b"}' % secret, secret, headers=headers
-    )
-    scene.producer.flush(60)
-    scene.ingest(spark, rules=Redaction(patterns=("[0-9]{16}",), fields=("email",)))
-    (row,) = store.read_failures(spark, scene.table).collect()
+    (row,) = runs.rows(spark, "retry-125s")
     assert row["payload"] == b'{"card": "***", "email": "***"}'
     assert (row["key"], row["error_message"]) == (b"***", "card ***")
     assert row["headers"] == [("auth", b"***")]
@@ -159,17 +187,6 @@ def test_what_retention_took_is_told(spark: SparkSession, scene: Scene) -> None:
     assert scene.ingest(spark).stored.gone == 7
     assert any("/0: 7 offsets from 5 on are gone" in line for line in scene.told)
     assert scene.counts(spark) == {"dlq": 8}
-
-
-def test_old_days_are_forgotten_and_stay_so(spark: SparkSession, scene: Scene) -> None:
-    """Also where that leaves nothing of a partition, so that it is read from its start again."""
-    scene.create("dlq", partitions=1)
-    scene.produce("dlq", 30)
-    scene.ingest(spark)
-    scene.ingest(spark, keep_s=86_400.0)
-    assert scene.counts(spark) == {}
-    scene.ingest(spark, keep_s=86_400.0)
-    assert scene.counts(spark) == {}
 
 
 def test_a_folder_of_something_else_is_refused(

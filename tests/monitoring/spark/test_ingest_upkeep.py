@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ackfloor.testing.cluster import KafkaCluster
-from ackfloor_monitoring.spark import store
+from ackfloor_monitoring.spark import ingest, store
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
@@ -39,13 +39,17 @@ def test_small_files_of_a_folder_become_one(
     assert scene.counts(spark) == {"dlq": 15}
 
 
-def test_dead_files_go_after_a_week_and_not_before(spark: SparkSession, scene: Scene) -> None:
-    """Seven days are the table's property: with none, files go at the next cleaning."""
+def test_old_days_go_and_their_files_after_a_week(spark: SparkSession, scene: Scene) -> None:
+    """Days are forgotten and stay so, also where that leaves nothing of a partition, so that it is
+    read from its start again. Seven days are the table's property: with none, files go at the next
+    cleaning."""
     scene.create("dlq", partitions=1)
     scene.produce("dlq", 20)
     scene.ingest(spark)
     kept = data_files(scene)
-    scene.ingest(spark, keep_s=_DAY_S)  # every day is older
+    for _ in range(2):
+        scene.ingest(spark, keep_s=_DAY_S)  # every day is older
+        assert scene.counts(spark) == {}
     today = datetime.now(UTC).date()
     store.clean(spark, scene.table, today + timedelta(days=1))
     assert data_files(scene) == kept
@@ -59,12 +63,15 @@ def test_dead_files_go_after_a_week_and_not_before(spark: SparkSession, scene: S
     assert data_files(scene) == set()
 
 
-def test_a_broker_that_comes_back_is_read_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_broker_that_comes_back_is_read_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed while a stream runs: it waits, and then stores what came since, once."""
     with KafkaCluster() as cluster:
         scene = Scene(cluster.bootstrap_servers, str(tmp_path / "failures"))
         scene.create("retry-5s", "dlq")
         scene.produce("dlq", 20)
+        monkeypatch.setattr(ingest, "_ASK_AGAIN_AFTER_S", 0.5)
         # Spark asks three times before it gives up: for minutes, with Kafka's defaults.
         impatient = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "2000"}
         with scene.running(spark, kafka=scene.plan().kafka | impatient) as work:
