@@ -40,7 +40,7 @@ def main() -> None:
     given = parser.parse_args()
     with open_broker() as broker:
         kafka = kafka_options(broker.bootstrap_servers)
-        with local_session("benchmark", cores=given.cores) as spark:
+        with local_session("benchmark", cores=given.cores, lasting=True) as spark:
             count = filled(spark, kafka, broker.bootstrap_servers, given.records)
             measure(spark, kafka, count, given.runs)
 

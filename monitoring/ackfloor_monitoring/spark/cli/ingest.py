@@ -71,7 +71,7 @@ def ingest(
         keep_s=keep_s,
         at_most=max_records,
     )
-    with spark_session("ackfloor spark ingest") as spark:
+    with spark_session("ackfloor spark ingest", lasting=not once) as spark:
         work = Ingest(spark, plan, lambda line: typer.echo(line, err=True))
         with stopped_by_signals(work):
             stored = work.run()

@@ -103,7 +103,7 @@ def watch(
     # Before Spark: a port that is taken is told at once.
     typer.echo(f"metrics: http://{server.start(listen)}/metrics", err=True)
     try:
-        with spark_session("ackfloor spark watch") as spark:
+        with spark_session("ackfloor spark watch", lasting=True) as spark:
             work = Watch(spark, plan, rules, metrics, lambda line: typer.echo(line, err=True))
             with stopped_by_signals(work):
                 stored = work.run()

@@ -65,7 +65,8 @@ def test_a_signal_ends_it_in_order(
     """It says what it has stored, its exit code is 0, and signals mean what they did before."""
 
     @contextmanager
-    def session(_name: str) -> Iterator[SparkSession]:
+    def session(_name: str, *, lasting: bool) -> Iterator[SparkSession]:
+        assert lasting
         yield spark
 
     def once_it_watches() -> None:
