@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from tests.redrive_stage import Stage
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A group's topics, empty; commands find their broker, and no settings file."""
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
+    monkeypatch.chdir(tmp_path)
+    return Stage(bootstrap_servers)
 
 
 @pytest.fixture

@@ -19,11 +19,8 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(stage: Stage) -> Stage:
     """Four dead letters of one cause, two of another, and one of another tool."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.chdir(tmp_path)
-    stage = Stage(bootstrap_servers)
     stage.bury([(b"k%d" % n, b'{"card": "4711"}', [("own", b"\xff")]) for n in range(4)])
     stage.died = replace(stage.died, error_type="shop.Bad\x1b[31m", failed_at_ms=1_700_000_000_000)
     stage.bury([(None, b"\x00\xff", []), (b"", None, [])], replays=2)

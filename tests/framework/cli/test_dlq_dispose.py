@@ -21,11 +21,8 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(stage: Stage) -> Stage:
     """Four dead letters, one with bytes that are no text, and one of another tool."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.chdir(tmp_path)
-    stage = Stage(bootstrap_servers)
     stage.bury([(b"k%d" % n, b'{"card": "4711"}', [("own", b"1")]) for n in range(3)])
     stage.bury([(b"\xff", b"\x00\xff", [("own", b"\xfe"), ("none", None)])])
     stage.bury([(b"foreign", b"x", [("h", b"1")])], foreign=True)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from socket import gethostname
 
 import pytest
@@ -29,11 +28,8 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(stage: Stage) -> Stage:
     """Six dead letters of one cause, two of another, one of another tool."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.chdir(tmp_path)
-    stage = Stage(bootstrap_servers)
     stage.bury([(b"k%d" % n, b"v%d" % n, [("tenant", b"a" if n else b"b")]) for n in range(6)])
     stage.died = replace(
         stage.died, error_type="shop.Bad", error_fingerprint="f00d", attempt=2, handler="ship"

@@ -25,13 +25,10 @@ LONG_AGO_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(stage: Stage) -> Stage:
     """Six records in partition 0 of the first tier: three due for long, three in a day."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.chdir(tmp_path)
-    stage = Stage(bootstrap_servers)
     later_ms = time.time_ns() // 1_000_000 + 86_400_000
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = Producer({"bootstrap.servers": stage.servers})
     for n in range(6):
         due_ms = LONG_AGO_MS + n * 1_000 if n < 3 else later_ms + n * 1_000
         parked = replace(
