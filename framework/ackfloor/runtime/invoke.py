@@ -8,7 +8,6 @@ middleware, state or delivery parameter pays for none of them.
 from __future__ import annotations
 
 import sysconfig
-import traceback
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.model import Failure, Record
 from ackfloor.core.outcomes import Discarded, Failed, Held, Outcome, Rejected
 from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
+from ackfloor.runtime.tracebacks import told
 from ackfloor.signature import Signature
 
 _current: ContextVar[Delivery] = ContextVar("ackfloor.current_delivery")
@@ -104,13 +104,13 @@ def failure_of(exc: BaseException) -> Failure:
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
-    told = traceback.TracebackException.from_exception(exc, compact=True)
-    frames = [
-        (basename(frame.filename), frame.name)  # noqa: PTH119 - a fifth of all this as a Path
-        for frame in told.stack
-        if not frame.filename.startswith(_NOT_THE_USERS)
+    stack, frames = told(exc)
+    mine = [
+        (basename(file), function)  # noqa: PTH119 - a fifth of all this as a Path
+        for file, function in frames
+        if not file.startswith(_NOT_THE_USERS)
     ]
-    return Failure(name, _text(exc), "".join(told.format()), fingerprint(name, frames))
+    return Failure(name, _text(exc), stack, fingerprint(name, mine))
 
 
 def _text(said: object) -> str:
