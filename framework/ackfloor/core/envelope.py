@@ -21,6 +21,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final
 
 from ackfloor.core.model import Headers
@@ -162,6 +163,16 @@ _READERS: Final = {
 }
 #: Every header of ours, in the order in which they are written.
 HEADERS: Final = tuple(_READERS)
+_FIELDS: Final = tuple(field for field, _ in _READERS.values())
+_values: Final = attrgetter(*_FIELDS)
+
+
+def changed(envelope: Envelope, **changes: Any) -> Envelope:
+    """An envelope with other values in some fields; a third of what `replace` costs."""
+    fields = dict(zip(_FIELDS, _values(envelope), strict=True))
+    fields["unreadable"] = envelope.unreadable
+    fields.update(changes)
+    return Envelope(**fields)
 
 
 def read_envelope(headers: Headers | None) -> Envelope:
@@ -208,11 +219,12 @@ def write_headers(
             copied[name] = value
         else:
             written.append((name, value))
-    for name, (field, _) in _READERS.items():
-        value = getattr(envelope, field)
+    for name, field, value in zip(HEADERS, _FIELDS, _values(envelope), strict=True):
         if value is None or (value == 0 and field == "replays"):
             continue
         written.append((name, _encoded(field, value)))
+    if not prefixes:
+        return written
     if parked_before:
         # A tier's timestamp is not the origin's; what the first park wrote is.
         said = copied.get(_SPRING_TIMESTAMP_TYPE)
@@ -234,6 +246,8 @@ def copies_for_others(headers: Headers) -> tuple[bool, bool]:
 
 def _encoded(field: str, value: object) -> bytes:
     """A field as UTF-8, capped: of a message its head, of a stack its tail, where the error is."""
+    if isinstance(value, int):
+        return b"%d" % value
     raw = str(value).encode("utf-8", "replace")
     if field == "error_message" and len(raw) > MESSAGE_CAP:
         return raw[:MESSAGE_CAP].decode("utf-8", "ignore").encode()

@@ -15,7 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.envelope import Envelope, Reason, read_envelope, shed, write_headers
+from ackfloor.core.envelope import (
+    Envelope,
+    Reason,
+    changed,
+    read_envelope,
+    shed,
+    write_headers,
+)
 from ackfloor.core.model import Failure, Headless, Now
 from ackfloor.core.outcomes import CONSUME_TIMEOUT, Bury, Park, Verdict
 from ackfloor.core.parcel import Parcel
@@ -24,6 +31,7 @@ from ackfloor.core.topics import TopicTemplates
 
 FIRST_BACKOFF_S = 0.25
 LAST_BACKOFF_S = 10.0
+_NOTHING = Envelope()
 
 
 @dataclass(slots=True)
@@ -46,6 +54,8 @@ class Parking:
     templates: TopicTemplates = field(default_factory=TopicTemplates)
     spring_headers: bool = False
     kafka_headers: bool = False
+    #: (source topic, delay) -> retry topic.
+    _tiers: dict[tuple[str, float], str] = field(default_factory=dict, init=False, repr=False)
 
     def parcel(self, delivery: Delivery, verdict: Verdict, now: Now) -> Parcel:
         """The parcel for a delivery that failed."""
@@ -61,7 +71,7 @@ class Parking:
         timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == CONSUME_TIMEOUT
         origin = delivery.origin
         started_s = delivery.started_s or now.mono_s
-        return replace(
+        return changed(
             before,
             origin_topic=origin.topic,
             origin_partition=origin.partition,
@@ -189,11 +199,16 @@ class Parking:
 
     def _tier(self, parcel: Parcel, delay_s: float) -> str:
         source = parcel.delivery.assignment.source_topic
-        return self.templates.tier_topic(source, self.group, delay_s)
+        topic = self._tiers.get((source, delay_s))
+        if topic is None:
+            topic = self.templates.tier_topic(source, self.group, delay_s)
+            self._tiers[source, delay_s] = topic
+        return topic
 
     def _wait(self, parcel: Parcel, topic: str, partition: int, wait_s: float, now: Now) -> None:
         parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
-        parcel.envelope = replace(parcel.envelope, not_before_ms=now.wall_ms + round(wait_s * 1000))
+        due_ms = now.wall_ms + round(wait_s * 1000)
+        parcel.envelope = changed(parcel.envelope, not_before_ms=due_ms)
 
 
 def brought_along(delivery: Delivery) -> Envelope:
@@ -201,4 +216,5 @@ def brought_along(delivery: Delivery) -> Envelope:
 
     All else begins anew. Without it a message could be sent back to its source for ever.
     """
-    return Envelope(replays=read_envelope(delivery.headers).replays)
+    headers = delivery.headers
+    return Envelope(replays=read_envelope(headers).replays) if headers else _NOTHING
