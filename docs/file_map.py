@@ -22,6 +22,7 @@ FOLDERS = (
     "framework/ackfloor/core",
     "framework/ackfloor/kafka",
     "framework/ackfloor/runtime",
+    "framework/ackfloor/runtime/process",
     "framework/ackfloor/settings",
     "framework/ackfloor/live",
     "framework/ackfloor/cli",

@@ -2,7 +2,7 @@
 
 Such a process is a new interpreter that imports the handler by its module and name. So whatever has
 no name there is refused when it is registered: lambdas, and functions inside of functions. What
-only shows when it is pickled is refused when the worker starts (runtime/process_plan.py).
+only shows when it is pickled is refused when the worker starts (runtime/process/plan.py).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ackfloor.ports import MonitoringPlugin
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.process_plan import plan_of
+from ackfloor.runtime.process.plan import plan_of
 from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
 from ackfloor.settings import Settings, sections_of
 from ackfloor.settings.layers import Layer

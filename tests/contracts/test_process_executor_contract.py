@@ -16,8 +16,8 @@ from ackfloor import App
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import ACKED, RELEASED
 from ackfloor.ports import Executor
-from ackfloor.runtime.process_executor import ProcessExecutor
-from ackfloor.runtime.process_plan import plan_of
+from ackfloor.runtime.process.executor import ProcessExecutor
+from ackfloor.runtime.process.plan import plan_of
 from ackfloor.signature import read_signature
 from tests.contracts.batch_bench import BatchBench
 from tests.contracts.executor_contract import Bench, ExecutorContract, eventually

@@ -18,7 +18,7 @@ from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.notices import Notices
-from ackfloor.runtime.process_executor import ProcessExecutor
+from ackfloor.runtime.process.executor import ProcessExecutor
 
 #: Seconds that cancelled handlers have for their clean-up at the end of a worker.
 CANCEL_S = 1.0

@@ -43,8 +43,8 @@ from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
-from ackfloor.runtime.process_executor import ProcessExecutor
-from ackfloor.runtime.process_plan import plan_of
+from ackfloor.runtime.process.executor import ProcessExecutor
+from ackfloor.runtime.process.plan import plan_of
 from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.signature import Signature, read_signature

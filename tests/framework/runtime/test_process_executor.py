@@ -17,7 +17,7 @@ from ackfloor import App, ConfigError, RetryPolicy, StartError
 from ackfloor.core.envelope import read_envelope
 from ackfloor.core.messages import DeliveryTimedOut, RecordDiscarded
 from ackfloor.core.topics import dlq_topic
-from ackfloor.runtime.process_plan import plan_of
+from ackfloor.runtime.process.plan import plan_of
 from ackfloor.signature import read_signature
 from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers

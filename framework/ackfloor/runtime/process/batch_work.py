@@ -26,9 +26,9 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.outcomes import APART, Failed, Outcome, Released
 from ackfloor.runtime.batch_calls import post, startable
 from ackfloor.runtime.forming import form, form_alone
-from ackfloor.runtime.process_host import Handed, Host, Visit
-from ackfloor.runtime.process_words import heard, sent
-from ackfloor.runtime.process_work import ProcessWork, is_timeout
+from ackfloor.runtime.process.host import Handed, Host, Visit
+from ackfloor.runtime.process.words import heard, sent
+from ackfloor.runtime.process.work import ProcessWork, is_timeout
 from ackfloor.runtime.ready import Item
 
 

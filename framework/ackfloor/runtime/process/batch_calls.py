@@ -19,10 +19,10 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import Failed, Outcome, Rejected
 from ackfloor.runtime.batch_calls import begin
 from ackfloor.runtime.invoke import Invocation
-from ackfloor.runtime.process_calls import Child, Item, Place, SentDelivery
-from ackfloor.runtime.process_face import Face
-from ackfloor.runtime.process_pipe import say
-from ackfloor.runtime.process_words import SentBatch, SentRecord, spoken
+from ackfloor.runtime.process.calls import Child, Item, Place, SentDelivery
+from ackfloor.runtime.process.face import Face
+from ackfloor.runtime.process.pipe import say
+from ackfloor.runtime.process.words import SentBatch, SentRecord, spoken
 
 log = logging.getLogger("ackfloor.process")
 

@@ -18,11 +18,11 @@ from contextlib import suppress
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import Failed, Released
-from ackfloor.runtime.process_face import Face, new_area
-from ackfloor.runtime.process_pipe import PipeEnd
-from ackfloor.runtime.process_plan import Plan
+from ackfloor.runtime.process.face import Face, new_area
+from ackfloor.runtime.process.pipe import PipeEnd
+from ackfloor.runtime.process.plan import Plan
 
-COMMAND = (sys.executable, "-m", "ackfloor.runtime.process_child")
+COMMAND = (sys.executable, "-m", "ackfloor.runtime.process.child")
 
 
 class Visit:

@@ -1,7 +1,7 @@
 """ProcessExecutor: one plain `def` handler in processes of its own.
 
 `concurrency` long-lived processes, each handling one record or one batch at a time. What the owner
-thread asks for is put before the keeper (runtime/process_keeper.py), a thread that does all that is
+thread asks for is put before the keeper (runtime/process/keeper.py), a thread that does all that is
 done to the processes; what it needs to know at once it reads: the processes' hands and faces.
 
 A process can be killed, and that is what it is for. When a delivery's time is up its process gets
@@ -24,10 +24,10 @@ from ackfloor.errors import StartError
 from ackfloor.ports import Items, Stack
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.probing import let_through
-from ackfloor.runtime.process_batch_work import ProcessBatchWork
-from ackfloor.runtime.process_keeper import LEAVE_S, Keeper
-from ackfloor.runtime.process_plan import Plan
-from ackfloor.runtime.process_work import ProcessWork
+from ackfloor.runtime.process.batch_work import ProcessBatchWork
+from ackfloor.runtime.process.keeper import LEAVE_S, Keeper
+from ackfloor.runtime.process.plan import Plan
+from ackfloor.runtime.process.work import ProcessWork
 from ackfloor.runtime.ready import ReadyQueue
 
 #: Seconds that the first process has to import the handler.

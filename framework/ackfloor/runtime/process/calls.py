@@ -25,10 +25,10 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import ACKED, RELEASED, Outcome
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.logs import set_log_level
-from ackfloor.runtime.process_face import Face
-from ackfloor.runtime.process_memory import resident_bytes
-from ackfloor.runtime.process_pipe import receive, say
-from ackfloor.runtime.process_words import Sent, SentBatch, SentRecord, spoken
+from ackfloor.runtime.process.face import Face
+from ackfloor.runtime.process.memory import resident_bytes
+from ackfloor.runtime.process.pipe import receive, say
+from ackfloor.runtime.process.words import Sent, SentBatch, SentRecord, spoken
 
 Item = deque[SentRecord | SentBatch]
 

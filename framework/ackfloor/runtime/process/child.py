@@ -1,6 +1,6 @@
-"""A handler's process: `python -m ackfloor.runtime.process_child`, started by a worker.
+"""A handler's process: `python -m ackfloor.runtime.process.child`, started by a worker.
 
-This is how it begins and ends; what it does meanwhile is in process_calls.py.
+This is how it begins and ends; what it does meanwhile is in calls.py and batch_calls.py.
 
 It is never stopped by a signal but SIGKILL: Ctrl-C and SIGTERM are the worker's business, which
 drains. It logs to the worker's standard error, by the worker's settings.
@@ -27,11 +27,11 @@ from ackfloor.runtime.invoke import Invocation, bind
 from ackfloor.runtime.invoke_batch import bind_batch
 from ackfloor.runtime.lifespan import Lifespan
 from ackfloor.runtime.logs import set_up_logging
-from ackfloor.runtime.process_batch_calls import BatchChild
-from ackfloor.runtime.process_calls import Child
-from ackfloor.runtime.process_face import Face
-from ackfloor.runtime.process_pipe import receive, say
-from ackfloor.runtime.process_plan import Plan
+from ackfloor.runtime.process.batch_calls import BatchChild
+from ackfloor.runtime.process.calls import Child
+from ackfloor.runtime.process.face import Face
+from ackfloor.runtime.process.pipe import receive, say
+from ackfloor.runtime.process.plan import Plan
 from ackfloor.signature import read_signature, yielded_type
 
 log = logging.getLogger("ackfloor.process")

@@ -32,11 +32,11 @@ from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import PROCESS_CRASH, RELEASED, Failed, Released
 from ackfloor.runtime.crashes import how_it_ended
 from ackfloor.runtime.inbox import Inbox
-from ackfloor.runtime.process_host import Host
-from ackfloor.runtime.process_memory import resident_bytes
-from ackfloor.runtime.process_plan import Plan
-from ackfloor.runtime.process_words import heard
-from ackfloor.runtime.process_work import ProcessWork, is_stuck
+from ackfloor.runtime.process.host import Host
+from ackfloor.runtime.process.memory import resident_bytes
+from ackfloor.runtime.process.plan import Plan
+from ackfloor.runtime.process.words import heard
+from ackfloor.runtime.process.work import ProcessWork, is_stuck
 
 log = logging.getLogger("ackfloor.worker")
 

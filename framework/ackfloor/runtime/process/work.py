@@ -28,8 +28,8 @@ from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
 from ackfloor.runtime.caught import put_back
 from ackfloor.runtime.inbox import Inbox
-from ackfloor.runtime.process_host import Handed, Host, Visit
-from ackfloor.runtime.process_words import sent
+from ackfloor.runtime.process.host import Handed, Host, Visit
+from ackfloor.runtime.process.words import sent
 from ackfloor.runtime.ready import Item, ReadyQueue
 
 #: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
