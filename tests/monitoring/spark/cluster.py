@@ -13,16 +13,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from ackfloor.testing.java import find_java
 from ackfloor_monitoring.spark.session import write_java_home
+from tests.monitoring.spark.interpreted import INTERPRETED
 
 HOME = Path(pyspark.__file__).parent
-_PATIENCE_S = 180
+_PATIENCE_S = 600
 # What a user may set, too; small and quick to start, because it is for a few hundred records.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-_CONF = {
+_QUICK = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData "
+    # Of which a session of ours says why.
+    "-XX:ReservedCodeCacheSize=240m -XX:-DontCompileHugeMethods"
+)
+_CONF = INTERPRETED | {
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": _QUICK,
@@ -30,6 +36,7 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 
 
@@ -103,8 +110,10 @@ class Cluster:
         return Submitted(process, *paths)
 
     def kill_worker(self) -> None:
-        """SIGKILL for one worker and the executors that it has started."""
-        _kill(self.workers.pop())
+        """SIGKILL for a worker that has started an executor, and for that one."""
+        busy = next(each for each in self.workers if psutil.Process(each.pid).children())
+        self.workers.remove(busy)
+        _kill(busy)
 
 
 @contextmanager
@@ -117,6 +126,8 @@ def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
     }
     with ExitStack() as stack:
         cluster = Cluster(folder, environment, stack)
@@ -139,7 +150,7 @@ def _start(cluster: Cluster, name: str, command: Sequence[str]) -> subprocess.Po
             [str(HOME / "bin" / "spark-class"), *command],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=cluster.environment | {"SPARK_DAEMON_MEMORY": "256m"},
+            env=cluster.environment,
             start_new_session=True,
         )
     cluster.ends.callback(_kill, process)
