@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -204,38 +198,6 @@ def test_a_topic_that_vanished_fails_the_read(spark: SparkSession, failures: Fai
     gone = io.read_topics(spark, options, topics=[failures.topic("retry-9s")])
     with pytest.raises(ReadFailed, match="UnknownTopicOrPartition"), io.spark_failures_told():
         gone.count()
-
-
-def test_the_command_runs_on_the_bundled_java(
-    rows: list[Row], failures: Failures, tmp_path: Path
-) -> None:
-    """On a machine without Java, from the topics to the report; its folder stays empty."""
-    ran = program(failures, tmp_path, "--output", "json")
-    assert ran.returncode == 0, ran.stderr
-    totals = json.loads(ran.stdout)["totals"]
-    assert (totals["records"], totals["unreadable"]) == (len(rows), 2)
-    assert f"stored {len(rows)} records" in ran.stderr
-    assert list(tmp_path.glob("work/*")) == []
-
-
-def program(failures: Failures, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the report as a process of its own, in an empty folder, where no `java` is installed."""
-    tools, work = folder / "bin", folder / "work"
-    tools.mkdir()
-    work.mkdir()
-    for place in os.get_exec_path():
-        for tool in Path(place).glob("*") if Path(place).is_dir() else ():
-            if tool.name != "java" and not (tools / tool.name).exists():
-                (tools / tool.name).symlink_to(tool)
-    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    environment["PATH"] = str(tools)
-    assert shutil.which("java", path=str(tools)) is None
-    return subprocess.run(
-        [sys.executable, "-m", "ackfloor.cli.main", "spark", "report", "--ingest",
-         "--table", str(folder / "failures"), "--group", failures.group,
-         "--bootstrap-servers", failures.bootstrap_servers, *arguments],
-        cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
 
 
 def create(bootstrap_servers: str, topics: list[str]) -> None:
