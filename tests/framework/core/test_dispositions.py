@@ -36,6 +36,16 @@ def test_the_record_is_that_of_the_contract() -> None:
     }
 
 
+def test_what_is_disposed_is_counted_from_an_offset_on() -> None:
+    """Near and far; one that was taken back counts no more."""
+    disposed = Disposed("id")
+    for offset in (3, 4, 5, 200_000):
+        disposed.note(disposition_key(0, offset), NOTE.to_bytes())
+    disposed.note(disposition_key(0, 5), None)
+    assert [disposed.count_from(0, offset) for offset in (0, 4, 5, 200_001)] == [3, 2, 1, 0]
+    assert disposed.count_from(1, 0) == 0
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 2**62) | st.integers(0, 20_000), st.booleans())

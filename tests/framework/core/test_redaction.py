@@ -37,6 +37,16 @@ def test_nothing_is_taken_away_by_default() -> None:
     assert rules.of_text(None) is None
 
 
+def test_fields_are_masked_wherever_they_are() -> None:
+    """In lists, below other fields, by the end of their path; and only where the rules say so."""
+    rules = Redaction(fields=("card.number", "email"))
+    assert rules.active
+    assert not Redaction().active
+    document = {"list": [{"card": {"number": 1, "x": 2}}, 3], "number": 4, "email": [5]}
+    masked = {"list": [{"card": {"number": MASK, "x": 2}}, 3], "number": 4, "email": MASK}
+    assert json.loads(rules.of_payload(json.dumps(document).encode()) or b"") == masked
+
+
 def test_payloads_and_keys_can_be_dropped() -> None:
     """Nothing of them is left."""
     rules = Redaction(payload="drop", key="drop")

@@ -48,3 +48,12 @@ def test_a_newer_item_takes_the_place_of_an_open_one() -> None:
     tracker.settle(4)
     tracker.replace(4, "too late")
     assert tracker.open == {3: "second attempt"}
+
+
+def test_a_restored_run_that_is_read_half_is_one_run() -> None:
+    """What was skipped of it, and what of it is still to come; a run that lies behind is told."""
+    tracker: AckTracker[str] = AckTracker(10, [(12, 13), (14, 20)])
+    tracker.register([10], ["a"])
+    for offset in (12, 14, 15):
+        assert tracker.skip(offset)
+    assert tracker.gap_runs() == [(11, 20)]
