@@ -55,7 +55,7 @@ def make_decoder(
         return _own(decoder, accepts_null)
     bare = _without_none(value_type)
     if bare is bytes:
-        return _raw_or_none if accepts_null else _raw
+        return raw_or_none if accepts_null else raw
     if bare is str:
         return _text_or_none if accepts_null else _text
     _refuse_constrained(bare, field)
@@ -85,11 +85,13 @@ def _null() -> DecodeError:
     return DecodeError("null value where the annotation has no | None", error_type="NullValue")
 
 
-def _raw_or_none(record: Record) -> bytes | None:
+def raw_or_none(record: Record) -> bytes | None:
+    """The value as it is."""
     return record.value()
 
 
-def _raw(record: Record) -> bytes:
+def raw(record: Record) -> bytes:
+    """The value as it is; raises DecodeError where there is none."""
     data = record.value()
     if data is None:
         raise _null()

@@ -28,7 +28,7 @@ from ackfloor.core.model import Failure, Headers, Headless, Origin, Record
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ackfloor.core.assignment import Assignment
     from ackfloor.core.batch import Batch
@@ -270,6 +270,7 @@ class Delivery:
         recorded = claimed and not self.closed
         if recorded:
             self.outcome = outcome
+            self.finished_s = self.assignment.clock()
             self.assignment.inbox.append(self)
         else:
             self.assignment.stats.late_answers.append(None)
@@ -283,3 +284,29 @@ class Delivery:
         self.started_s = 0.0
         self.finished_s = 0.0
         self.extended_until_s = 0.0
+
+
+def first_deliveries(
+    assignment: Assignment,
+    records: Sequence[Record],
+    offsets: Sequence[int],
+    sizes: Sequence[int],
+    received_s: float,
+) -> list[Delivery]:
+    """The first deliveries of records of one partition.
+
+    What `Delivery.__init__` does, without a call for each record: a third less.
+    """
+    new, made = Delivery.__new__, []
+    for record, offset, size in zip(records, offsets, sizes, strict=True):
+        delivery = new(Delivery)
+        delivery.assignment = assignment
+        delivery.record = record
+        delivery.record_offset = offset
+        delivery.size = size
+        delivery.received_s = received_s
+        delivery.started_s = delivery.finished_s = delivery.extended_until_s = 0.0
+        delivery.closed = delivery.retrying = False
+        delivery.outcome = delivery.envelope = None
+        made.append(delivery)
+    return made

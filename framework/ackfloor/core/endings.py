@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ackfloor.core.assignment import AckStats, HandlerState
+from ackfloor.core.assignment import AckStats, Assignment, HandlerState
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
 from ackfloor.core.deadlines import Deadlines
@@ -66,30 +66,37 @@ class Endings:
 
     def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
         """Deliveries came back with their outcomes."""
-        count = size = 0
+        handled: list[Delivery] = []
+        assignment: Assignment | None = None
         for delivery in deliveries:
-            assignment = delivery.assignment
             if delivery.closed:
-                assignment.stats.late += 1
+                delivery.assignment.stats.late += 1
                 continue
-            if not delivery.finished_s:
-                delivery.finished_s = now.mono_s
+            if delivery.outcome is not ACKED or delivery.assignment is not assignment:
+                self._settle(handled)
+                handled, assignment = [], delivery.assignment
             delivery.closed = True
             if delivery.retrying:
                 self._redelivery_ended(delivery, now)
-            if delivery.outcome is not ACKED:
+            if delivery.outcome is ACKED:
+                handled.append(delivery)
+            else:
                 self._ended(delivery, now)
-                continue
-            assignment.tracker.settle(delivery.record_offset)
-            count += 1
-            size += delivery.size
-            assignment.open_bytes -= delivery.size
-            assignment.stats.acked.append(delivery)
-        if count:
-            self._state.flow.sub(count, size)
-            self._state.commits.settled(count)
-            self._holds.handled(now)
-        self._state.balance()
+        self._settle(handled)
+        self._holds.handled(now)
+        self._state.rebalance()
+
+    def _settle(self, handled: list[Delivery]) -> None:
+        """Settle records of one partition that were handled one after the other."""
+        if not handled:
+            return
+        assignment, state = handled[0].assignment, self._state
+        assignment.tracker.settle_all([d.record_offset for d in handled])
+        size = sum([d.size for d in handled])
+        assignment.open_bytes -= size
+        assignment.stats.acked += handled
+        state.flow.sub(len(handled), size)
+        state.commits.settled(len(handled))
 
     def _redelivery_ended(self, delivery: Delivery, now: Now) -> None:
         assignment = delivery.assignment
@@ -128,6 +135,7 @@ class Endings:
     def _fail(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
         assignment = delivery.assignment
         rules = assignment.handler.rules
+        self._state.flow.look_again()
         self._state.events.append(
             DeliveryFailed(
                 assignment.source_topic,

@@ -270,6 +270,8 @@ class Engine:
                 confirmed += 1
                 state.faults.clear("commit", subject)
             else:
+                # Perhaps because less of the gap set fits than was thought.
+                state.flow.look_again()
                 state.faults.put("commit", subject, error, now.wall_ms)
                 state.events.append(CommitFailed(position.topic, position.partition, error))
         if confirmed:

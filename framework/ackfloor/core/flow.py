@@ -14,6 +14,9 @@ and what they hold beyond it (a batch may overshoot) does not count against the 
 holds for a source partition and the records that wait in it behind one that failed (retry in
 place): past its share the partition waits, and not the worker.
 
+Most of the time every gate is open and far from its limit. So a look at the levels also notes how
+much may be read before any gate can shut, anywhere, and until then nobody needs to look again.
+
 Invariant: a partition is paused exactly while one of its gates is shut, and every gate opens
 again once its level has fallen to the low mark; levels reach zero when work drains, so a
 paused partition always resumes.
@@ -126,7 +129,10 @@ class FlowControl:
 
     __slots__ = (
         "_bytes_gate",
+        "_bytes_room",
         "_count_gate",
+        "_count_room",
+        "_span_room",
         "any_paused",
         "limits",
         "open_bytes",
@@ -140,6 +146,8 @@ class FlowControl:
         self.any_paused = False
         self._count_gate = Gate(limits.max_open)
         self._bytes_gate = Gate(limits.max_open_bytes)
+        #: What may be read before any gate can shut: records, bytes, offsets.
+        self._count_room = self._bytes_room = self._span_room = 0
 
     def replace(self, limits: FlowLimits, assignments: Collection[Assignment]) -> None:
         """Other limits from now on; the next `balance` pauses and resumes by them."""
@@ -153,10 +161,27 @@ class FlowControl:
                 # Those of the tiers are divided anew at each look.
                 a.gates.span.limit = limits.partition_span
 
-    def add(self, count: int, size: int) -> None:
-        """Records were opened."""
+    def add(self, count: int, size: int, span: int) -> None:
+        """Records were opened, and a partition's position has moved by `span`."""
         self.open_count += count
         self.open_bytes += size
+        self._count_room -= count
+        self._bytes_room -= size
+        self._span_room -= span
+
+    @property
+    def steady(self) -> bool:
+        """Whether all gates were open at the last look, and what was read since can shut none."""
+        return (
+            self._count_room > 0
+            and self._bytes_room > 0
+            and self._span_room > 0
+            and not self.any_paused
+        )
+
+    def look_again(self) -> None:
+        """Something has changed that is not read or settled."""
+        self._count_room = 0
 
     def sub(self, count: int, size: int) -> None:
         """Records are no longer open here."""
@@ -188,6 +213,7 @@ class FlowControl:
             shut |= a.commit.metadata_gate.update(a.commit.metadata_length)
             shut |= full or a.handler.resting
             self.any_paused |= shut
+            self._narrow(a)
             if shut == a.paused:
                 continue
             a.paused = shut
@@ -218,6 +244,21 @@ class FlowControl:
         }
         return next((reason for reason, holds in shut.items() if holds), PauseReason.WORKER)
 
+    def _narrow(self, a: Assignment) -> None:
+        """Note how much may be read before one of the gates of a partition can shut."""
+        gates, count = a.gates, len(a.tracker.open)
+        records, size = gates.open.limit - count, gates.open_bytes.limit - a.open_bytes
+        if a.tier_s is not None:
+            records = min(records, gates.span.limit - count)
+            size = min(size, gates.bytes.limit - a.waiting_bytes)
+        elif a.handler.lanes.holding:
+            # What comes behind a failed record counts twice.
+            records = 0
+        else:
+            self._span_room = min(self._span_room, gates.span.limit - a.tracker.span())
+        self._count_room = min(self._count_room, records)
+        self._bytes_room = min(self._bytes_room, size)
+
     def _share(self, waiting: Sequence[Assignment]) -> None:
         """Divide what waiting records may take; none gets less than one record."""
         limits, parts = self.limits, WAITING_PART * (len(waiting) or 1)
@@ -235,6 +276,10 @@ class FlowControl:
         limits = self.limits
         count = sum([_waits(a) for a in waiting]) - limits.max_open // WAITING_PART
         size = sum([_waiting_bytes(a) for a in waiting]) - limits.max_open_bytes // WAITING_PART
+        # What no longer waits would count, without having been read.
+        self._count_room = limits.max_open - self.open_count if count <= 0 and size <= 0 else 0
+        self._bytes_room = limits.max_open_bytes - self.open_bytes
+        self._span_room = limits.partition_span
         full = self._count_gate.update(self.open_count - max(0, count))
         return self._bytes_gate.update(self.open_bytes - max(0, size)) or full
 

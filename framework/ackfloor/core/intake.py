@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import Delivery, first_deliveries
 from ackfloor.core.envelope import Envelope, read_envelope
 from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
 from ackfloor.core.leader_epochs import leader_epoch
@@ -35,12 +35,14 @@ LONGEST_WAIT = 2
 class Intake:
     """From assignment and poll to the ready queues."""
 
-    __slots__ = ("_parcels", "_state", "_suspects")
+    __slots__ = ("_parcels", "_state", "_suspects", "_waiting")
 
     def __init__(self, state: WorkerState, parcels: Parcels, suspects: Suspects) -> None:
         self._state = state
         self._parcels = parcels
         self._suspects = suspects
+        #: The tier partitions that records wait in, and perhaps some of which none do any more.
+        self._waiting: dict[Assignment, None] = {}
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """Partitions came: each gets a new epoch and a new tracker."""
@@ -77,12 +79,14 @@ class Intake:
             state.assignments[start.topic, start.partition] = assignment
             self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
+        state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
 
     def gone(self, partition: TopicPartition, position: int) -> None:
         """The log begins at `position` now: what was not read below it never comes."""
         assignment = self._state.assignments.get((partition.topic, partition.partition))
         lost = 0 if assignment is None else assignment.tracker.lose(position)
+        self._state.flow.look_again()
         if lost:
             self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
 
@@ -136,37 +140,38 @@ class Intake:
 
     def polled(self, records: Sequence[Record], now: Now) -> None:
         """Records were read: register them as open and dispatch what is due."""
-        received_s = now.mono_s
         topic, partition = "", -1
-        assignment: Assignment | None = None
-        batch: list[Delivery] = []
-        assignments = self._state.assignments
+        run: list[Record] = []
         for record in records:
-            record_partition = record.partition()
-            record_topic = record.topic()
-            if record_partition != partition or record_topic != topic:
-                if batch and assignment is not None:
-                    self._admit(assignment, batch, now)
-                topic, partition, batch = record_topic, record_partition, []
-                assignment = assignments.get((topic, partition))
-            if assignment is not None:
-                batch.append(Delivery(assignment, record, record.offset(), len(record), received_s))
-        if batch and assignment is not None:
-            self._admit(assignment, batch, now)
-        self._state.balance()
+            if record.partition() != partition or record.topic() != topic:
+                if run:
+                    self._admit(topic, partition, run, now)
+                topic, partition, run = record.topic(), record.partition(), []
+            run.append(record)
+        if run:
+            self._admit(topic, partition, run, now)
+        self._state.rebalance()
 
-    def _admit(self, assignment: Assignment, read: Sequence[Delivery], now: Now) -> None:
-        if assignment.stopping:
+    def _admit(self, topic: str, partition: int, records: Sequence[Record], now: Now) -> None:
+        """Register what was read in a row of one partition."""
+        assignment = self._state.assignments.get((topic, partition))
+        if assignment is None or assignment.stopping:
             return
+        offsets = [record.offset() for record in records]
+        sizes = list(map(len, records))
+        read = first_deliveries(assignment, records, offsets, sizes, now.mono_s)
         assignment.leader_epochs.note(read)
-        if assignment.tracker.restored:
+        tracker = assignment.tracker
+        position = tracker.position
+        if tracker.restored:
             batch = self._without_settled(assignment, read)
         else:
-            batch = assignment.tracker.register([d.record_offset for d in read], read)
+            batch = tracker.register(offsets, read)
         if not batch:
+            self._state.flow.look_again()
             return
-        size = sum([d.size for d in batch])
-        self._state.flow.add(len(batch), size)
+        size = sum(sizes) if batch is read else sum([d.size for d in batch])
+        self._state.flow.add(len(batch), size, tracker.position - position)
         assignment.open_bytes += size
         self._state.events.append(
             RecordsReceived(
@@ -185,6 +190,7 @@ class Intake:
             delivery.envelope = read_envelope(delivery.headers)
             assignment.waiting.append((_due_ms(delivery, delivery.envelope, now), delivery))
         assignment.waiting_bytes += size
+        self._waiting[assignment] = None
         self._release(assignment, now)
 
     def _without_settled(
@@ -224,9 +230,10 @@ class Intake:
 
     def tick(self, now: Now) -> None:
         """Dispatch the waiting records that have become due, the longest due tier first."""
-        tiers = [a for a in self._state.assignments.values() if a.waiting]
-        tiers.sort(key=_head_due_ms)
-        for assignment in tiers:
+        if not self._waiting:
+            return
+        self._waiting = {a: None for a in self._waiting if a.waiting}
+        for assignment in sorted(self._waiting, key=_head_due_ms):
             self._release(assignment, now)
 
     def _release(self, assignment: Assignment, now: Now) -> None:
@@ -256,7 +263,7 @@ class Intake:
         A head that is due but has no room is not counted: an answer makes the room.
         """
         soonest = inf
-        for assignment in self._state.assignments.values():
+        for assignment in self._waiting:
             if not assignment.waiting:
                 continue
             left_ms = assignment.waiting[0][0] - now.wall_ms

@@ -52,6 +52,11 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._live)
 
+    @property
+    def holding(self) -> bool:
+        """Whether a lane waits for a head that failed."""
+        return bool(self._held)
+
     def waiting(self) -> int:
         """How many lanes have work and don't wait for their head."""
         return len(self._live) - len(self._blocked)

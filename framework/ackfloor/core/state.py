@@ -197,6 +197,11 @@ class WorkerState:
         handler = delivery.assignment.handler
         handler.lanes.free(delivery.lane(handler.rules.ordering == "key"), delivery)
 
+    def rebalance(self) -> None:
+        """The same where records were read or handled, and nothing else has happened."""
+        if self.unbalanced or not self.flow.steady:
+            self.balance()
+
     def balance(self) -> None:
         """Pause and resume fetching by the present levels."""
         self.unbalanced = False

@@ -4,8 +4,8 @@ Theory. The tracker follows the offsets that are *open* (registered and not sett
 range and never "offset + 1": an offset that was not delivered (a transaction marker, a
 compacted or expired record) does not exist here and so can block nothing. Offsets arrive in
 increasing order and settle in any order. `open` answers "is it mine?" in one dict look-up;
-`order` keeps arrival order, and its head is trimmed past settled offsets only when somebody
-asks for the floor, so that settling costs one dict operation at any window size.
+`order` keeps arrival order, and its head moves past settled offsets only when somebody asks for
+the floor, so that settling costs one dict operation at any window size.
 
 Invariants (tests/framework/core/test_tracker_model.py holds each against a naive set):
 
@@ -26,8 +26,9 @@ Only the owner thread calls it. Cost: about 0.25 us per register and settle.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from operator import lt
 from typing import Generic, TypeVar
@@ -45,7 +46,7 @@ class AckTracker(Generic[T]):
         restored: settled above it in an earlier assignment: ascending runs [start, end).
     """
 
-    __slots__ = ("_order", "_position", "_seen", "highest_settled", "open", "restored")
+    __slots__ = ("_next", "_order", "_position", "_seen", "highest_settled", "open", "restored")
 
     def __init__(self, position: int, restored: Runs = ()) -> None:
         #: offset -> what was registered with it, for every open offset.
@@ -54,7 +55,10 @@ class AckTracker(Generic[T]):
         self.highest_settled = -1
         #: Runs settled in an earlier assignment that the log has not been read past.
         self.restored: deque[tuple[int, int]] = deque(restored)
-        self._order: deque[int] = deque()
+        #: What was registered, a list of offsets at a time. Of the first list, those before `_next`
+        #: are settled.
+        self._order: deque[Sequence[int]] = deque()
+        self._next = 0
         self._position = position
         #: How many offsets were registered or skipped.
         self._seen = 0
@@ -77,7 +81,7 @@ class AckTracker(Generic[T]):
             offsets, items = self._unseen(offsets, items)
             if not offsets:
                 return items
-        self._order.extend(offsets)
+        self._order.append(offsets)
         self.open.update(zip(offsets, items, strict=True))
         self._position = offsets[-1] + 1
         self._seen += len(offsets)
@@ -97,7 +101,7 @@ class AckTracker(Generic[T]):
         """
         if offset < self._position:
             return False
-        self._order.append(offset)
+        self._order.append((offset,))
         self._position = offset + 1
         self._seen += 1
         self.highest_settled = max(self.highest_settled, offset)
@@ -121,6 +125,13 @@ class AckTracker(Generic[T]):
         if item is not None and offset > self.highest_settled:
             self.highest_settled = offset
         return item
+
+    def settle_all(self, offsets: Iterable[int]) -> None:
+        """Settle offsets; those that are not open are left out."""
+        pop = self.open.pop
+        settled = [offset for offset in offsets if pop(offset, None) is not None]
+        if settled:
+            self.highest_settled = max(self.highest_settled, *settled)
 
     def replace(self, offset: int, item: T) -> None:
         """Keep another item with an offset that is open."""
@@ -146,10 +157,16 @@ class AckTracker(Generic[T]):
 
     def floor(self) -> int:
         """The position to commit: nothing below it is open."""
-        order, open_ = self._order, self.open
-        while order and order[0] not in open_:
+        order, is_open = self._order, self.open.__contains__
+        while order:
+            offsets = order[0]
+            lowest = next(filter(is_open, islice(offsets, self._next, None)), None)
+            if lowest is not None:
+                self._next = bisect_left(offsets, lowest, self._next)
+                return lowest
             order.popleft()
-        return order[0] if order else self._position
+            self._next = 0
+        return self._position
 
     def floor_without(self, settling: Collection[int]) -> int:
         """The floor as it will be once these open offsets are settled too."""
@@ -164,7 +181,7 @@ class AckTracker(Generic[T]):
     def gap_count(self) -> int:
         """How many offsets above the floor are settled already."""
         self.floor()
-        return len(self._order) - len(self.open)
+        return sum(map(len, self._order)) - self._next - len(self.open)
 
     def gap_runs(self, settling: Collection[int] = ()) -> Runs:
         """The settled offsets above the floor, as ascending runs [start, end).

@@ -141,7 +141,7 @@ class KafkaSource:
     def _report(self, messages: list[Message]) -> int:
         failed: list[tuple[KafkaError, Message]] = []
         # One pass for errors, which are rare, keeps the usual batch as it came.
-        if any([message.error() is not None for message in messages]):  # noqa: C419 -- faster
+        if any(map(Message.error, messages)):
             failed = [(error, m) for m in messages if (error := m.error()) is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:

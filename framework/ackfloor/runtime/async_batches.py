@@ -60,8 +60,8 @@ class AsyncBatchExecutor(AsyncExecutor):
                 self._wake_one()
             await self._take(slot, batch)
 
-    async def _do_alone(self, slot: Slot, item: Item) -> None:
-        await self._take(slot, form_alone(item))
+    async def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
+        await self._take(slot, form_alone(item) if alone else form(item, self._queue))
 
     async def _take(self, slot: Slot, batch: Batch) -> None:
         """Call the handler with a batch, unless nothing of it may start."""

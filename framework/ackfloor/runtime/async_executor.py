@@ -14,9 +14,6 @@ that handler, and that is where the CancelledError arrives. A handler may also c
 runs in, and return before that has any effect; so whatever is left of a cancellation when a
 handler ends is taken back before the next one starts.
 
-Fewer slots: whichever ends its record next leaves, until there are none too many. So no handler
-is interrupted, and nothing starts before fewer run than may.
-
 A lane belongs to the slot that visits it. A slot that is told, after its handler, that the
 delivery was ended by somebody else (deadline, revoke) leaves the lane; so does one that was
 abandoned, and then the one who abandoned it has posted the lane already.
@@ -25,7 +22,6 @@ abandoned, and then the one who abandoned it has posted the lane already.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -34,7 +30,8 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
 from ackfloor.ports import Items, Stack
-from ackfloor.runtime.async_slot import Slot, breathe, calm, finish, uncancel
+from ackfloor.runtime.async_slot import Slot, calm, finish, uncancel
+from ackfloor.runtime.async_slots import AsyncSlots
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
@@ -51,7 +48,7 @@ LANE_VISIT = 64
 BLOCKED_S = 1.0
 
 
-class AsyncExecutor:
+class AsyncExecutor(AsyncSlots):
     """Runs one async handler; implements `ports.Executor`.
 
     Args:
@@ -78,22 +75,19 @@ class AsyncExecutor:
         cancel_grace_s: float,
         marks: Marks | None = None,
     ) -> None:
+        super().__init__(
+            invocation.handler,
+            loop,
+            concurrency=concurrency,
+            cancel_grace_s=cancel_grace_s,
+            marks=marks or Marks(),
+        )
         self._invocation = invocation
-        self._loop = loop
         self._inbox = inbox
         self._clock = clock
-        self._concurrency = concurrency
         self._lanes = lanes
-        self._cancel_grace_s = cancel_grace_s
-        self._marks = marks or Marks()
         self._words = self._marks.words
         self._queue = ReadyQueue()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._slots: list[Slot] = []
-        self._zombies: set[Slot] = set()
-        #: How many slots are too many and have not left yet.
-        self._excess = 0
-        self._stopping = False
 
     # The owner thread's side.
 
@@ -164,59 +158,66 @@ class AsyncExecutor:
 
     # The event loop's side.
 
-    async def _start(self) -> None:
-        for _ in range(self._concurrency):
-            self._add_slot()
-
-    def _resize(self, concurrency: int) -> None:
-        if self._stopping:
-            return
-        self._excess = max(0, len(self._slots) - concurrency)
-        for _ in range(concurrency - len(self._slots)):
-            self._add_slot()
-        if self._excess:
-            # Idle ones leave at once. All are woken, so that whoever stays looks at the queue after
-            # them: a wake-up that reached one that leaves is not lost.
-            for _ in range(len(self._idle)):
-                self._wake_one()
-
-    def _retire(self, slot: Slot) -> None:
-        """A slot ends because there are too many."""
-        self._excess -= 1
-        self._slots.remove(slot)
-
-    def _add_slot(self) -> None:
-        slot = Slot(self._marks.take_place())
-        self._slots.append(slot)
-        name = f"ackfloor:{self._invocation.handler}"
-        slot.task = self._loop.create_task(self._work(slot), name=name)
-        slot.task.add_done_callback(lambda _: self._gone(slot))
-
-    def _gone(self, slot: Slot) -> None:
-        self._marks.give_back(slot.place)
-
     async def _work(self, slot: Slot) -> None:
-        ready, lanes = self._queue.ready, self._lanes
-        while not slot.abandoned:
+        while True:
+            await self._drain(slot)
+            if slot.abandoned:
+                return
             if self._excess:
                 self._retire(slot)
                 return
+            if not await self._sleep(slot):
+                return
+
+    async def _drain(self, slot: Slot) -> None:
+        """Handle what is ready, until nothing is or the slot is to leave."""
+        ready, invocation, clock = self._queue.ready, self._invocation, self._clock
+        call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
+        assert slot.task is not None, "it runs in its task"
+        cancelling, streak = slot.task.cancelling, 0
+        while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
             except IndexError:
-                if not await self._sleep(slot):
-                    return
-                continue
+                return
             if self._idle and ready:
                 self._wake_one()
-            if lanes:
-                assert isinstance(item, Run)
-                await self._visit(slot, item)
-            else:
-                assert isinstance(item, Delivery)
-                result = await self._handle(slot, item)
-                if isinstance(result, Held):
-                    self._put_back(item, item, result)
+            if invocation.manual or isinstance(item, Run):
+                await self._do(slot, item)
+                continue
+            # What `_handle` does, in line: two calls and a coroutine less for each record.
+            slot.current = item
+            if item.closed or item.assignment.stopping or self._stopping:
+                slot.current = None
+                continue
+            set_current(item)
+            words[place] = item.assignment.mark | item.record_offset
+            item.started_s = clock()
+            try:
+                await call(item)
+                item.outcome = ACKED
+                item.finished_s = clock()
+                posted.append(item)
+                slot.current = None
+            except BaseException as exc:
+                self._raised(slot, item, exc)
+            streak += 1
+            if streak >= STREAK or cancelling():
+                streak = 0
+                await calm(slot)
+
+    def _raised(self, slot: Slot, delivery: Delivery, exc: BaseException) -> None:
+        """A handler raised whose record is in no lane, and is not answered by hand."""
+        result = self._end(slot, delivery, self._caught(slot, delivery, exc))
+        if isinstance(result, Held):
+            self._put_back(delivery, delivery, result)
+
+    async def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
+        """Handle what was taken from the queue: records of a lane, or one that is in none."""
+        if isinstance(item, Run):
+            await self._visit(slot, item, alone=alone)
+        elif isinstance(result := await self._handle(slot, item), Held):
+            self._put_back(item, item, result)
 
     async def _visit(self, slot: Slot, run: Run, *, alone: bool = False) -> None:
         """Handle some records of one lane; one of them where it is to run alone."""
@@ -246,7 +247,7 @@ class AsyncExecutor:
         queue.put([run])
 
     def _leave(self, run: Run) -> None:
-        self._inbox.left.append((self._invocation.handler, run))
+        self._inbox.left.append((self._handler, run))
 
     async def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
         """Run one delivery to its end; Held, or whether its lane is still this slot's."""
@@ -267,15 +268,21 @@ class AsyncExecutor:
             if answered is not None:
                 outcome = None
                 await self._answer(slot, answered)
-        except GeneratorExit:
-            # The event loop is gone and the slot is being thrown away.
-            raise
         except BaseException as exc:
             outcome = self._caught(slot, delivery, exc)
             if outcome is None and answered is not None:
                 # Somebody else is ending it: the lane is not left before that is done.
                 with suppress(asyncio.CancelledError):
                     await self._answer(slot, answered)
+        result = self._end(slot, delivery, outcome)
+        slot.streak += 1
+        if slot.streak >= STREAK or (slot.task is not None and slot.task.cancelling()):
+            slot.streak = 0
+            await calm(slot)
+        return result
+
+    def _end(self, slot: Slot, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
+        """Post the outcome, if it is one; Held, or whether the lane is still this slot's."""
         if outcome is None:
             result: Held | bool = delivery.outcome is not None
         elif isinstance(outcome, Held):
@@ -286,16 +293,13 @@ class AsyncExecutor:
             delivery.finished_s = self._clock()
             self._inbox.answered.append(delivery)
         slot.current = None
-        if slot.task is not None and slot.task.cancelling():
-            await calm(slot)
-        slot.streak += 1
-        if slot.streak >= STREAK:
-            slot.streak = 0
-            await breathe()
         return result
 
     def _caught(self, slot: Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
         """The outcome of a delivery whose handler raised, None where it has ended already."""
+        if isinstance(exc, GeneratorExit):
+            # The event loop is gone and the slot is being thrown away.
+            raise exc
         if isinstance(exc, asyncio.CancelledError) and slot.cancelled is delivery:
             if delivery.closed or (self._invocation.manual and not delivery.claim()):
                 return None
@@ -326,7 +330,7 @@ class AsyncExecutor:
         if self._stopping:
             return False
         if (alone := self._queue.take_alone()) is not None:
-            await self._do_alone(slot, alone)
+            await self._do(slot, alone, alone=True)
             return not self._stopping
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiter)
@@ -341,55 +345,11 @@ class AsyncExecutor:
                 self._idle.remove(waiter)
         return not self._stopping
 
-    async def _do_alone(self, slot: Slot, item: Item) -> None:
-        if isinstance(item, Run):
-            await self._visit(slot, item, alone=True)
-        elif isinstance(result := await self._handle(slot, item), Held):
-            self._put_back(item, item, result)
-
     def _wake(self) -> None:
         for _ in range(min(self._queue.waits(), len(self._idle))):
             self._wake_one()
-
-    def _wake_one(self) -> None:
-        if self._idle:
-            finish(self._idle.popleft())
-
-    def _cancel(self, delivery: Delivery) -> None:
-        for slot in self._slots:
-            if slot.current is delivery:
-                if slot.cancel():
-                    self._loop.call_later(self._cancel_grace_s, self._give_up, slot, delivery)
-                return
-
-    def _give_up(self, slot: Slot, delivery: Delivery) -> None:
-        """The handler swallowed its cancellation: its slot goes to a new one."""
-        if slot.current is not delivery or slot.task is None or slot.abandoned:
-            return
-        slot.abandoned = True
-        self._slots.remove(slot)
-        self._zombies.add(slot)
-        slot.task.add_done_callback(lambda _: self._zombies.discard(slot))
-        self._quit(delivery)
-        if self._excess:
-            self._excess -= 1
-        elif not self._stopping:
-            self._add_slot()
 
     def _quit(self, delivery: Delivery) -> None:
         """An abandoned slot has nothing more to say of the lane it visits."""
         if self._lanes:
             self._leave(delivery.run)
-
-    async def _stop(self, timeout_s: float) -> int:
-        self._stopping = True
-        while self._idle:
-            self._wake_one()
-        slots = [*self._slots, *self._zombies]
-        for slot in slots:
-            slot.cancel()
-        tasks = [slot.task for slot in slots if slot.task is not None]
-        if not tasks:
-            return 0
-        _, pending = await asyncio.wait(tasks, timeout=timeout_s)
-        return len(pending)

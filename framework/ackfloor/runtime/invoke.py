@@ -15,6 +15,7 @@ from os.path import basename
 from pathlib import Path
 from typing import Any
 
+from ackfloor.codec import raw
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.model import Failure, Record
@@ -170,6 +171,8 @@ def _call(
         if delivery_param is None:
             return lambda _delivery: function()
         return function
+    if delivery_param is None and decode is raw:
+        return _with_bytes(function)
     if delivery_param is None:
         return lambda delivery: function(decode(delivery.record))
 
@@ -177,6 +180,16 @@ def _call(
         return function(**{value_param: decode(delivery.record), delivery_param: delivery})
 
     return with_both
+
+
+def _with_bytes(function: Callable[..., Any]) -> Call:
+    """The commonest call, without one for decoding what isn't decoded."""
+
+    def with_bytes(delivery: Delivery) -> Any:
+        data = delivery.record.value()
+        return function(raw(delivery.record) if data is None else data)
+
+    return with_bytes
 
 
 def _wrapped(around: Middleware, inner: Call) -> Call:

@@ -16,7 +16,8 @@ from ackfloor.ports import Stack
 from ackfloor.runtime.batch_calls import begin, given_up, meaning_of, post, startable
 from ackfloor.runtime.forming import Places, form, form_alone
 from ackfloor.runtime.ready import Item
-from ackfloor.runtime.thread_executor import Slot, ThreadExecutor, end_lease
+from ackfloor.runtime.thread_executor import ThreadExecutor
+from ackfloor.runtime.thread_slot import Slot, end_lease
 
 
 class ThreadBatchExecutor(ThreadExecutor):
@@ -57,8 +58,8 @@ class ThreadBatchExecutor(ThreadExecutor):
                 self._wake_one()
             self._take(slot, batch)
 
-    def _do_alone(self, slot: Slot, item: Item) -> None:
-        self._take(slot, form_alone(item))
+    def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
+        self._take(slot, form_alone(item) if alone else form(item, self._queue))
 
     def _take(self, slot: Slot, batch: Batch) -> None:
         """Call the handler with a batch, unless nothing of it may start."""

@@ -13,12 +13,6 @@ An idle thread sleeps on a lock of its own. It puts itself on the idle list befo
 the deque for the last time, and `dispatch` fills the deque before it looks at the idle list, so
 a wake-up can't be lost. Each thread that takes an item wakes one more if there is work left:
 no stampede of all threads for a handful of records.
-
-Who decides whether a thread that is just ending its handler goes on or was abandoned: its lease,
-a list that holds its delivery. The thread takes the delivery out when the handler has ended, the
-owner takes it out to abandon; `list.pop` is atomic, and each handling has a list of its own, so
-one of them gets it and a thread is never abandoned for the record after. In a lane, a thread that
-lost its lease leaves, and the owner has posted the lane already.
 """
 
 from __future__ import annotations
@@ -39,42 +33,10 @@ from ackfloor.runtime.marks import Marks
 from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
 from ackfloor.runtime.stacks import thread_stack
+from ackfloor.runtime.thread_slot import Slot, end_lease
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
-
-
-class Slot(threading.Thread):
-    """One unit of concurrency."""
-
-    def __init__(self, executor: ThreadExecutor, number: int, place: int) -> None:
-        name = f"ackfloor:{executor.handler}:{number}"
-        super().__init__(name=name, daemon=True)
-        self._executor = executor
-        #: Where its marks go.
-        self.place = place
-        #: The delivery being handled; whoever pops it decides whether the slot goes on.
-        self.lease: list[Delivery] = []
-        self.abandoned = False
-        self.bell = threading.Lock()
-        self.bell.acquire()
-        #: Of the delivery at hand: set by its answer, or to stop waiting for one.
-        self.answered = threading.Event()
-
-    def take_lease(self, delivery: Delivery) -> bool:
-        """Take the lease, if it is that of this delivery."""
-        lease = self.lease
-        try:
-            return lease[0] is delivery and lease.pop() is delivery
-        except IndexError:
-            return False
-
-    def run(self) -> None:
-        """Take and handle deliveries until the executor stops or the slot is abandoned."""
-        try:
-            self._executor.work(self)
-        finally:
-            self._executor.ended(self)
 
 
 class ThreadExecutor:
@@ -239,30 +201,59 @@ class ThreadExecutor:
 
     def work(self, slot: Slot) -> None:
         """Take and handle deliveries; runs in the slot's own thread."""
-        ready, lanes = self._queue.ready, self._lanes
-        while not slot.abandoned:
-            if self._excess and self._retire(slot):
+        while True:
+            self._drain(slot)
+            if slot.abandoned or (self._excess and self._retire(slot)):
                 return
+            if not self._queue.ready and not self._sleep(slot):
+                return
+
+    def _drain(self, slot: Slot) -> None:
+        """Handle what is ready, until nothing is or the slot is to leave."""
+        ready, invocation, clock = self._queue.ready, self._invocation, self._clock
+        call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
+        while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
             except IndexError:
-                if not self._sleep(slot):
-                    return
-                continue
+                return
             if self._idle and ready:
                 self._wake_one()
-            if lanes:
-                assert isinstance(item, Run)
-                self._visit(slot, item)
-            else:
-                assert isinstance(item, Delivery)
-                self._one(slot, item)
+            if invocation.manual or isinstance(item, Run):
+                self._do(slot, item)
+                continue
+            # What `_handle` does, in line: two calls less for each record.
+            lease = slot.lease = [item]
+            if item.closed or item.assignment.stopping or self._stopping:
+                end_lease(slot, lease)
+                continue
+            set_current(item)
+            words[place] = item.assignment.mark | item.record_offset
+            item.started_s = clock()
+            try:
+                call(item)
+                item.outcome = ACKED
+                item.finished_s = clock()
+                posted.append(item)
+            except BaseException as exc:
+                self._raised(item, exc)
+            try:
+                lease.pop()
+            except IndexError:
+                slot.abandoned = True
 
-    def _one(self, slot: Slot, delivery: Delivery) -> None:
-        """Handle one record that belongs to no lane."""
-        result = self._handle(slot, delivery)
+    def _raised(self, delivery: Delivery, exc: BaseException) -> None:
+        """A handler raised whose record is in no lane, and is not answered by hand."""
+        result = self._end(delivery, outcome_of(exc, delivery, self._invocation, self._inbox))
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
+
+    def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
+        """Handle what was taken from the queue: records of a lane, or one that is in none."""
+        if isinstance(item, Run):
+            self._visit(slot, item, alone=alone)
+        elif isinstance(result := self._handle(slot, item), Held):
+            self._put_back(item, item, result)
 
     def _retire(self, slot: Slot) -> bool:
         """Whether a slot ends because there are too many; another may have been quicker."""
@@ -335,17 +326,21 @@ class ThreadExecutor:
             if outcome is None:
                 # Somebody else is ending it: the lane is not left before that is done.
                 slot.answered.wait()
-        if outcome is None:
-            result: Held | bool = delivery.outcome is not None
-        elif isinstance(outcome, Held):
-            result = outcome
-        else:
-            delivery.outcome = outcome
-            result = not delivery.closed
-            delivery.finished_s = self._clock()
-            self._inbox.answered.append(delivery)
+        result = self._end(delivery, outcome)
         end_lease(slot, lease)
         return result
+
+    def _end(self, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
+        """Post the outcome, if it is one; Held, or whether the lane is still this slot's."""
+        if outcome is None:
+            return delivery.outcome is not None
+        if isinstance(outcome, Held):
+            return outcome
+        delivery.outcome = outcome
+        still_ours = not delivery.closed
+        delivery.finished_s = self._clock()
+        self._inbox.answered.append(delivery)
+        return still_ours
 
     def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
         put_back(self._queue, self._inbox, self.handler, item, delivery, outcome)
@@ -357,7 +352,7 @@ class ThreadExecutor:
             return False
         alone = self._queue.take_alone()
         if alone is not None:
-            self._do_alone(slot, alone)
+            self._do(slot, alone, alone=True)
             return not self._stopping
         self._idle.append(slot)
         if self._queue.waits() or self._excess or self._stopping:
@@ -365,22 +360,8 @@ class ThreadExecutor:
         slot.bell.acquire()
         return not self._stopping
 
-    def _do_alone(self, slot: Slot, item: Item) -> None:
-        if isinstance(item, Run):
-            self._visit(slot, item, alone=True)
-        else:
-            self._one(slot, item)
-
     def _wake_one(self) -> None:
         try:
             self._idle.popleft().bell.release()
         except IndexError:
             return
-
-
-def end_lease(slot: Slot, lease: list[Delivery]) -> None:
-    """A handler has ended: whoever pops the lease decides whether its slot goes on."""
-    try:
-        lease.pop()
-    except IndexError:
-        slot.abandoned = True

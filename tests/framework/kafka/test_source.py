@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
@@ -265,23 +265,9 @@ def test_the_first_record_is_reported_before_more_are_asked_for(
     until(lambda: source.high_watermarks().get((topic, 0)) == 100 or source.poll(0.05) is None)
 
 
-class _Read:
+def read(error: KafkaError | None = None) -> Message:
     """What a batch holds: a record, or the error that ends its partition's epoch."""
-
-    def __init__(self, error: KafkaError | None) -> None:
-        self._error = error
-
-    def error(self) -> KafkaError | None:
-        return self._error
-
-    def topic(self) -> str:
-        return "orders"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
+    return Message(topic="orders", partition=0, offset=7, error=error)
 
 
 def test_records_before_an_error_belong_to_the_epoch_it_ends() -> None:
@@ -303,5 +289,5 @@ def test_records_before_an_error_belong_to_the_epoch_it_ends() -> None:
     source._listener = Tells()
     source._membership = Partitions()  # type: ignore[assignment]
     gone = KafkaError(KafkaError._AUTO_OFFSET_RESET)
-    source._report([_Read(None), _Read(gone), _Read(None)])  # type: ignore[list-item]
+    source._report([read(), read(gone), read()])
     assert story == ["2 records", "restart orders/0 at 7"]

@@ -1,0 +1,59 @@
+"""Slot: one unit of concurrency on a thread of its own, and its lease.
+
+Who decides whether a thread that is just ending its handler goes on or was abandoned: its lease,
+a list that holds its delivery. The thread takes the delivery out when the handler has ended, the
+owner takes it out to abandon; `list.pop` is atomic, and each handling has a list of its own, so
+one of them gets it and a thread is never abandoned for the record after. In a lane, a thread that
+lost its lease leaves, and the owner has posted the lane already.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ackfloor.core.delivery import Delivery
+
+if TYPE_CHECKING:
+    from ackfloor.runtime.thread_executor import ThreadExecutor
+
+
+class Slot(threading.Thread):
+    """One unit of concurrency."""
+
+    def __init__(self, executor: ThreadExecutor, number: int, place: int) -> None:
+        name = f"ackfloor:{executor.handler}:{number}"
+        super().__init__(name=name, daemon=True)
+        self._executor = executor
+        #: Where its marks go.
+        self.place = place
+        #: The delivery being handled; whoever pops it decides whether the slot goes on.
+        self.lease: list[Delivery] = []
+        self.abandoned = False
+        self.bell = threading.Lock()
+        self.bell.acquire()
+        #: Of the delivery at hand: set by its answer, or to stop waiting for one.
+        self.answered = threading.Event()
+
+    def take_lease(self, delivery: Delivery) -> bool:
+        """Take the lease, if it is that of this delivery."""
+        lease = self.lease
+        try:
+            return lease[0] is delivery and lease.pop() is delivery
+        except IndexError:
+            return False
+
+    def run(self) -> None:
+        """Take and handle deliveries until the executor stops or the slot is abandoned."""
+        try:
+            self._executor.work(self)
+        finally:
+            self._executor.ended(self)
+
+
+def end_lease(slot: Slot, lease: list[Delivery]) -> None:
+    """A handler has ended: whoever pops the lease decides whether its slot goes on."""
+    try:
+        lease.pop()
+    except IndexError:
+        slot.abandoned = True
