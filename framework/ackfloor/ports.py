@@ -235,8 +235,8 @@ class Publisher(Protocol):
         ...
 
 
-#: What an executor is given: deliveries (unordered) or runs (lanes).
-Items = Sequence[Delivery] | Sequence[Run]
+#: What an executor is given: deliveries (unordered, or the only one of a lane) or runs (lanes).
+Items = Sequence[Delivery | Run]
 #: Where a handler is: "file:line function" of each frame, the innermost last.
 Stack = tuple[str, ...]
 

@@ -73,6 +73,7 @@ class HandlerState:
         "held_reason",
         "held_until_s",
         "lanes",
+        "lone",
         "open_retries",
         "resting",
         "rules",
@@ -83,6 +84,9 @@ class HandlerState:
     def __init__(self, rules: HandlerRules) -> None:
         self.rules = rules
         self.lanes = Lanes()
+        #: Lanes hand out lone deliveries. Not where a slot may be busy for longer than with its
+        #: record, or with several, or is in another process.
+        self.lone = not (rules.by_hand or rules.killable)
         self.guard = Guard()
         #: Nothing starts before (monotonic seconds); 0 where nothing holds it. While the guard is
         #: tripped, the next probe.

@@ -28,7 +28,7 @@ from ackfloor.core.model import Failure, Headers, Headless, Origin, Record
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from ackfloor.core.assignment import Assignment
     from ackfloor.core.batch import Batch
@@ -51,6 +51,7 @@ class Delivery:
         "envelope",
         "extended_until_s",
         "finished_s",
+        "lone",
         "on_answer",
         "outcome",
         "received_s",
@@ -88,6 +89,8 @@ class Delivery:
         #: Counted among the handler's running redeliveries.
         self.retrying = False
         self.outcome: Outcome | None = None
+        #: Its lane, where it was dispatched without a run; see `lanes`.
+        self.lone: Hashable | None = None
         self.envelope: Envelope | None = None
 
     def __repr__(self) -> str:
@@ -307,6 +310,6 @@ def first_deliveries(
         delivery.received_s = received_s
         delivery.started_s = delivery.finished_s = delivery.extended_until_s = 0.0
         delivery.closed = delivery.retrying = False
-        delivery.outcome = delivery.envelope = None
+        delivery.outcome = delivery.envelope = delivery.lone = None
         made.append(delivery)
     return made

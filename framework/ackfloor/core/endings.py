@@ -10,7 +10,7 @@ when it is parked, and an answer that was quicker than the kill counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerState
 from ackfloor.core.batch import Batch
@@ -25,6 +25,7 @@ from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
     DeliveryTimedOut,
+    Dispatch,
     LateAnswers,
     RecordDiscarded,
     RecordsAcked,
@@ -95,8 +96,16 @@ class Endings:
         size = sum([d.size for d in handled])
         assignment.open_bytes -= size
         assignment.stats.acked += handled
+        self._lanes_go_on(assignment.handler, handled)
         state.flow.sub(len(handled), size)
         state.commits.settled(len(handled))
+
+    def _lanes_go_on(self, handler: HandlerState, ended: Sequence[Delivery]) -> None:
+        """Hand out what has waited behind lone deliveries."""
+        if handler.rules.ordering != "unordered":
+            runs = handler.lanes.ended(ended)
+            if runs:
+                self._state.commands.append(Dispatch(handler.rules.name, runs))
 
     def _redelivery_ended(self, delivery: Delivery, now: Now) -> None:
         assignment = delivery.assignment
@@ -116,6 +125,7 @@ class Endings:
         assignment = delivery.assignment
         if isinstance(outcome, Discarded):
             self._state.settle(delivery)
+            self._lanes_go_on(assignment.handler, (delivery,))
             self._holds.discarded(delivery, now)
             self._state.events.append(
                 RecordDiscarded(
@@ -160,7 +170,9 @@ class Endings:
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
             return
-        if rules.ordering != "unordered":
+        if delivery.lone is not None:
+            self._lanes_go_on(assignment.handler, (delivery,))
+        elif rules.ordering != "unordered":
             lanes, run = assignment.handler.lanes, delivery.run
             stuck = outcome.reason is Reason.TIMEOUT
             self._hand_out(assignment.handler, lanes.seize(run) if stuck else lanes.left(run))

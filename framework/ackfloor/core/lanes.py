@@ -9,9 +9,14 @@ one rule: *only the engine decides that a lane is idle*. A worker that finds its
 posts the run back ("left"), and the engine, looking at it later, either hands the run out
 again (something was appended meanwhile) or forgets the lane. An idle lane costs nothing.
 
+With many keys most lanes have a single record. It is dispatched *lone*, without a run: nobody
+visits its lane, and its own end is when the engine looks at the lane again. What comes after it
+meanwhile waits in a run that nobody has.
+
 Invariants:
 
-L1  a live run is with at most one worker, or in exactly one ready queue.
+L1  a live run is with at most one worker, or in exactly one ready queue, or with nobody while the
+    lone delivery in front of it has not ended.
 L2  a lane's records are taken in the order in which they were admitted.
 L3  a run that was seized or dropped is detached: whatever its old worker posts is ignored.
 L4  a blocked lane's run is with nobody and in no queue until what holds the lane lets it go on.
@@ -22,7 +27,7 @@ L5  an assignment's `held` and `held_bytes` are those of the records that are in
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,10 +45,13 @@ class Run(deque["Delivery"]):
 class Lanes:
     """The lanes of one handler that have work."""
 
-    __slots__ = ("_blocked", "_held", "_live")
+    __slots__ = ("_behind", "_blocked", "_held", "_live")
 
     def __init__(self) -> None:
-        self._live: dict[Hashable, Run] = {}
+        #: The run of each lane that has work, or its one delivery where that is lone.
+        self._live: dict[Hashable, Run | Delivery] = {}
+        #: Lane -> the lone delivery that its run waits for.
+        self._behind: dict[Hashable, Delivery] = {}
         #: Lane -> the delivery that it waits for; each of these lanes is live.
         self._blocked: dict[Hashable, Delivery] = {}
         #: Lane whose head failed and is not settled -> records and bytes that it holds.
@@ -61,20 +69,60 @@ class Lanes:
         """How many lanes have work and don't wait for their head."""
         return len(self._live) - len(self._blocked)
 
+    def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Delivery | Run]:
+        """Queue deliveries on their lanes; return what to dispatch of those that were idle.
+
+        A lane that was idle and gets one of them only is dispatched without a run.
+        """
+        live = self._live
+        fresh: dict[Hashable, Delivery | Run] = {}
+        for delivery in batch:
+            lane = delivery.lane(by_key)
+            if lane not in live:
+                delivery.lone = lane
+                live[lane] = fresh[lane] = delivery
+                continue
+            first = fresh.get(lane)
+            if first is None or isinstance(first, Run):
+                self.admit(lane, delivery)
+                continue
+            run = first.run = delivery.run = Run((first, delivery))
+            first.lone = None
+            run.lane = lane
+            live[lane] = fresh[lane] = run
+        return list(fresh.values())
+
     def admit(self, lane: Hashable, delivery: Delivery) -> Run | None:
         """Queue a delivery on its lane; return a run to dispatch if the lane was idle."""
         run = self._live.get(lane)
-        if run is not None:
+        if isinstance(run, Run):
             run.append(delivery)
             delivery.run = run
             if self._held and lane in self._held:
                 self._hold(lane, delivery)
             return None
-        run = Run((delivery,))
-        run.lane = lane
-        delivery.run = run
-        self._live[lane] = run
-        return run
+        if run is not None:
+            self._behind[lane] = run
+        self._live[lane] = delivery.run = after = Run((delivery,))
+        after.lane = lane
+        return after if run is None else None
+
+    def ended(self, deliveries: Iterable[Delivery]) -> list[Run]:
+        """Deliveries have ended, and their lanes need not wait; return what to dispatch."""
+        live, runs = self._live, []
+        for delivery in deliveries:
+            lane = delivery.lone
+            if lane is None:
+                continue
+            if live.get(lane) is delivery:
+                del live[lane]
+            elif self._behind.get(lane) is delivery:
+                del self._behind[lane]
+                run = live[lane]
+                assert isinstance(run, Run), "what is behind a lone delivery is a run"
+                if self.left(run) is not None:
+                    runs.append(run)
+        return runs
 
     def idle(self, lane: Hashable) -> bool:
         """Whether nothing of a lane is dispatched."""
@@ -90,7 +138,7 @@ class Lanes:
         return None
 
     def seize(self, run: Run) -> Run | None:
-        """Take a lane away from a worker that is stuck; return a new run with the rest."""
+        """Take a run away from a worker that is stuck; return a new one with the rest."""
         lane = run.lane
         if self._live.get(lane) is not run:
             return None
@@ -112,9 +160,7 @@ class Lanes:
             again: the holder is to be delivered, first of the lane; otherwise it is on its way
                 to the dead-letter topic.
         """
-        run = self._live.get(lane)
-        rest = Run() if run is None else _emptied(run)
-        rest.lane = lane
+        rest = self._emptied(lane)
         if again:
             rest.appendleft(holder)
             holder.run = rest
@@ -159,20 +205,30 @@ class Lanes:
         del self._blocked[lane]
         if settled:
             self.free(lane, holder)
-        return self.left(self._live[lane])
+        run = self._live[lane]
+        assert isinstance(run, Run), "a lane that was blocked has a run"
+        return self.left(run)
 
     def put_back(self, lane: Hashable, deliveries: Sequence[Delivery]) -> Run:
         """Make deliveries (at least one) the first of their lane again; return the run to dispatch.
 
         The rest is taken away from whoever still visits the lane.
         """
-        run = self._live.get(lane)
-        rest = Run() if run is None else _emptied(run)
-        rest.lane = lane
+        rest = self._emptied(lane)
         for delivery in reversed(deliveries):
             rest.appendleft(delivery)
             delivery.run = rest
         self._live[lane] = rest
+        return rest
+
+    def _emptied(self, lane: Hashable) -> Run:
+        """A new run with what is left of a lane, which nobody else has any longer."""
+        run = self._live.get(lane)
+        self._behind.pop(lane, None)
+        if isinstance(run, Run):
+            return _emptied(run)
+        rest = Run()
+        rest.lane = lane
         return rest
 
     def has(self, run: Run) -> bool:
@@ -192,6 +248,7 @@ class Lanes:
         ]
         for lane in gone:
             del self._live[lane]
+            self._behind.pop(lane, None)
             self._blocked.pop(lane, None)
             self._held.pop(lane, None)
 

@@ -22,7 +22,7 @@ from ackfloor.core.transaction import Transact
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Put work on a handler's ready queue: deliveries (unordered) or runs (lanes).
+    """Put work on a handler's ready queue: deliveries (unordered, or lone) or runs (lanes).
 
     `ahead` of what waits there: a redelivery has waited its time already, and must not wait
     again behind a backlog of first deliveries. How many there may be at once is bounded.
@@ -30,7 +30,7 @@ class Dispatch:
     """
 
     handler: str
-    items: Sequence[Delivery] | Sequence[Run]
+    items: Sequence[Delivery | Run]
     ahead: bool = False
     alone: bool = False
 

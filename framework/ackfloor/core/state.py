@@ -104,14 +104,15 @@ class WorkerState:
         if rules.ordering == "unordered":
             self.commands.append(Dispatch(rules.name, batch, ahead, alone))
             return
-        runs: list[Run] = []
-        by_key = rules.ordering == "key"
-        for delivery in batch:
-            run = handler.lanes.admit(delivery.lane(by_key), delivery)
-            if run is not None:
-                runs.append(run)
-        if runs:
-            self.commands.append(Dispatch(rules.name, runs, ahead, alone))
+        by_key, lanes = rules.ordering == "key", handler.lanes
+        items: Sequence[Delivery | Run]
+        if handler.lone:
+            items = lanes.admit_all(batch, by_key)
+        else:
+            runs = (lanes.admit(delivery.lane(by_key), delivery) for delivery in batch)
+            items = [run for run in runs if run is not None]
+        if items:
+            self.commands.append(Dispatch(rules.name, items, ahead, alone))
 
     def _gather(
         self, handler: HandlerState, gathering: Gathering, deliveries: Sequence[Delivery]

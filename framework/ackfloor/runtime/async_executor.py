@@ -351,5 +351,5 @@ class AsyncExecutor(AsyncSlots):
 
     def _quit(self, delivery: Delivery) -> None:
         """An abandoned slot has nothing more to say of the lane it visits."""
-        if self._lanes:
+        if self._lanes and delivery.lone is None:
             self._leave(delivery.run)

@@ -293,7 +293,7 @@ class ThreadExecutor:
 
     def _quit(self, delivery: Delivery) -> None:
         """An abandoned thread has nothing more to say of the lane it visits."""
-        if self._lanes:
+        if self._lanes and delivery.lone is None:
             self._leave(delivery.run)
 
     def _leave(self, run: Run) -> None:

@@ -188,14 +188,15 @@ def test_a_worker_that_left_too_early_gets_its_lane_back() -> None:
     """Its run was filled meanwhile; a run that is really empty is forgotten."""
     world = World(replace(FIVE, ordering="key"))
     world.assign()
-    world.read([0], key=b"a")
-    run = world.ready[0]
+    world.read([0, 1], key=b"a")
+    run = world.ready.popleft()
     assert isinstance(run, Run)
-    world.finish(world.start())
-    world.read([1], key=b"a")
+    world.finish(run.popleft())
+    world.finish(run.popleft())
+    world.read([2], key=b"a")
     world.engine.left("bill", run)
     assert world.take() == [Dispatch("bill", [run])]
-    world.finish(world.start())
+    world.finish(run.popleft())
     world.engine.left("bill", run)
     assert world.take() == []
 

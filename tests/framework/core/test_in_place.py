@@ -39,10 +39,10 @@ def world_of(rules: HandlerRules = RULES) -> World:
 
 
 def take(world: World) -> tuple[Delivery, Run]:
-    """A worker takes the next lane's head and starts its handler."""
-    run = world.ready.popleft()
-    assert isinstance(run, Run)
-    delivery = run.popleft()
+    """A worker takes a lane's head and starts its handler; also returns what is behind it."""
+    item = world.ready.popleft()
+    run = item if isinstance(item, Run) else Run()
+    delivery = item.popleft() if isinstance(item, Run) else item
     delivery.started_s = world.now_s
     return delivery, run
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,6 +14,8 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Lanes, Run
 from ackfloor.core.messages import Dispatch
+from ackfloor.core.model import Failure
+from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome
 from tests.framework.core.worlds import World
 
 
@@ -127,7 +131,10 @@ def test_partition_order_has_one_lane() -> None:
     world.read([0], key=b"a")
     world.read([1], key=b"b")
     world.read([2])
-    assert [len(item) for item in world.ready if isinstance(item, Run)] == [3]
+    first = world.start()
+    assert not world.ready
+    world.finish(first)
+    assert [len(item) for item in world.ready if isinstance(item, Run)] == [2]
 
 
 def test_a_batch_is_dispatched_in_one_command() -> None:
@@ -138,6 +145,80 @@ def test_a_batch_is_dispatched_in_one_command() -> None:
     world.read([1, 2], key=b"a")
     dispatches = [c for c in world.commands if isinstance(c, Dispatch)]
     assert [len(d.items) for d in dispatches] == [1]
+
+
+BY_KEY = HandlerRules("bill", "key")
+
+
+@pytest.mark.parametrize("outcome", [ACKED, Discarded("old"), Failed(Failure("Boom", "x"))])
+def test_what_comes_behind_a_lone_delivery_waits_for_its_end(outcome: Outcome) -> None:
+    """However it ends; nobody visits its lane who could say so."""
+    world = World(BY_KEY)
+    world.assign()
+    world.read([0], key=b"a")
+    lone = world.start()
+    world.read([1, 2], key=b"a")
+    world.read([3], key=b"a")
+    assert not world.ready
+    world.finish(lone, outcome)
+    (run,) = world.ready
+    assert isinstance(run, Run)
+    assert [d.offset for d in run] == [1, 2, 3]
+
+
+def test_what_comes_behind_a_lone_delivery_waits_for_its_deadline_at_most() -> None:
+    """Its late answer does not start anything."""
+    world = World(BY_KEY)
+    world.assign()
+    world.read([0], key=b"a")
+    lone = world.start()
+    world.read([1], key=b"a")
+    world.now_s += 60
+    world.expire(lone)
+    assert [[d.offset for d in run] for run in world.ready if isinstance(run, Run)] == [[1]]
+    world.finish(lone)
+    assert len(world.ready) == 1
+
+
+def test_a_lone_delivery_is_the_last_of_its_lane() -> None:
+    """An idle lane costs nothing, and its next record is lone as well."""
+    world = World(BY_KEY)
+    world.assign()
+    for offset in range(3):
+        world.read([offset], key=b"a")
+        assert isinstance(world.ready[0], Delivery)
+        world.finish(world.start())
+        assert len(world.engine.state.handlers["bill"].lanes) == 0
+
+
+def test_a_dropped_partition_takes_its_lone_deliveries_along() -> None:
+    """And what is behind them; an answer that comes then is late."""
+    world = World(BY_KEY)
+    world.assign()
+    world.read([0], key=b"a")
+    lone = world.start()
+    world.read([1], key=b"a")
+    world.revoke()
+    world.finish(lone)
+    assert not world.ready
+    world.assign()
+    world.read([0], key=b"a")
+    world.finish(world.start())
+    assert not world.ready
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [replace(BY_KEY, manual=True), replace(BY_KEY, killable=True), replace(BY_KEY, batch=2)],
+    ids=["manual", "process", "batch"],
+)
+def test_where_a_slot_is_busy_beyond_its_record_lanes_have_runs(rules: HandlerRules) -> None:
+    """The end of the record does not say that the slot is done with the lane."""
+    world = World(rules)
+    world.assign()
+    world.read([0], key=b"a")
+    world.tick(1)
+    assert isinstance(world.ready[0], Run)
 
 
 class LanesMachine(RuleBasedStateMachine):

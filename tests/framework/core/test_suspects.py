@@ -174,10 +174,7 @@ def test_where_lanes_wait_for_their_head_a_condemned_record_keeps_its_place() ->
     made.engine.polled(keyed(range(3), b"a"), made.now)
     step(made)
     assert made.parcels == []
-    (run,) = made.ready
-    assert isinstance(run, Run)
     made.finish(made.start())
-    made.engine.left("bill", run)
     step(made)
     step(made)
     assert [parcel.delivery.offset for parcel in made.parcels] == [1]
@@ -302,27 +299,20 @@ def test_a_lane_waits_for_its_suspect_and_a_suspect_for_its_lane() -> None:
     made.engine.polled(keyed(range(5), b"a"), made.now)
     step(made)
     assert started(made) == [0]
-    run = made.ready[0]
-    assert isinstance(run, Run)
-    made.finish(made.start())
     step(made)
-    assert started(made) == [], "the lane is not idle until its worker has left it"
-    made.engine.left("bill", run)
+    assert len(made.ready) == 1, "the lane is not idle until what runs in it has ended"
+    made.finish(made.start())
     step(made)
     assert started(made) == [1]
-    (run,) = made.ready
-    assert isinstance(run, Run)
     made.finish(made.start())
     step(made)
-    assert [d.offset for d in run] == [2], "up to the next suspect"
-    made.finish(run.popleft())
-    assert step(made) == []
-    made.engine.left("bill", run)
+    assert started(made) == [2], "up to the next suspect"
+    made.finish(made.start())
     assert step(made) == [Seclude(True)]
     (dispatch,) = step(made)
     assert isinstance(dispatch, Dispatch)
     assert dispatch.alone
-    assert [d.offset for item in dispatch.items if isinstance(item, Run) for d in item] == [3]
+    assert [item.offset for item in dispatch.items if isinstance(item, Delivery)] == [3]
 
 
 def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
@@ -330,27 +320,27 @@ def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
     made = world({0: 1, 3: 1}, BY_KEY)
     made.engine.polled(keyed(range(2), b"a"), made.now)
     step(made)
-    first = made.ready.popleft()
-    assert isinstance(first, Run)
-    delivery = first.popleft()
+    delivery = made.start()
     made.engine.polled(keyed(range(2, 5), b"a"), made.now)
     step(made)
     assert started(made) == []
     made.finish(delivery)
     step(made)
-    assert [d.offset for d in first] == [1, 2]
-    made.finish(first.popleft())
-    made.finish(first.popleft())
-    made.engine.left("bill", first)
+    run = made.ready.popleft()
+    assert isinstance(run, Run)
+    assert [d.offset for d in run] == [1, 2]
+    made.finish(run.popleft())
+    made.finish(run.popleft())
+    made.engine.left("bill", run)
     step(made)
     assert started(made) == [3]
-    run = made.ready[0]
-    assert isinstance(run, Run)
     made.finish(made.start())
     step(made)
-    assert [d.offset for d in run] == [4]
+    assert started(made) == [4]
     made.engine.polled(keyed([5], b"a"), made.now)
-    assert [d.offset for d in run] == [4, 5], "the lane is an ordinary one again"
+    made.finish(made.start())
+    made.take()
+    assert started(made) == [5], "the lane is an ordinary one again"
 
 
 def test_a_suspect_does_not_wait_for_ever_for_what_runs() -> None:
