@@ -174,11 +174,12 @@ class AsyncExecutor(AsyncSlots):
         ready, invocation, clock = self._queue.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         assert slot.task is not None, "it runs in its task"
-        cancelling, streak = slot.task.cancelling, 0
+        cancelling, streak = slot.task.cancelling, slot.streak
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
             except IndexError:
+                slot.streak = streak
                 return
             if self._idle and ready:
                 self._wake_one()

@@ -31,7 +31,7 @@ class Slot(threading.Thread):
         self.lease: list[Delivery] = []
         self.abandoned = False
         self.bell = threading.Lock()
-        self.bell.acquire()
+        self.bell.acquire(blocking=False)
         #: Of the delivery at hand: set by its answer, or to stop waiting for one.
         self.answered = threading.Event()
 

@@ -222,7 +222,7 @@ def test_karafka_1274_an_error_leaves_other_lanes_parallel() -> None:
     for offset in range(4):
         world.read([offset], key=bytes([offset]))
     world.fail(world.start())
-    assert len({id(world.start().run) for _ in range(3)}) == 3
+    assert len({world.start().lone for _ in range(3)}) == 3
 
 
 def test_nats_4112_a_full_worker_is_not_an_idle_one() -> None:
