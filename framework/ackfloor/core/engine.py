@@ -202,6 +202,8 @@ class Engine:
             assignment = self._state.assignments.get(key)
             if assignment is not None and not assignment.stopping:
                 assignment.tracker.passed(position)
+                # Which widens its span, without anything being read.
+                self._state.flow.look_again()
 
     def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
         """Deliveries came back with their outcomes."""

@@ -120,8 +120,7 @@ class Lanes:
                 del self._behind[lane]
                 run = live[lane]
                 assert isinstance(run, Run), "what is behind a lone delivery is a run"
-                if self.left(run) is not None:
-                    runs.append(run)
+                runs.append(run)
         return runs
 
     def idle(self, lane: Hashable) -> bool:

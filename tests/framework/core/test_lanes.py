@@ -191,6 +191,18 @@ def test_a_lone_delivery_is_the_last_of_its_lane() -> None:
         assert len(world.engine.state.handlers["bill"].lanes) == 0
 
 
+def test_a_lone_delivery_ends_its_turn_once() -> None:
+    """Its lane is somebody else's by then."""
+    first, second, third = deliveries(3)
+    lanes = Lanes()
+    assert lanes.admit_all([first], by_key=False) == [first]
+    lanes.admit_all([second, third], by_key=False)
+    (run,) = lanes.ended([first])
+    assert list(run) == [second, third]
+    assert lanes.ended([first]) == []
+    assert lanes.has(run)
+
+
 def test_a_dropped_partition_takes_its_lone_deliveries_along() -> None:
     """And what is behind them; an answer that comes then is late."""
     world = World(BY_KEY)

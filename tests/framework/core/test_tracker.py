@@ -32,6 +32,19 @@ def test_the_floor_is_the_lowest_open_offset() -> None:
     assert (tracker.floor(), tracker.oldest(), tracker.highest_settled) == (251, None, 250)
 
 
+def test_many_settle_at_once() -> None:
+    """As one by one: those that are not open change nothing."""
+    tracker: AckTracker[str] = AckTracker(0)
+    tracker.register([0, 1, 2], ["a", "b", "c"])
+    tracker.register([3, 4], ["d", "e"])
+    tracker.settle_all([7])
+    assert (tracker.highest_settled, tracker.floor()) == (-1, 0)
+    tracker.settle_all([3, 1, 3])
+    assert (tracker.highest_settled, tracker.floor(), tracker.gap_count()) == (3, 0, 2)
+    tracker.settle_all([0, 2, 9])
+    assert (tracker.highest_settled, tracker.floor(), tracker.gap_count()) == (3, 4, 0)
+
+
 def test_what_was_never_registered_settles_nothing() -> None:
     """It is stale, or somebody else's."""
     tracker: AckTracker[str] = AckTracker(0)
