@@ -19,7 +19,7 @@ from ackfloor_monitoring.spark.audit import (
     audited,
     findings,
 )
-from ackfloor_monitoring.spark.dispositions import PATTERN, dispositions
+from ackfloor_monitoring.spark.dispositions import dispositions, dispositions_pattern
 from ackfloor_monitoring.spark.schema import MESSAGE
 from ackfloor_monitoring.spark.settled import commit_frame, committed
 
@@ -99,7 +99,7 @@ def audit(
     if kafka is not None:
         known = committed(failures, kafka.clients)
         overdue_ms, left_out = now_ms - grace_ms, []
-        notes = _notes(spark, failures, kafka.spark, grace_ms)
+        notes = _notes(spark, failures, kafka.spark, dispositions_pattern(group), grace_ms)
     if notes is None:
         left_out.append("whether replays have dispositions")
     rows = audited(failures, commit_frame(spark, known)).persist()
@@ -113,10 +113,14 @@ def audit(
 
 
 def _notes(
-    spark: SparkSession, failures: DataFrame, kafka: Mapping[str, str], grace_ms: int
+    spark: SparkSession,
+    failures: DataFrame,
+    kafka: Mapping[str, str],
+    pattern: str,
+    grace_ms: int,
 ) -> DataFrame | None:
     """The dispositions that are older than the table's last ingest."""
-    topics = io.list_topics(spark, kafka, PATTERN)
+    topics = io.list_topics(spark, kafka, pattern)
     if not topics:
         return None
     ingested = failures.select(F.unix_millis(F.max("ingested_at")).alias("ingested_ms"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -9,9 +10,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# The dispositions topics of ackfloor's own dead-letter topics; anchored.
-PATTERN = r"^.+--.+--dispositions$"
 
 DISPOSITION = StructType(
     [
@@ -27,6 +25,11 @@ DISPOSITION = StructType(
 )
 
 _NOTE = "disposition string, at timestamp, target string, topic_id string"
+
+
+def dispositions_pattern(group: str | None) -> str:
+    """The dispositions topics of a consumer group, or of all, as an anchored pattern."""
+    return rf"^.+--{re.escape(group) if group else '.+'}--dispositions$"
 
 
 def dispositions(records: DataFrame) -> DataFrame:
