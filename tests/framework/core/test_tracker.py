@@ -70,3 +70,12 @@ def test_a_restored_run_that_is_read_half_is_one_run() -> None:
     for offset in (12, 14, 15):
         assert tracker.skip(offset)
     assert tracker.gap_runs() == [(11, 20)]
+
+
+def test_markers_that_were_passed_before_move_nothing() -> None:
+    """The position goes on and never back."""
+    tracker: AckTracker[str] = AckTracker(5)
+    tracker.passed(3)
+    assert (tracker.position, tracker.floor()) == (5, 5)
+    tracker.passed(8)
+    assert (tracker.position, tracker.floor()) == (8, 8)
