@@ -218,8 +218,14 @@ def replay_faults(rows: DataFrame, notes: DataFrame) -> DataFrame:
 
 def _with_faults(rows: DataFrame, faults: dict[Fault, Column]) -> DataFrame:
     """A row for each fault whose condition holds."""
-    found = F.array_compact(F.array(*(F.when(c, F.lit(f.value)) for f, c in faults.items())))
-    return rows.withColumn("fault", F.explode(found)).select(*FINDING)
+    named = [F.when(condition, F.lit(fault.value)) for fault, condition in faults.items()]
+    # Nearly all rows are in order and go no further; `array_compact` would not be compiled.
+    return (
+        rows.where(F.coalesce(*named).isNotNull())
+        .withColumn("fault", F.explode(F.array(*named)))
+        .where("fault is not null")
+        .select(*FINDING)
+    )
 
 
 def _origin_known() -> Column:
