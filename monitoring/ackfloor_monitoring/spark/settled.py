@@ -6,10 +6,12 @@ gap set above it. Not known (null) where no commit is known for its partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     IntegerType,
@@ -47,17 +49,35 @@ def committed(failures: DataFrame, clients: KafkaOptions) -> list[Settled]:
     Raises:
         KafkaUnreachable: there is no answer.
     """
-    from ackfloor.commits import settled
-
     tiers = failures.where("stage = 'retry' and `group` is not null")
     by_group = tiers.groupBy("group").agg(F.collect_set("topic").alias("topics")).collect()
-    return [each for row in by_group for each in settled(clients, row["group"], row["topics"])]
+    return committed_for(clients, {row["group"]: row["topics"] for row in by_group})
+
+
+def committed_for(clients: KafkaOptions, tiers: Mapping[str, Sequence[str]]) -> list[Settled]:
+    """What groups have committed for their retry topics.
+
+    Raises:
+        KafkaUnreachable: there is no answer.
+    """
+    from ackfloor.commits import settled
+
+    return [each for group, topics in tiers.items() for each in settled(clients, group, topics)]
 
 
 def commit_frame(spark: SparkSession, commits: Iterable[Settled]) -> DataFrame:
     """Rows of `COMMIT`."""
-    rows = [(each.topic_id, each.partition, each.position, each.runs) for each in commits]
-    return spark.createDataFrame(rows, COMMIT)
+    rows = [
+        {
+            "topic_id": each.topic_id,
+            "partition": each.partition,
+            "position": each.position,
+            "runs": [{"start": start, "end": end} for start, end in each.runs],
+        }
+        for each in commits
+    ]
+    # From Arrow they are part of the plan; from Python they would be a job of their own each time.
+    return spark.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(COMMIT)))
 
 
 def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:

@@ -1,20 +1,23 @@
 """Collect the report: the one place that makes Spark work on it.
 
-The counts are kept in memory while the parts of the report are summed up from them, and so are the
-lives, a row each.
+The lives are kept while the parts of the report are summed up from them, a row each. What comes to
+Python is sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.errors import NothingToReport, UnknownRelease
-from ackfloor_monitoring.spark.report import counts, lives
+from ackfloor_monitoring.spark.report import counts, lives, sums
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
+from ackfloor_monitoring.spark.report.deliveries import deliveries, told
+from ackfloor_monitoring.spark.report.overview import overview
 from ackfloor_monitoring.spark.report.shares import (
     handler_rows,
     key_rows,
@@ -24,12 +27,12 @@ from ackfloor_monitoring.spark.report.shares import (
     time_rows,
     traffic_rows,
 )
+from ackfloor_monitoring.spark.report.sums import Sums
 from ackfloor_monitoring.spark.settled import commit_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from ackfloor.commits import Settled
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, Row
 
 # Groups of failures that are listed; a month of a large system has a few hundred.
 MOST_GROUPS = 500
@@ -41,12 +44,8 @@ _BUCKETS = (
     (8 * 86_400, 6 * 3_600),
 )  # fmt: skip
 _DAY_S = 86_400
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
+# What groups have committed for their retry topics, by group.
+Commits = Callable[[Mapping[str, Sequence[str]]], Sequence[Settled]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Since:
 
 def build_report(
     failures: DataFrame,
-    commits: Sequence[Settled] | None,
+    commits: Commits | None,
     *,
     table: str,
     since: Since,
@@ -69,77 +68,70 @@ def build_report(
 
     Args:
         failures: rows of the table `failures`.
-        commits: of the groups' tiers; None where they are not known.
+        commits: asks for those of the groups' tiers; None where they are not known.
         table: what the report calls the table.
+        since: from when on something is new.
+        made_at: now.
 
     Raises:
         NothingToReport: there is no row, or no failure among them.
         UnknownRelease: no failure names the release.
     """
-    whole = counts.period(failures).first()
-    assert whole is not None, "an aggregate without groups has one row"
-    if not whole["records"]:
-        raise NothingToReport(f"{table}: there is no row in it")
-    bucket_ms = 1000 * bucket_s((whole["last"] - whole["first"]) / 1000)
     spark = failures.sparkSession
-    known = commit_frame(spark, commits or ())
-    with (
-        _kept(counts.counts(failures, bucket_ms)) as counted,
-        _kept(lives.lives(failures, known)) as lived,
-    ):
+    rows = told(failures)
+    seen = overview(rows)
+    if not seen.records:
+        raise NothingToReport(f"{table}: there is no row in it")
+    bucket_ms = 1000 * bucket_s((seen.last_ms - seen.first_ms) / 1000)
+    starts = _starts(seen.first_ms, seen.last_ms, bucket_ms)
+    known = None if commits is None else commits(seen.tiers)
+    delivered = deliveries(rows)
+    counted = counts.counts(delivered, bucket_ms).toArrow()
+    total = sums.totals(counted)
+    if not total["failures"]:
+        raise NothingToReport(f"{table}: {seen.records} rows and no failure among them")
+    new_since = _new_since(counted, since, _time(seen.last_ms))
+    groups = _groups(failures, sums.failure_groups(counted), starts, total["failures"])
+    read_by = sums.topic_handlers(counted)
+    of_topic = {(row["group"], row["origin_topic"]): row["handler"] for row in read_by.to_pylist()}
+    took = counts.durations(delivered).collect()
+    with _kept(lives.lives(rows, commit_frame(spark, known or ()))) as lived:
         # Cheaper to sum up twice than to keep.
         messages = lives.messages(lived)
-        with _interpreted(spark):
-            total = counts.totals(counted).first()
-            if total is None or not total["failures"]:
-                raise NothingToReport(f"{table}: {whole['records']} rows and no failure among them")
-            new_since = _new_since(counted, since, _time(whole["last"]))
-            starts = _starts(whole["first"], whole["last"], bucket_ms)
-            causes = counts.failure_groups(counted).collect()
-            read_by = counts.topic_handlers(counted).collect()
-            over_time = _over_time(counts.over_time(counted))
-            tiers = counts.tiers(counted).collect()
-            by_handler = counts.handlers(counted).collect()
-        groups = _groups(failures, causes, starts, total["failures"])
-        of_topic = {(row["group"], row["origin_topic"]): row["handler"] for row in read_by}
-        handlers = spark.createDataFrame(read_by, counts.TOPIC_HANDLER)
         ended = lives.endings(lived).collect()
         placed = lives.partitions(messages).collect()
-        return Report(
-            made_at=made_at,
-            table=table,
-            groups=tuple(total["groups"]),
-            first=_time(whole["first"]),
-            last=_time(whole["last"]),
-            commits_known=commits is not None,
-            commits_refused=sum(each.refused != "" for each in commits or ()),
-            totals=_totals(total, placed),
-            bucket_s=bucket_ms // 1000,
-            buckets=tuple(map(_time, starts)),
-            over_time=over_time,
-            failure_groups=groups[:MOST_GROUPS],
-            failure_groups_left_out=max(0, len(groups) - MOST_GROUPS),
-            since=new_since,
-            since_release=since.release,
-            new=tuple(group for group in groups if group.first >= new_since),
-            funnel=steps(ended, tiers, of_topic),
-            times=time_rows(lives.times(lived, handlers).collect()),
-            hot_keys=key_rows(lives.hot_keys(messages, MOST_KEYS).collect(), total["failures"]),
-            hot_partitions=partition_rows(placed),
-            traffic=traffic_rows(placed),
-            handlers=handler_rows(
-                by_handler,
-                counts.durations(failures).collect(),
-                ended,
-                of_topic,
-            ),
-            replays=replay_rows(ended, of_topic),
-        )
+        times = lives.times(lived, spark.createDataFrame(read_by)).collect()
+        hot_keys = lives.hot_keys(messages, MOST_KEYS).collect()
+    return Report(
+        made_at=made_at,
+        table=table,
+        groups=seen.groups,
+        first=_time(seen.first_ms),
+        last=_time(seen.last_ms),
+        commits_known=known is not None,
+        commits_refused=sum(each.refused != "" for each in known or ()),
+        totals=_totals(total, placed),
+        bucket_s=bucket_ms // 1000,
+        buckets=tuple(map(_time, starts)),
+        over_time=_over_time(sums.over_time(counted)),
+        failure_groups=groups[:MOST_GROUPS],
+        failure_groups_left_out=max(0, len(groups) - MOST_GROUPS),
+        since=new_since,
+        since_release=since.release,
+        new=tuple(group for group in groups if group.first >= new_since),
+        funnel=steps(ended, sums.tiers(counted), of_topic),
+        times=time_rows(times),
+        hot_keys=key_rows(hot_keys, total["failures"]),
+        hot_partitions=partition_rows(placed),
+        traffic=traffic_rows(placed),
+        handlers=handler_rows(sums.handlers(counted), took, ended, of_topic),
+        replays=replay_rows(ended, of_topic),
+    )
 
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """In memory while it is needed."""
+    """In memory while it is needed, and on disk what has no room there."""
     kept = frame.persist()
     try:
         yield kept
@@ -147,44 +139,26 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-@contextmanager
-def _interpreted(spark: SparkSession) -> Iterator[None]:
-    """What is planned meanwhile is not compiled: right for sums over some thousand rows.
-
-    To compile a query takes longer than to go through such a handful in an interpreter.
-    """
-    before = {name: str(spark.conf.get(name)) for name in _INTERPRETED}
-    try:
-        for name, value in _INTERPRETED.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
-
-
-def _new_since(counted: DataFrame, since: Since, last: datetime) -> datetime:
+def _new_since(counted: pa.Table, since: Since, last: datetime) -> datetime:
     if since.release is None:
         return since.time or last - timedelta(days=1)
-    began = {row["release"]: _time(row["first"]) for row in counts.releases(counted).collect()}
+    began = sums.releases(counted)
     if since.release not in began:
         known = ", ".join(sorted(began, key=lambda name: began[name])[-20:]) or "none at all"
         raise UnknownRelease(
             f"--since-release {since.release!r}: no failure names it; the table knows {known}"
         )
-    return began[since.release]
+    return _time(began[since.release])
 
 
-def _totals(total: Row, placed: Sequence[Row]) -> Totals:
-    counted = ("records", "failures", "hops", "replays", "without_origin", "unreadable")
+def _totals(total: Mapping[str, int], placed: Sequence[Row]) -> Totals:
     return Totals(
-        **{name: total[name] for name in counted},
+        **total,
         **{name: sum(row[name] for row in placed) for name in ("messages", *lives.OUTCOMES)},
     )
 
 
-def _over_time(frame: DataFrame) -> tuple[Bucket, ...]:
-    rows = frame.orderBy("start", "group", "handler", "reason").collect()
+def _over_time(rows: Sequence[Sums]) -> tuple[Bucket, ...]:
     return tuple(
         Bucket(_time(row["start"]), row["group"], row["handler"], row["reason"], row["failures"])
         for row in rows
@@ -192,31 +166,24 @@ def _over_time(frame: DataFrame) -> tuple[Bucket, ...]:
 
 
 def _groups(
-    failures: DataFrame, rows: Sequence[Row], starts: list[int], total: int
+    failures: DataFrame, rows: Sequence[Sums], starts: Sequence[int], total: int
 ) -> tuple[FailureGroup, ...]:
     """All of them, most failures first.
 
     Args:
-        rows: of `counts.failure_groups`.
+        rows: from `sums.failure_groups`.
     """
-    places = {(row["group"], row["handler"], row["cause"]): row["last"] for row in rows}
-    wanted = failures.sparkSession.createDataFrame(
-        [(*place, last) for place, last in places.items()],
-        "`group` string, handler string, cause string, last long",
-    )
     samples: dict[tuple[object, ...], Sample] = {}
-    # Of several, the first record: the others are its hops.
-    told = counts.samples(failures, wanted).orderBy("kafka_time", "topic", "partition", "offset")
-    for row in told.collect():
-        group, handler, cause, _, *sample = row
-        samples.setdefault((group, handler, cause), Sample(*sample))
+    for row in counts.samples(failures, {row["last"] for row in rows}).collect():
+        *latest, topic, partition, offset, message = row
+        samples.setdefault(tuple(latest), Sample(topic, partition, offset, message))
     found = [_group(row, starts, total, samples) for row in rows]
     order = sorted(found, key=lambda g: (-g.failures, g.group or "", g.handler or "", g.cause))
     return tuple(order)
 
 
 def _group(
-    row: Row, starts: list[int], total: int, samples: Mapping[tuple[object, ...], Sample]
+    row: Sums, starts: Sequence[int], total: int, samples: Mapping[tuple[object, ...], Sample]
 ) -> FailureGroup:
     named: dict[str, Any] = {
         name: row[name]
@@ -231,7 +198,7 @@ def _group(
         last=_time(row["last"]),
         releases=tuple(row["releases"]),
         trend=tuple(row["trend"].get(start, 0) for start in starts),
-        sample=samples[row["group"], row["handler"], row["cause"]],
+        sample=samples[row["group"], row["handler"], row["cause"], row["last"]],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -10,7 +11,7 @@ from pyspark.sql import functions as F
 from ackfloor_monitoring.spark.errors import NothingToReport
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
-from ackfloor_monitoring.spark.settled import committed
+from ackfloor_monitoring.spark.settled import committed_for
 from ackfloor_monitoring.spark.store import read_failures, store_failures_told
 
 if TYPE_CHECKING:
@@ -46,13 +47,14 @@ def failure_history(
     """
     failures = read_failures(spark, table)
     with store_failures_told(table):
-        groups = sorted(row["group"] or "" for row in failures.select("group").distinct().collect())
         if group is not None:
+            found = failures.where("`group` is not null").select("group").distinct().collect()
+            groups = sorted(row["group"] for row in found)
             if group not in groups:
-                named = ", ".join(filter(None, groups)) or "none"
+                named = ", ".join(groups) or "none"
                 raise NothingToReport(
                     f"table {table}: no failure of group {group!r}; it has {named}"
                 )
             failures = failures.where(F.col("group") == group)
-        commits = None if clients is None else committed(failures, clients)
+        commits = None if clients is None else partial(committed_for, clients)
         return build_report(failures, commits, table=table, since=since, made_at=made_at)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.counts import told
+from ackfloor_monitoring.spark.report.deliveries import deliveries
 from ackfloor_monitoring.spark.schema import MESSAGE
 from ackfloor_monitoring.spark.settled import with_settled
 
@@ -36,7 +36,7 @@ _LIFE = (*MESSAGE, "key", "replays")
 _MOST_ATTEMPTS = 62
 
 
-def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
+def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
     """One row per message and replay, of the messages whose origin is known.
 
     Columns: `MESSAGE`, `key`, `replays`, `outcome`, `attempts` (deliveries that failed), `failures`
@@ -44,35 +44,37 @@ def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
     `recovery_ms`, `death_ms` (from the first failure).
 
     Args:
-        failures: the table.
+        rows: from `deliveries.told`.
         commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
-    rows = told(failures).where(F.col("origin_offset").isNotNull())
-    retried = F.col("stage") == "retry"
-    # What a record adds to the failures of its message; a replay is none.
-    weight = F.when(F.col("replayed"), 0).otherwise(1).cast("long")
-    told_of = ("not_before", "first_failed_at", "event_time")
-    judged = (
-        rows.transform(with_settled, commits)
-        .select(*_LIFE, "attempt", "settled", "stage", *told_of, weight.alias("weight"))
-        .unionByName(_hops(rows), allowMissingColumns=True)
-    )
-    # Partitioned by offset once, the sums need no other shuffle. Deliveries that failed, less the
-    # different ones among them, are duplicates: the different ones are bits of a number.
-    numbered = F.col("attempt").between(1, _MOST_ATTEMPTS)
+    retried, attempt = F.col("stage") == "retry", F.col("attempt")
+    failed = ~F.col("replayed")
+    # Deliveries that failed, less the different ones among them, are duplicates: the different
+    # ones are bits of a number.
+    numbered = attempt.between(1, _MOST_ATTEMPTS)
     bit = F.expr("shiftleft(1L, cast(attempt as int))")
     different = F.bit_count(F.bit_or(F.when(numbered, bit)))
+    judged = (
+        rows.where(F.col("origin_offset").isNotNull())
+        .transform(with_settled, commits)
+        .withColumns(
+            {
+                "open": (retried & (F.col("settled") == F.lit(False))).cast("long"),
+                "unknown": (retried & F.col("settled").isNull()).cast("long"),
+            }
+        )
+    )
     return (
-        judged.repartition("origin_offset")
+        judged.transform(deliveries, ("open", "unknown"))
+        # Partitioned by offset once, the sums over lives need no other shuffle.
+        .repartition("origin_offset")
         .groupBy(*_LIFE)
         .agg(
             _outcome(retried).alias("outcome"),
             F.max("attempt").alias("attempts"),
-            F.sum("weight").alias("failures"),
-            F.coalesce(F.sum(F.when(numbered, F.col("weight"))) - different, F.lit(0)).alias(
-                "duplicates"
-            ),
-            F.count_if(retried).alias("tier_records"),
+            F.count_if(failed).alias("failures"),
+            F.coalesce(F.count_if(failed & numbered) - different, F.lit(0)).alias("duplicates"),
+            F.sum(F.when(retried, F.col("records")).otherwise(0)).alias("tier_records"),
             (F.max(F.when(retried, F.col("not_before"))) - F.min("first_failed_at")).alias(
                 "recovery_ms"
             ),
@@ -83,27 +85,11 @@ def lives(failures: DataFrame, commits: DataFrame) -> DataFrame:
     )
 
 
-def _hops(rows: DataFrame) -> DataFrame:
-    """The records of one explicit wait are one failure: the others are taken off again.
-
-    Where no record waits, the files' statistics say so and nothing is read.
-    """
-    by = (*_LIFE, "attempt", "event_time")
-    return (
-        rows.where("waits")
-        .groupBy(*by)
-        .agg((1 - F.count("*")).alias("weight"))
-        .where("weight < 0")
-        .select(*_LIFE, "attempt", "weight")
-    )
-
-
 def _outcome(retried: Column) -> Column:
-    open_ = retried & ~F.col("settled")
     return (
         F.when(F.count_if(~retried) > 0, _DEAD)
-        .when(F.count_if(open_) > 0, _WAITING)
-        .when(F.count_if(retried & F.col("settled").isNull()) > 0, _UNKNOWN)
+        .when(F.sum("open") > 0, _WAITING)
+        .when(F.sum("unknown") > 0, _UNKNOWN)
         .otherwise(_RECOVERED)
     )
 

@@ -18,6 +18,7 @@ from ackfloor_monitoring.spark.report.answer import (
 )
 from ackfloor_monitoring.spark.report.funnel import Owner, funnel_steps
 from ackfloor_monitoring.spark.report.lives import OUTCOMES
+from ackfloor_monitoring.spark.report.sums import Sums
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -29,7 +30,7 @@ MOST_PARTITIONS = 50
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def steps(ended: Sequence[Row], tiers: Sequence[Row], handlers: Handlers) -> tuple[Step, ...]:
+def steps(ended: Sequence[Row], tiers: Sequence[Sums], handlers: Handlers) -> tuple[Step, ...]:
     """The retry funnel, of first lives."""
     waited = {(_owner(row), row["attempt"]): _by_length(row["tiers"]) for row in tiers}
     counted: Counter[tuple[Owner, int, str]] = Counter()
@@ -118,7 +119,7 @@ def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
 
 
 def handler_rows(
-    rows: Sequence[Row], durations: Sequence[Row], ended: Sequence[Row], handlers: Handlers
+    rows: Sequence[Sums], durations: Sequence[Row], ended: Sequence[Row], handlers: Handlers
 ) -> tuple[Handler, ...]:
     """Timeouts, errors, duplicates and durations; the slowest handler first."""
     repeated: Counter[Owner] = Counter()
@@ -174,7 +175,7 @@ def _by_length(tiers: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _owner(row: Row) -> Owner:
+def _owner(row: Row | Sums) -> Owner:
     return row["group"], row["handler"]
 
 

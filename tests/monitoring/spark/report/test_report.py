@@ -45,7 +45,9 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     write_parquet(month, folder)
     commits = [each.settled() for each in month.commits()]
     failures = spark.read.parquet(str(folder))
-    report = build_report(failures, commits, table="month", since=Since(SINCE), made_at=NOW)
+    report = build_report(
+        failures, lambda _: commits, table="month", since=Since(SINCE), made_at=NOW
+    )
     rows = pd.read_parquet(folder)
     return Told(failures, commits, report, Oracle(rows, open_records(rows, commits)))
 

@@ -64,7 +64,7 @@ def test_what_kafka_holds_is_what_is_reported(
     write_parquet(records, tmp_path / "rows")
     expected = build_report(
         spark.read.parquet(str(tmp_path / "rows")),
-        [each.settled() for each in commits],
+        lambda _: [each.settled() for each in commits],
         table=table,
         since=Since(),
         made_at=NOW,

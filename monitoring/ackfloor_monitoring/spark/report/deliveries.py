@@ -1,0 +1,78 @@
+"""Deliveries that failed: what the report counts, a row each.
+
+Three kinds of records lie in the topics:
+
+* a failed delivery: the handler failed and the record was parked or dead-lettered;
+* a hop: an explicit wait longer than a tier goes on in the next one. Its headers are those of the
+  record before, only the tier and the time differ;
+* a replay: a dead letter that was put back to work, with its attempts at 0.
+
+The records of one explicit wait are one row here, found by grouping, so that no record needs to
+know its neighbours. A replay is a row that counts as no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark.schema import IDENTITY, MESSAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TIMES = ("event_time", "first_failed_at", "not_before")
+# What the records of one explicit wait share.
+_SHARED = (
+    *MESSAGE, "key", "replays", "attempt", "stage", "handler", "reason", "error_type",
+    "error_fingerprint", "release", "duration_ms", "event_time", "first_failed_at", "replayed",
+)  # fmt: skip
+
+
+def told(failures: DataFrame) -> DataFrame:
+    """What the report reads of the table, all but the messages.
+
+    Times are milliseconds. Adds `replayed` (it is a replay, no failure) and `waits` (it belongs to
+    an explicit wait, which may go on in further tiers). `unreadable` is 1 where a header can't be
+    read.
+    """
+    attempt, replays = (F.coalesce(name, F.lit(0)) for name in ("attempt", "replays"))
+    changed = {
+        **{name: F.unix_millis(name) for name in _TIMES},
+        "attempt": attempt,
+        "replays": replays,
+        "replayed": (replays > 0) & (attempt == 0),
+        "waits": F.col("retry_at").isNotNull() & F.col("origin_offset").isNotNull(),
+        "unreadable": (F.size("unreadable") > 0).cast("long"),
+    }
+    names = dict.fromkeys((*IDENTITY, "topic", "tier", *_SHARED, *changed))
+    return failures.select(
+        *(changed[name].alias(name) if name in changed else F.col(name) for name in names)
+    )
+
+
+def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
+    """One row for each delivery that failed, and for each replay.
+
+    Columns: those of `told` that its records share; the last `not_before`; `tier`, null in an
+    explicit wait; how many `records` there are, and the sums of `unreadable` and of `summed`.
+
+    Args:
+        rows: from `told`.
+        summed: further columns of numbers.
+    """
+    numbers = ("records", "unreadable", *summed)
+    counted = rows.withColumn("records", F.lit(1).cast("long"))
+    alone = counted.where("not waits").select(*_SHARED, "not_before", "tier", *numbers)
+    # Where no record waits so, the files' statistics say it and nothing is read.
+    together = (
+        counted.where("waits")
+        .groupBy(*_SHARED)
+        .agg(
+            F.max("not_before").alias("not_before"),
+            *(F.sum(name).alias(name) for name in numbers),
+        )
+    )
+    return alone.unionByName(together, allowMissingColumns=True)
