@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Abandon, DeliveryTimedOut
 from ackfloor.core.outcomes import ACKED
 from tests.framework.core.worlds import World
@@ -153,7 +154,7 @@ def test_an_extension_between_scan_and_close_counts() -> None:
 
 
 def test_an_answer_between_scan_and_close_counts() -> None:
-    """The handler was done in time: it is not timed out, and its lane stays with its worker."""
+    """The handler was done in time: it is not timed out, and its lane goes on with the next."""
     world = World(replace(TEN, ordering="partition"))
     first, *_ = running(world, 0)
     world.read([1])
@@ -167,7 +168,10 @@ def test_an_answer_between_scan_and_close_counts() -> None:
     assert world.take() == []
     world.engine.answered([first], world.now)
     assert world.floor() == 1
-    assert [delivery.offset for delivery in first.run] == [1]
+    world.take()
+    [run] = world.ready
+    assert isinstance(run, Run)
+    assert [delivery.offset for delivery in run] == [1]
 
 
 def test_an_extension_after_the_close_is_refused() -> None:

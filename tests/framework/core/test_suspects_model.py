@@ -11,6 +11,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Dispatch, Seclude
+from ackfloor.core.outcomes import ACKED
 from tests.framework.core.worlds import MemoryRecord, World
 
 SLOTS = 3
@@ -88,7 +89,8 @@ class ModelWorker:
         if not self.running:
             return
         delivery, run = self.running.pop(which % len(self.running))
-        self.world.finish(delivery)
+        delivery.outcome, delivery.finished_s = ACKED, self.world.now_s
+        self.world.engine.answered([delivery], self.world.now)
         if run:
             self.ready.append(run)
         elif run is not None:
