@@ -224,8 +224,8 @@ class Assignment:
         self.mark = 0
         #: Records written to a retry or dead-letter topic whose report is outstanding.
         self.parking = 0
-        #: Tier records that are not due: (due in wall-clock ms, delivery), in due order.
-        self.waiting: deque[tuple[int, Delivery]] = deque()
+        #: Tier records that are not due: (due in monotonic seconds, delivery), in due order.
+        self.waiting: deque[tuple[float, Delivery]] = deque()
         #: Bytes of their values.
         self.waiting_bytes = 0
         #: Retries in place that are not due, a heap: (due in monotonic seconds, offset, delivery).

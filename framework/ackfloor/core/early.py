@@ -48,14 +48,16 @@ class Early:
         for assignment, offsets in self._owned(topic, places):
             chosen = _taken(assignment, offsets)
             count += len(chosen)
-            for due_ms, delivery in reversed(chosen):
-                at_ms = min(due_ms, now.wall_ms)
+            for due_s, delivery in reversed(chosen):
+                at_s = min(due_s, now.mono_s)
                 assert delivery.envelope is not None
                 # No further wait either.
                 delivery.envelope = replace(
-                    delivery.envelope, not_before_ms=at_ms, retry_at_ms=None
+                    delivery.envelope,
+                    not_before_ms=round(now.wall_ms - (now.mono_s - at_s) * 1000),
+                    retry_at_ms=None,
                 )
-                assignment.waiting.appendleft((at_ms, delivery))
+                assignment.waiting.appendleft((at_s, delivery))
         return count
 
     def bury(self, topic: str, places: Places, now: Now) -> int:
@@ -77,7 +79,7 @@ class Early:
         return found
 
 
-def _taken(assignment: Assignment, offsets: Collection[int]) -> list[tuple[int, Delivery]]:
+def _taken(assignment: Assignment, offsets: Collection[int]) -> list[tuple[float, Delivery]]:
     """Take these out of what waits; both stay in their order."""
     waiting = list(assignment.waiting)
     assignment.waiting.clear()

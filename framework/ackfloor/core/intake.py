@@ -188,7 +188,7 @@ class Intake:
             return
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.headers)
-            assignment.waiting.append((_due_ms(delivery, delivery.envelope, now), delivery))
+            assignment.waiting.append((_due_s(delivery, delivery.envelope, now), delivery))
         assignment.waiting_bytes += size
         self._waiting[assignment] = None
         self._release(assignment, now)
@@ -233,14 +233,14 @@ class Intake:
         if not self._waiting:
             return
         self._waiting = {a: None for a in self._waiting if a.waiting}
-        for assignment in sorted(self._waiting, key=_head_due_ms):
+        for assignment in sorted(self._waiting, key=_head_due_s):
             self._release(assignment, now)
 
     def _release(self, assignment: Assignment, now: Now) -> None:
         waiting, handler = assignment.waiting, assignment.handler
         room = handler.retry_room()
         due: list[Delivery] = []
-        while waiting and waiting[0][0] <= now.wall_ms:
+        while waiting and waiting[0][0] <= now.mono_s:
             delivery = waiting[0][1]
             if _has_further_to_wait(delivery, now):
                 waiting.popleft()
@@ -266,29 +266,30 @@ class Intake:
         for assignment in self._waiting:
             if not assignment.waiting:
                 continue
-            left_ms = assignment.waiting[0][0] - now.wall_ms
-            if left_ms > 0 or assignment.handler.retry_room() > 0:
-                soonest = min(soonest, now.mono_s + left_ms / 1000)
+            due_s = assignment.waiting[0][0]
+            if due_s > now.mono_s or assignment.handler.retry_room() > 0:
+                soonest = min(soonest, due_s)
         return soonest
 
 
-def _head_due_ms(assignment: Assignment) -> int:
+def _head_due_s(assignment: Assignment) -> float:
     return assignment.waiting[0][0]
 
 
-def _due_ms(delivery: Delivery, envelope: Envelope, now: Now) -> int:
+def _due_s(delivery: Delivery, envelope: Envelope, now: Now) -> float:
     """When a tier record is due in this tier; at the end of all its waits where it can't hop.
 
-    It was parked before it was read, so it need not wait from now on for longer than any wait in
+    In monotonic seconds: a wall clock that is set back must not hold it up once it was read. It
+    was parked before it was read, so it need not wait from now on for longer than any wait in
     its tier: where it says so, the clock of whoever parked it was ahead, and would hold up
     everything behind it.
     """
     assert delivery.assignment.tier_s is not None
-    longest_ms = round(delivery.assignment.tier_s * LONGEST_WAIT * 1000)
-    due_ms = min(envelope.not_before_ms or 0, now.wall_ms + longest_ms)
+    wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000
+    wait_s = min(wait_s, delivery.assignment.tier_s * LONGEST_WAIT)
     if delivery.assignment.handler.rules.in_place:
-        return max(due_ms, envelope.retry_at_ms or 0)
-    return due_ms
+        wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
+    return now.mono_s + wait_s
 
 
 def _has_further_to_wait(delivery: Delivery, now: Now) -> bool:

@@ -92,9 +92,8 @@ def _partition(
 
 
 def _next_due_ms(a: Assignment, now: Now) -> int | None:
-    if a.waiting:
-        return a.waiting[0][0]
-    return now.wall_ms + round((a.backoff[0][0] - now.mono_s) * 1000) if a.backoff else None
+    queue = a.waiting or a.backoff
+    return now.wall_ms + round((queue[0][0] - now.mono_s) * 1000) if queue else None
 
 
 def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnapshot:

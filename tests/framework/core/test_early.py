@@ -71,9 +71,9 @@ def test_a_promoted_record_hops_no_further(world: World) -> None:
 def test_what_is_due_already_keeps_its_time(world: World) -> None:
     """A word about it does not make it late."""
     world.now_s += 60
-    due_ms = world.engine.assignments[TIER, 0].waiting[0][0]
+    due_s = world.engine.assignments[TIER, 0].waiting[0][0]
     world.engine.early.promote(TIER, {0: [0]}, world.now)
-    assert world.engine.assignments[TIER, 0].waiting[0][0] == due_ms
+    assert world.engine.assignments[TIER, 0].waiting[0][0] == due_s
 
 
 def test_a_buried_record_stays_open_until_it_is_confirmed(world: World) -> None:

@@ -15,9 +15,9 @@ from ackfloor.core.messages import (
     Dispatch,
     RecordsReceived,
 )
-from ackfloor.core.model import TopicPartition
+from ackfloor.core.model import Now, TopicPartition
 from ackfloor.core.retry import RetryPolicy
-from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World
+from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World, tier_record
 
 FOUR_SLOTS = HandlerRules("bill", concurrency=4, consume_timeout_s=None)
 
@@ -67,6 +67,20 @@ def test_a_clock_that_was_ahead_holds_nobody_up() -> None:
     assert ready(world) == []
     world.tick(0.001)
     assert ready(world) == [(TIER, 0, 0), (TIER, 0, 1)]
+
+
+def test_a_clock_that_is_set_back_holds_nobody_up() -> None:
+    """What was read while the clock was an hour ahead waits as long as it did then."""
+    world = World(FOUR_SLOTS)
+    world.assign(topic=TIER)
+    ahead = Now(world.now_s, START_MS + 3_600_000)
+    record = tier_record(TIER, 0, 0, due_ms=ahead.wall_ms + 500)
+    world.engine.polled([record], ahead)
+    assert world.engine.next_due_s(world.now) == world.now_s + 0.5
+    world.tick(0.25)
+    assert ready(world) == []
+    world.tick(0.25)
+    assert ready(world) == [(TIER, 0, 0)]
 
 
 def test_the_soonest_of_several_tiers_is_waited_for() -> None:
