@@ -9,6 +9,7 @@
 * `proxy`    a loopback proxy for each broker, which delays, cuts and half-closes
 * `fleet`    the `ackfloor run` processes
 * `cluster`  the brokers as the soak uses them: topics, commits, ends, dead letters
+* `commit_log` the commits as they were written, in order
 * `faults`   what can be done to a run; `injector` draws from them and keeps the list
 * `sampler`  commits, lag, gaps and memory over time
 * `oracle`   pure: facts in, findings out

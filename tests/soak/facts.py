@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.soak.audit import Audited
 from tests.soak.cluster import DeadLetter
+from tests.soak.commit_log import Written
 from tests.soak.ledger import Call, Turn
 from tests.soak.producer import Produced
 from tests.soak.sampler import Samples
@@ -37,6 +38,7 @@ class Facts:
 
     Attributes:
         calls, turns: what all handlers and workers wrote down, in the order of time.
+        written: the group's commits, in the order in which they were written.
         left: unsettled records at the end, by partition; empty where all was settled in time.
         not_ready: why a run was not ready at the end.
         troubles: runs that did not end as they should.
@@ -49,6 +51,7 @@ class Facts:
     turns: Sequence[Turn]
     dead_letters: Sequence[DeadLetter]
     samples: Samples
+    written: Sequence[Written]
     frozen: Sequence[Frozen] = ()
     recreated: Sequence[Recreated] = ()
     left: Mapping[tuple[str, int], int] = field(default_factory=dict)

@@ -7,7 +7,7 @@ Rules, each by its name in the findings:
 * `unfounded`: a dead letter is one that had to fail, or one that met a fault of the handlers.
 * `order`: in key mode a record never starts before an earlier one of its key has been handled, or
   its last attempt is over. Repeats are permitted: what was handled once counts for ever.
-* `floor`: the committed position of a partition never goes back, but for a topic made anew.
+* `floor`: no position is committed that is lower than one before, but for a topic made anew.
 * `settled`: what a commit recorded as settled, its gap set included, is not handled again by a
   worker that was assigned the partition after that commit. Commits are sampled, so a case is
   missed where none was sampled between the two; none is invented. A worker that has the partition
@@ -183,21 +183,26 @@ def _done_s(calls: list[Call], dead: bool) -> float:
 
 
 def floors_going_back(facts: Facts) -> Iterator[str]:
-    """Committed positions that were higher in an earlier sample."""
+    """Commits of a position that is lower than the one before."""
+    if not facts.written:
+        yield "no commit was found"
     highest: dict[tuple[str, int], tuple[int, float]] = {}
-    for sample in facts.samples.commits:
-        for place, commit in sample.commits.items():
-            before, at_s = highest.get(place, (0, 0.0))
-            anew = any(
-                r.topic == place[0] and at_s < r.to_s + NOTICED_S and r.from_s < sample.answered_s
-                for r in facts.recreated
+    for written in facts.written:
+        place = written.place
+        if written.position is None:
+            highest.pop(place, None)
+            continue
+        before, at_s = highest.get(place, (0, 0.0))
+        anew = any(
+            r.topic == place[0] and at_s < r.to_s + NOTICED_S and r.from_s < written.at_s
+            for r in facts.recreated
+        )
+        if written.position < before and not anew:
+            yield (
+                f"{place[0]}/{place[1]}: {before} at {at_s:.3f}, "
+                f"{written.position} at {written.at_s:.3f}"
             )
-            if commit.position < before and not anew:
-                yield (
-                    f"{place[0]}/{place[1]}: {before} at {at_s:.3f}, "
-                    f"{commit.position} at {sample.asked_s:.3f}"
-                )
-            highest[place] = (commit.position, sample.answered_s)
+        highest[place] = (written.position, written.at_s)
 
 
 def settled_and_handled_again(

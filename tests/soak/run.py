@@ -22,12 +22,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ackfloor.testing import KafkaCluster
 from tests.soak.audit import ingest_and_audit
 from tests.soak.cluster import Topics
+from tests.soak.commit_log import read_commits
 from tests.soak.facts import Facts, Frozen, Recreated
 from tests.soak.fleet import Fleet
 from tests.soak.injector import Injector
 from tests.soak.ledger import read_calls
 from tests.soak.oracle import Verdict, judge
-from tests.soak.plan import CALM_S, SESSION_TIMEOUT_S, Plan
+from tests.soak.plan import CALM_S, GROUP, SESSION_TIMEOUT_S, Plan
 from tests.soak.producer import Feed, Produced, Transactions
 from tests.soak.proxy import Proxy
 from tests.soak.report import Result
@@ -142,6 +143,7 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
         letters = reader.dead_letters()
         reader.close()
         stage.fleet.close()
+        written = read_commits(stage.kafka.internal_servers, GROUP)
         servers, table = stage.kafka.internal_servers, plan.folder / "failures"
         audited = ingest_and_audit(servers, table) if plan.audit else None
     calls, turns = read_calls(plan.ledger)
@@ -151,6 +153,7 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
         turns,
         letters,
         sampler.samples,
+        written,
         stage.frozen_for,
         stage.recreated_then,
         left,

@@ -11,6 +11,7 @@ import pytest
 from ackfloor.core.gapset import GapSet, encode, topic_hash
 from tests.soak.audit import Audited
 from tests.soak.cluster import Commit, DeadLetter
+from tests.soak.commit_log import Written
 from tests.soak.facts import Facts, Frozen, Recreated
 from tests.soak.ledger import Call, Identity, Pen, Turn, read_calls
 from tests.soak.oracle import Verdict, judge
@@ -54,7 +55,13 @@ def clean() -> Facts:
         turns=[Turn("assigned", 5, WORKER, KEYED, 0)],
         dead_letters=[DeadLetter((f"{KEYED}--soak--dlq", 0, 0), identity(3), "exhausted")],
         samples=Samples(commits=[sample(6, 1), sample(12, 2), sample(22, 3), sample(36, 4)]),
+        written=[written(6, 1), written(12, 2), written(22, 3), written(36, 4)],
     )
+
+
+def written(at_s: float, position: int | None) -> Written:
+    """A commit, or what deletes it."""
+    return Written(at_s, (KEYED, 0), position)
 
 
 def found(change: Callable[[Facts], None]) -> Verdict:
@@ -120,7 +127,26 @@ def overtake_the_dying(facts: Facts) -> None:
 
 def go_back(facts: Facts) -> None:
     """The committed floor is lower than it was."""
-    facts.samples.commits.append(sample(40, 3))
+    facts.written = [*facts.written, written(40, 3)]
+
+
+def test_an_older_answer_is_no_older_commit() -> None:
+    """As a coordinator gives that has just moved; nor is what follows a commit that was deleted."""
+
+    def change(facts: Facts) -> None:
+        facts.samples.commits.append(sample(40, 3))
+        facts.written = [*facts.written, written(41, None), written(42, 1)]
+
+    assert found(change).clean
+
+
+def test_commits_that_were_not_found_are_no_proof() -> None:
+    """A run whose commits could not be read is not clean."""
+
+    def change(facts: Facts) -> None:
+        facts.written = []
+
+    assert found(change).findings == {"floor": ["no commit was found"]}
 
 
 def repeat_below_the_floor(facts: Facts) -> None:
