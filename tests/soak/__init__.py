@@ -12,7 +12,7 @@
 * `commit_log` the commits as they were written, in order
 * `faults`   what can be done to a run; `injector` draws from them and keeps the list
 * `sampler`  commits, lag, gaps and memory over time
-* `oracle`   pure: facts in, findings out
+* `oracle`   pure: facts in, findings out; `floors` is its rule about commits
 * `report`, `plot`  the table and the picture
 * `run`      a soak from its start to its verdict
 """

@@ -7,7 +7,7 @@ Rules, each by its name in the findings:
 * `unfounded`: a dead letter is one that had to fail, or one that met a fault of the handlers.
 * `order`: in key mode a record never starts before an earlier one of its key has been handled, or
   its last attempt is over. Repeats are permitted: what was handled once counts for ever.
-* `floor`: no position is committed that is lower than one before, but for a topic made anew.
+* `floor`: nobody has to begin at a lower position than was committed, but in a topic made anew.
 * `settled`: what a commit recorded as settled, its gap set included, is not handled again by a
   worker that was assigned the partition after that commit. Commits are sampled, so a case is
   missed where none was sampled between the two; none is invented. A worker that has the partition
@@ -41,13 +41,12 @@ from ackfloor.core.gapset import (
 from tests.soak.audit import complaints
 from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.facts import Facts
+from tests.soak.floors import floors_going_back
 from tests.soak.ledger import Call, Identity, Place
 from tests.soak.plan import ATTEMPTS, KEYED, LATE_S, SHORTEST_TIMEOUT_S
 
 #: Findings of one rule that are told in words; the others are only counted.
 TOLD = 10
-#: How long a worker may go on committing the positions of a topic that was created anew.
-NOTICED_S = 60.0
 #: A worker's memory is judged from this age on, and where it lived this long.
 WARM_S, JUDGED_S = 60.0, 240.0
 GROWTH_MIB = 40
@@ -180,29 +179,6 @@ def _done_s(calls: list[Call], dead: bool) -> float:
         if not dead or call.attempt >= ATTEMPTS
     ]
     return min(over, default=0.0)
-
-
-def floors_going_back(facts: Facts) -> Iterator[str]:
-    """Commits of a position that is lower than the one before."""
-    if not facts.written:
-        yield "no commit was found"
-    highest: dict[tuple[str, int], tuple[int, float]] = {}
-    for written in facts.written:
-        place = written.place
-        if written.position is None:
-            highest.pop(place, None)
-            continue
-        before, at_s = highest.get(place, (0, 0.0))
-        anew = any(
-            r.topic == place[0] and at_s < r.to_s + NOTICED_S and r.from_s < written.at_s
-            for r in facts.recreated
-        )
-        if written.position < before and not anew:
-            yield (
-                f"{place[0]}/{place[1]}: {before} at {at_s:.3f}, "
-                f"{written.position} at {written.at_s:.3f}"
-            )
-        highest[place] = (written.position, written.at_s)
 
 
 def settled_and_handled_again(

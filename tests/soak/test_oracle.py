@@ -140,6 +140,20 @@ def test_an_older_answer_is_no_older_commit() -> None:
     assert found(change).clean
 
 
+def test_a_commit_that_was_late_is_made_good() -> None:
+    """By the next one, where that comes before another owner, and not behind him."""
+
+    def late(facts: Facts) -> None:
+        facts.written = [*facts.written, written(40, 3), written(42, 4)]
+
+    def too_late(facts: Facts) -> None:
+        late(facts)
+        facts.turns = [*facts.turns, Turn("assigned", 41, OTHER, KEYED, 0)]
+
+    assert found(late).clean
+    assert "floor" in found(too_late).findings
+
+
 def test_commits_that_were_not_found_are_no_proof() -> None:
     """A run whose commits could not be read is not clean."""
 
