@@ -91,16 +91,11 @@ class ProcessExecutor:
             # In this order: what was begun since counts as not begun.
             begun = face.begun
             for number, handed in list(host.hands.items()):
-                has_begun = number < begun
-                started_s = face.started_s(number) if has_begun else 0.0
-                extended_s = face.extended_s(number) if has_begun else 0.0
-                for delivery in handed.deliveries:
-                    if has_begun:
-                        delivery.started_s = started_s
-                        delivery.extended_until_s = extended_s
-                    elif delivery.assignment.stopping:
-                        leaving = True
-                    found.append(delivery)
+                found += handed.deliveries
+                if number < begun:
+                    handed.note_times(face, number)
+                elif any(delivery.assignment.stopping for delivery in handed.deliveries):
+                    leaving = True
         if leaving:
             # Who asks has stopped the partition, and waits for what is not even begun.
             self._keeper.recall = True

@@ -56,6 +56,13 @@ class Handed:
         self.visit = visit
         self.bytes = sum(delivery.size for delivery in deliveries)
 
+    def note_times(self, face: Face, number: int) -> None:
+        """Give its deliveries the times that the face has of their call."""
+        started_s, extended_s = face.started_s(number), face.extended_s(number)
+        for delivery in self.deliveries:
+            delivery.started_s = started_s
+            delivery.extended_until_s = extended_s
+
 
 class Host:
     """One process.
@@ -138,12 +145,9 @@ class Host:
 
     def note_times(self, number: int) -> Sequence[Delivery]:
         """Give its deliveries the times that its face has of them; returns them."""
-        face, deliveries = self.face, self.hands[number].deliveries
-        started_s, extended_s = face.started_s(number), face.extended_s(number)
-        for delivery in deliveries:
-            delivery.started_s = started_s
-            delivery.extended_until_s = extended_s
-        return deliveries
+        handed = self.hands[number]
+        handed.note_times(self.face, number)
+        return handed.deliveries
 
     def recall(self) -> None:
         """Ask for what it has not begun."""
