@@ -10,6 +10,7 @@ place. All of this runs on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 
 from ackfloor.core.delivery import Delivery
@@ -17,7 +18,7 @@ from ackfloor.runtime.async_slot import Slot, finish
 from ackfloor.runtime.marks import Marks
 
 
-class AsyncSlots:
+class AsyncSlots(ABC):
     """The slots of one handler; what each does is for the executor to say (`_work`).
 
     Args:
@@ -50,13 +51,13 @@ class AsyncSlots:
         self._excess = 0
         self._stopping = False
 
+    @abstractmethod
     async def _work(self, slot: Slot) -> None:
         """Take and handle deliveries until the executor stops or the slot is abandoned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _quit(self, delivery: Delivery) -> None:
         """The slot that handles this delivery was given up."""
-        raise NotImplementedError
 
     async def _start(self) -> None:
         for _ in range(self._concurrency):
