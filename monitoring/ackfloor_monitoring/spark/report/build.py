@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.errors import NothingToReport, UnknownRelease
 from ackfloor_monitoring.spark.report import counts, lives, sums
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
+from ackfloor_monitoring.spark.report.counts import moment
 from ackfloor_monitoring.spark.report.deliveries import deliveries, told
 from ackfloor_monitoring.spark.report.overview import overview
 from ackfloor_monitoring.spark.report.shares import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 # Groups of failures that are listed; a month of a large system has a few hundred.
 MOST_GROUPS = 500
 MOST_KEYS = 50
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The longest period that each length of a stretch is for, in seconds.
 _BUCKETS = (
     (300, 5), (1_800, 60), (3 * 3_600, 300), (14 * 3_600, 1_800), (2 * 86_400, 3_600),
@@ -90,7 +90,7 @@ def build_report(
     total = sums.totals(counted)
     if not total["failures"]:
         raise NothingToReport(f"{table}: {seen.records} rows and no failure among them")
-    new_since = _new_since(counted, since, _time(seen.last_ms))
+    new_since = _new_since(counted, since, moment(seen.last_ms))
     groups = _groups(failures, sums.failure_groups(counted), starts, total["failures"])
     read_by = sums.topic_handlers(counted)
     of_topic = {(row["group"], row["origin_topic"]): row["handler"] for row in read_by.to_pylist()}
@@ -106,13 +106,13 @@ def build_report(
         made_at=made_at,
         table=table,
         groups=seen.groups,
-        first=_time(seen.first_ms),
-        last=_time(seen.last_ms),
+        first=moment(seen.first_ms),
+        last=moment(seen.last_ms),
         commits_known=known is not None,
         commits_refused=sum(each.refused != "" for each in known or ()),
         totals=_totals(total, placed),
         bucket_s=bucket_ms // 1000,
-        buckets=tuple(map(_time, starts)),
+        buckets=tuple(map(moment, starts)),
         over_time=_over_time(sums.over_time(counted)),
         failure_groups=groups[:MOST_GROUPS],
         failure_groups_left_out=max(0, len(groups) - MOST_GROUPS),
@@ -148,7 +148,7 @@ def _new_since(counted: pa.Table, since: Since, last: datetime) -> datetime:
         raise UnknownRelease(
             f"--since-release {since.release!r}: no failure names it; the table knows {known}"
         )
-    return _time(began[since.release])
+    return moment(began[since.release])
 
 
 def _totals(total: Mapping[str, int], placed: Sequence[Row]) -> Totals:
@@ -160,7 +160,7 @@ def _totals(total: Mapping[str, int], placed: Sequence[Row]) -> Totals:
 
 def _over_time(rows: Sequence[Sums]) -> tuple[Bucket, ...]:
     return tuple(
-        Bucket(_time(row["start"]), row["group"], row["handler"], row["reason"], row["failures"])
+        Bucket(moment(row["start"]), row["group"], row["handler"], row["reason"], row["failures"])
         for row in rows
     )
 
@@ -194,8 +194,8 @@ def _group(
     return FailureGroup(
         **named,
         share=row["failures"] / total,
-        first=_time(row["first"]),
-        last=_time(row["last"]),
+        first=moment(row["first"]),
+        last=moment(row["last"]),
         releases=tuple(row["releases"]),
         trend=tuple(row["trend"].get(start, 0) for start in starts),
         sample=samples[row["group"], row["handler"], row["cause"], row["last"]],
@@ -209,7 +209,3 @@ def bucket_s(period_s: float) -> int:
 
 def _starts(first_ms: int, last_ms: int, bucket_ms: int) -> list[int]:
     return list(range(first_ms - first_ms % bucket_ms, last_ms + 1, bucket_ms))
-
-
-def _time(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)

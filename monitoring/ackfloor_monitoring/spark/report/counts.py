@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ackfloor_monitoring.spark.report.deliveries import replayed
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BY = (
     "group", "origin_topic", "handler", "reason", "error_type", "error_fingerprint", "release",
     "stage", "attempt", "tier",
@@ -65,11 +68,11 @@ def samples(failures: DataFrame, at_ms: Collection[int]) -> DataFrame:
         failures: the table.
         at_ms: when they failed; few moments.
     """
-    days = ", ".join(f"DATE'{day}'" for day in sorted({_day(ms) for ms in at_ms}))
+    days = ", ".join(f"DATE'{day}'" for day in sorted({moment(ms).date() for ms in at_ms}))
     moments = ", ".join(f"timestamp_millis({ms})" for ms in sorted(set(at_ms)))
     return (
         failures.where(f"day IN ({days}) AND event_time IN ({moments})")
-        .where("NOT (coalesce(replays, 0) > 0 AND coalesce(attempt, 0) = 0)")
+        .where(~replayed())
         .select(
             "group", "handler", cause().alias("cause"),
             F.unix_millis("event_time").alias("at_ms"),
@@ -90,5 +93,6 @@ def bucket(bucket_ms: int) -> Column:
     return at - F.pmod(at, F.lit(bucket_ms))
 
 
-def _day(ms: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).date().isoformat()
+def moment(ms: int) -> datetime:
+    """Milliseconds since the epoch as a time; exact, and as far as Python's times go."""
+    return _EPOCH + timedelta(milliseconds=ms)

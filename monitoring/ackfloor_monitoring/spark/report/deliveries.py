@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from ackfloor_monitoring.spark.schema import IDENTITY, MESSAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _TIMES = ("event_time", "first_failed_at", "not_before")
 # What the records of one explicit wait share.
@@ -38,12 +38,11 @@ def told(failures: DataFrame) -> DataFrame:
     an explicit wait, which may go on in further tiers). `unreadable` is 1 where a header can't be
     read.
     """
-    attempt, replays = (F.coalesce(name, F.lit(0)) for name in ("attempt", "replays"))
     changed = {
         **{name: F.unix_millis(name) for name in _TIMES},
-        "attempt": attempt,
-        "replays": replays,
-        "replayed": (replays > 0) & (attempt == 0),
+        "attempt": _count("attempt"),
+        "replays": _count("replays"),
+        "replayed": replayed(),
         "waits": F.col("retry_at").isNotNull() & F.col("origin_offset").isNotNull(),
         "unreadable": (F.size("unreadable") > 0).cast("long"),
     }
@@ -51,6 +50,15 @@ def told(failures: DataFrame) -> DataFrame:
     return failures.select(
         *(changed[name].alias(name) if name in changed else F.col(name) for name in names)
     )
+
+
+def replayed() -> Column:
+    """Whether a row of the table is a replay, and no failure."""
+    return (_count("replays") > 0) & (_count("attempt") == 0)
+
+
+def _count(name: str) -> Column:
+    return F.coalesce(name, F.lit(0))
 
 
 def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
