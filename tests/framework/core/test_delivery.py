@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import Delivery, first_deliveries
 from ackfloor.core.envelope import Envelope, Reason
 from ackfloor.core.errors import SettingError
 from ackfloor.core.messages import LateAnswers
@@ -215,6 +215,17 @@ def test_of_many_threads_one_answer_counts() -> None:
         thread.join()
     assert sorted(counted) == [False] * 7 + [True]
     assert len(world.inbox) == 1
+
+
+def test_first_deliveries_are_made_as_any_other() -> None:
+    """They are made without its call; what that sets, each of them has."""
+    world, delivery = started()
+    record = delivery.record
+    [made] = first_deliveries(delivery.assignment, [record], [7], [3], world.now_s)
+    called = Delivery(delivery.assignment, record, 7, 3, world.now_s)
+    names = [name for name in Delivery.__slots__ if hasattr(called, name)]
+    assert "outcome" in names
+    assert [getattr(made, name) for name in names] == [getattr(called, name) for name in names]
 
 
 def test_a_held_delivery_starts_afresh() -> None:
