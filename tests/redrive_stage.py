@@ -11,12 +11,9 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
     KafkaError,
     Message,
     Producer,
-    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -24,7 +21,7 @@ from ackfloor.core.envelope import Envelope, Reason, read_envelope, write_header
 from ackfloor.core.model import Headers
 from ackfloor.kafka.redrive import RedriveJob
 from ackfloor.redrive import Order, select
-from tests.framework.kafka.wire import fresh, options, until
+from tests.framework.kafka.wire import committed_records, fresh, options, until
 
 PARTITIONS = 2
 Letter = tuple[bytes | None, bytes | None, Headers]
@@ -152,31 +149,3 @@ class Stage:
         assert set(origins.values()) <= {1}, "sent twice"
         assert len(self.notes()) == len(origins)
         return len(origins)
-
-
-def committed_records(servers: str, topic: str) -> list[Message]:
-    """What a reader of committed records finds in a topic."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": fresh("look"),
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    found: list[Message] = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        left = set(partitions)
-        while left:
-            for message in consumer.consume(500, 1.0):
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-    finally:
-        consumer.close()
-    return sorted(found, key=lambda m: (m.partition() or 0, m.offset() or 0))

@@ -13,7 +13,7 @@ from ackfloor.core.envelope import read_envelope
 from ackfloor.runtime.exit_codes import Exit
 from tests.e2e.stage import Stage, ready
 from tests.framework.cli.command import ackfloor
-from tests.redrive_stage import committed_records
+from tests.framework.kafka.wire import committed_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 

@@ -10,8 +10,9 @@ import struct
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 
+from tests.framework.kafka.wire import committed_records
 from tests.soak.producer import quiet
 
 TOPIC = "__consumer_offsets"
@@ -30,32 +31,8 @@ class Written:
 
 def read_commits(servers: str, group: str) -> list[Written]:
     """All commits of a group that Kafka still has, aborted transactions left out."""
-    reader = Consumer(
-        {
-            **quiet(servers),
-            "group.id": f"{group}-oracle",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    found: list[Written] = []
-    try:
-        partitions = reader.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions
-        left = set(partitions)
-        reader.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in left])
-        until_s = time.monotonic() + 60
-        while left and time.monotonic() < until_s:
-            for message in reader.consume(500, 1.0):
-                error = message.error()
-                if error is None:
-                    found += _commit(message, group)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-    finally:
-        reader.close()
-    assert not left, f"{TOPIC} could not be read to its end: {sorted(left)}"
-    return found
+    records = committed_records(servers, TOPIC, within_s=60, **quiet(servers))
+    return [written for record in records for written in _commit(record, group)]
 
 
 def _commit(message: Message, group: str) -> list[Written]:

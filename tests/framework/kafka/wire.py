@@ -6,9 +6,17 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
@@ -202,3 +210,41 @@ def commit(source: KafkaSource, topic: str, position: int, metadata: str = "") -
     wanted = CommitPosition(topic, 0, position, metadata, 1)
     source.commit([wanted], wait=True)
     return wanted
+
+
+def committed_records(
+    servers: str, topic: str, within_s: float = inf, **client: Any
+) -> list[Message]:
+    """What a reader of committed records finds in a topic, by partition and offset.
+
+    Args:
+        within_s: how long it may take to read the topic to its end.
+        client: further client properties.
+    """
+    consumer = Consumer(
+        {
+            **client,
+            "bootstrap.servers": servers,
+            "group.id": fresh("look"),
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[Message] = []
+    until_s = time.monotonic() + within_s
+    try:
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        left = set(partitions)
+        while left and time.monotonic() < until_s:
+            for message in consumer.consume(500, 1.0):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+    finally:
+        consumer.close()
+    assert not left, f"{topic} was not read to its end: {sorted(left)}"
+    return sorted(found, key=lambda m: (m.partition() or 0, m.offset() or 0))
