@@ -264,6 +264,7 @@ class Launch:
             spring_headers="spring" in app.foreign_headers,
             kafka_headers="kafka" in app.foreign_headers,
             transactional=app.transactional,
+            redaction=self.settings.redaction.rules(),
         )
 
     @staticmethod

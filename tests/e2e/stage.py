@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,16 @@ class Stage:
         self._runs.append(Running("stage_app:app", *arguments, cwd=self.folder, **environment))
         return self._runs[-1]
 
-    def produce(self, count: int, value: bytes = b"{}", key: bytes | None = None) -> None:
+    def produce(
+        self,
+        count: int,
+        value: bytes = b"{}",
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> None:
         """Write records, and return when the broker has them."""
         for _ in range(count):
-            self._producer.produce(self.topic, value, key=key)
+            self._producer.produce(self.topic, value, key=key, headers=list(headers))
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 
@@ -141,9 +147,9 @@ class Stage:
             reader.close()
         return sum(p.offset for p in found if p.offset > 0)
 
-    def make_topic(self, suffix: str) -> str:
+    def make_topic(self, suffix: str, joint: str = "--") -> str:
         """One more topic, of one partition."""
-        name = f"{self.topic}--{suffix}"
+        name = f"{self.topic}{joint}{suffix}"
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
         return name
 

@@ -69,7 +69,7 @@ LAYERS: Final = {
         PYDANTIC,
     ),
     "kafka": Layer(("ackfloor.kafka",), BELOW_SHELL, frozenset({"confluent_kafka"})),
-    "runtime": Layer(("ackfloor.runtime",), BELOW_SHELL, frozenset({"uvloop"})),
+    "runtime": Layer(("ackfloor.runtime",), BELOW_SHELL, frozenset({"opentelemetry", "uvloop"})),
     "testing": Layer(
         ("ackfloor.testing",),
         (*BELOW_SHELL, "runtime"),
@@ -110,7 +110,7 @@ LAYERS: Final = {
     ),
     "monitoring": Layer(
         ("ackfloor_monitoring",),
-        third_party=frozenset({"opentelemetry", "prometheus_client", "rich", "typer"}),
+        third_party=frozenset({"prometheus_client", "rich", "typer"}),
     ),
     "spark": Layer(
         ("ackfloor_monitoring.spark",),

@@ -18,6 +18,7 @@ from ackfloor.core.durations import format_duration
 from ackfloor.core.engine import Engine
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.parking import Parking
+from ackfloor.core.redaction import Redaction
 from ackfloor.core.reload import Reloaded
 from ackfloor.core.state import Route
 from ackfloor.errors import ConfigError
@@ -47,10 +48,12 @@ from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
+from ackfloor.runtime.tracing import spans_of
 from ackfloor.signature import Signature, read_signature
 
 if TYPE_CHECKING:
     from ackfloor.app import App
+    from ackfloor.runtime.spans import Spans
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -91,6 +94,8 @@ class WorkerConfig:
     spring_headers: bool = False
     kafka_headers: bool = False
     transactional: bool = False
+    #: What is taken from the text of exceptions before it is logged or traced.
+    redaction: Redaction = field(default_factory=Redaction)
 
 
 @dataclass(slots=True)
@@ -158,6 +163,7 @@ class Worker:
         )
         self.observers = Observers(observers)
         self._lifespan = Lifespan(app.open_lifespan, outside.events)
+        self._spans: Spans | None = None
         self.loop: Loop | None = None
 
     def start(self) -> Loop:
@@ -166,6 +172,9 @@ class Worker:
         self._outside.events.start()
         self._app.attach(self._outside.publisher)
         state = self._lifespan.enter()
+        self._spans = spans_of(self._config.group, self._config.redaction)
+        if self._spans is not None:
+            self._app.attach(self._spans.publisher(self._outside.publisher))
         notices = Notices()
         executors = Executors(
             {spec.name: self._executor(spec, state) for spec in self._handlers},
@@ -224,7 +233,7 @@ class Worker:
         clock = self._outside.clock.monotonic
         if spec.executor == "process":
             return ProcessExecutor(
-                plan_of(self._app, spec, signature),
+                plan_of(self._app, spec, signature, self._config.redaction),
                 self.inbox,
                 clock,
                 concurrency=spec.concurrency,
@@ -237,6 +246,8 @@ class Worker:
             field=f"handlers.{spec.name}.{signature.value_param or 'value'}",
         )
         invocation = self._invocation(spec, signature, decode, state)
+        if self._spans is not None:
+            invocation = self._spans.around(invocation, batch=spec.batch is not None)
         if signature.is_async:
             on_loop = AsyncExecutor if spec.batch is None else AsyncBatchExecutor
             return on_loop(

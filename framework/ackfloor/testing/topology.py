@@ -103,6 +103,7 @@ def worker_config(settings: Settings, *, worker: str | None = None) -> WorkerCon
         spring_headers="spring" in app.foreign_headers,
         kafka_headers="kafka" in app.foreign_headers,
         transactional=app.transactional,
+        redaction=settings.redaction.rules(),
     )
 
 

@@ -32,6 +32,7 @@ from ackfloor.runtime.process.calls import Child
 from ackfloor.runtime.process.face import Face
 from ackfloor.runtime.process.pipe import receive, say
 from ackfloor.runtime.process.plan import Plan
+from ackfloor.runtime.tracing import spans_of
 from ackfloor.signature import read_signature, yielded_type
 
 log = logging.getLogger("ackfloor.process")
@@ -86,12 +87,16 @@ def _begin(plan: Plan, events: EventLoopThread) -> tuple[Invocation, Lifespan]:
         events.start()
     state = entered.enter()
     if plan["batch"]:
-        batches = bind_batch(
+        invocation = bind_batch(
             name, function, signature, decode, dead_letter_on=dead_letter_on, state=state
         )
-        return batches, entered
-    call = bind(function, signature, decode, state=state, middleware=middleware)
-    return Invocation(name, call, False, False, dead_letter_on), entered
+    else:
+        call = bind(function, signature, decode, state=state, middleware=middleware)
+        invocation = Invocation(name, call, False, False, dead_letter_on)
+    spans = spans_of(plan["group"], plan["redaction"])
+    if spans is not None:
+        invocation = spans.around(invocation, batch=plan["batch"])
+    return invocation, entered
 
 
 def main(argv: Sequence[str]) -> None:

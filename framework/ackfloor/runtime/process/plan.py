@@ -13,6 +13,7 @@ import sys
 from typing import TypedDict
 
 from ackfloor.app import App
+from ackfloor.core.redaction import Redaction
 from ackfloor.errors import ConfigError
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.logs import LogSettings, log_settings
@@ -29,10 +30,13 @@ class Plan(TypedDict):
     mode: str
     memory_limit: int | None
     batch: bool
+    redaction: Redaction
     pieces: dict[str, bytes]
 
 
-def plan_of(app: App, spec: HandlerSpec, signature: Signature) -> Plan:
+def plan_of(
+    app: App, spec: HandlerSpec, signature: Signature, redaction: Redaction | None = None
+) -> Plan:
     """Make the plan of one handler's processes.
 
     Raises:
@@ -49,6 +53,7 @@ def plan_of(app: App, spec: HandlerSpec, signature: Signature) -> Plan:
         mode=app.mode,
         memory_limit=spec.process_memory_limit_bytes,
         batch=spec.batch is not None,
+        redaction=redaction or Redaction(),
         pieces={
             "function": _pickled(f"{field}.executor", spec.function),
             "middleware": _each(f"{field}.middleware", (*app.middleware, *spec.middleware)),
