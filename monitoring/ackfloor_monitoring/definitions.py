@@ -11,6 +11,7 @@ from ackfloor_monitoring.gauges import (
     PARTITION_GAUGES,
     PAUSED,
     POLICY_INFO,
+    TOPIC_INFO,
     WORKER_GAUGES,
 )
 from ackfloor_monitoring.spec import HANDLER, MetricSpec, counter, gauge, histogram
@@ -274,6 +275,7 @@ RUN_WIDE = (
 METRICS: tuple[MetricSpec, ...] = (
     *(spec for spec in COUNTERS if spec.group == FLOW),
     *(entry.spec for entry in PARTITION_GAUGES),
+    TOPIC_INFO,
     *HISTOGRAMS,
     *(entry.spec for entry in HANDLER_GAUGES),
     POLICY_INFO,

@@ -8,7 +8,7 @@ are exported as timestamps, because an age is right between two scrapes only as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -173,6 +173,13 @@ POLICY_INFO = gauge(
     "Always 1; how the handler's failures are retried: `delays` are the distinct waits, shortest "
     "first; `max_redeliveries` may be `unlimited`.",
 )
+TOPIC_INFO = gauge(
+    PROGRESS,
+    "topic_info",
+    ("group", "topic", "source_topic", "handler", "kind"),
+    "Always 1; whose topic it is of which the worker has partitions: the handler, the topic its "
+    "records come from first, and `kind`, which is `source` or `retry`.",
+)
 PAUSED = gauge(
     SATURATION,
     "partitions_paused",
@@ -197,6 +204,14 @@ def policy_labels(handler: HandlerSnapshot) -> tuple[str, ...]:
     most = handler.max_redeliveries
     limit = "unlimited" if most is None else str(most)
     return handler.name, handler.ordering, handler.on_failure, delays, limit
+
+
+def topics(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """The values of `TOPIC_INFO`'s labels, without the group, of each topic once."""
+    of_topic = {p.topic: p for p in snapshot.partitions}
+    for topic, p in of_topic.items():
+        kind = "source" if topic == p.source_topic else "retry"
+        yield topic, p.source_topic, p.handler, kind
 
 
 def paused(snapshot: Snapshot) -> dict[str, int]:

@@ -31,9 +31,11 @@ from ackfloor_monitoring.gauges import (
     PARTITION_GAUGES,
     PAUSED,
     POLICY_INFO,
+    TOPIC_INFO,
     WORKER_GAUGES,
     paused,
     policy_labels,
+    topics,
 )
 from ackfloor_monitoring.report import Report
 from ackfloor_monitoring.spec import Kind, MetricSpec
@@ -143,6 +145,8 @@ class _Scrape:
             labels = (worker, partition.topic, str(partition.partition))
             for of_partition in PARTITION_GAUGES:
                 self.add(of_partition.spec, labels, of_partition.read(partition))
+        for of_topic in topics(snapshot):
+            self.add(TOPIC_INFO, (worker, *of_topic), 1)
         for handler in snapshot.handlers:
             for of_handler in HANDLER_GAUGES:
                 self.add(of_handler.spec, (worker, handler.name), of_handler.read(handler))
