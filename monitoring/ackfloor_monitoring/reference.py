@@ -33,6 +33,8 @@ by default `127.0.0.1:9600`), as Prometheus text or OpenMetrics, whichever is as
   worker that takes its number counts from 0, which `rate()` and `increase()` understand.
 - Around a rebalance two workers may both show a partition for about a second: write alerts on
   partitions as `max without (worker) (...)`.
+- [Rules for alerts](../guide/runbooks.md) are in the package; `ackfloor_topic_info` joins what is
+  known of a topic's partitions with what is known of its handler.
 - Counters are for rates and alerts. What a worker counted in its last second before a crash is
   not in them; the topics and the committed positions are the truth.
 - Every consume timeout in force is a bucket edge of `ackfloor_handler_duration_seconds`. Other
@@ -48,7 +50,7 @@ _WATCH = """\
 
 It serves its own `/metrics` (`--listen`, by default `127.0.0.1:9610`), without the label `worker`.
 Counters start at 0 when it does. [Spark](../spark.md#watch) says what is new and what is a surge;
-rules for alerts are in the package, `ackfloor_monitoring/alerts/spark.yml`.
+rules for alerts are in [`spark.yml`](../guide/runbooks.md).
 """
 
 

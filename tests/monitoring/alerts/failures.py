@@ -1,0 +1,123 @@
+"""The cases of alerts/failures.yml."""
+
+from __future__ import annotations
+
+from tests.monitoring.alerts.cases import BILL, OTHER_RUN, Case, known_topic, of
+
+OF_HANDLER = {"job": "shop", "group": "billing", "handler": "bill"}
+OF_BILL = {**OF_HANDLER, "topic": "orders"}
+RECEIVED = of("messages_received_total", BILL, via="source")
+EXHAUSTED = of("messages_dead_lettered_total", BILL, reason="exhausted", error="KeyError")
+DECODED = of("messages_dead_lettered_total", BILL, reason="decode", error="ValueError")
+DURATION = "handler_duration_seconds_bucket"
+
+CASES = [
+    # Two in a hundred, of two kinds, from the 20th minute to the 50th.
+    Case(
+        "AckfloorDeadLetterRate",
+        {
+            RECEIVED: "0+100x120",
+            EXHAUSTED: "0x20 1+1x30 31x60",
+            DECODED: "0x20 1+1x30 31x60",
+        },
+        quiet=(19, 25),
+        fires=40,
+        labels=OF_BILL,
+        over=70,
+    ),
+    # Three of four, but so few records that it says nothing.
+    Case(
+        "AckfloorDeadLetterRate",
+        {RECEIVED: "0x9 1x10 1+1x200", EXHAUSTED: "0x9 1x10 1+1x60 61x120"},
+        quiet=(11, 18),
+        fires=50,
+        labels=OF_BILL,
+        over=100,
+    ),
+    # Half of all; the two runs together, each for a share.
+    Case(
+        "AckfloorDeadLetterFlood",
+        {
+            RECEIVED: "0+20x120",
+            EXHAUSTED: "0x20 5+5x30 155x70",
+            of("messages_received_total", BILL, OTHER_RUN, via="source"): "0+20x120",
+            of("messages_dead_lettered_total", BILL, OTHER_RUN, reason="decode", error="E"): (
+                "0x20 5+5x30 155x70"
+            ),
+        },
+        quiet=(19, 24),
+        fires=40,
+        labels=OF_BILL,
+        over=70,
+    ),
+    Case(
+        "AckfloorRetryStorm",
+        {
+            RECEIVED: "0+10x120",
+            of("messages_retried_total", BILL, attempt="2"): "0x20 5+5x30 155x70",
+            of("messages_retried_total", BILL, attempt="3"): "0x20 5+5x30 155x70",
+        },
+        quiet=(19, 28),
+        fires=45,
+        labels=OF_BILL,
+        over=70,
+    ),
+    Case(
+        "AckfloorGuardTripped",
+        {of("guard_tripped", handler="bill"): "0x5 1x20 0x20"},
+        quiet=(5, 7),
+        fires=12,
+        labels=OF_HANDLER,
+        over=30,
+    ),
+    # Stopped by its guard at first, which has an alert of its own.
+    Case(
+        "AckfloorHandlerPaused",
+        {
+            of("handler_held", handler="bill"): "1x60 0x20",
+            of("guard_tripped", handler="bill"): "1x20 0x60",
+        },
+        quiet=(20, 30),
+        fires=45,
+        labels=OF_HANDLER,
+        over=65,
+    ),
+    # All calls take from 30 to 60 s of their 60 s, from the 20th minute to the 60th.
+    Case(
+        "AckfloorSlowHandler",
+        {
+            of(DURATION, BILL, outcome="acked", le="30"): "0+10x20 200x40 200+10x60",
+            of(DURATION, BILL, outcome="acked", le="60"): "0+10x120",
+            of(DURATION, BILL, outcome="acked", le="+Inf"): "0+10x120",
+            **known_topic(),
+        },
+        quiet=(19, 30),
+        fires=50,
+        labels=OF_HANDLER,
+        over=80,
+    ),
+    Case(
+        "AckfloorHandlersAbandoned",
+        {
+            of("abandoned_handlers", handler="bill"): "0x5 2x30 0x30",
+            of("abandoned_handlers", handler="bill", worker="1"): "0x65",
+        },
+        quiet=(15,),
+        fires=30,
+        labels={**OF_HANDLER, "worker": "0"},
+        over=40,
+    ),
+    # Busy, and in the first ten minutes nothing waits.
+    Case(
+        "AckfloorSaturated",
+        {
+            of("inflight_messages", handler="bill"): "64x60 3x60",
+            of("inflight_limit", handler="bill"): "64x120",
+            of("queued_messages", handler="bill"): "0x10 500x50 0x60",
+        },
+        quiet=(10, 35),
+        fires=50,
+        labels=OF_HANDLER,
+        over=65,
+    ),
+]
