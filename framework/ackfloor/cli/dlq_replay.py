@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ackfloor.cli.letter_edit import EditedLines, function_edit
 from ackfloor.cli.letter_options import DryRunOption, MaxOption, YesOption, filtered
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
 from ackfloor.cli.redriving import Part, carry_out, rate_of
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import MAX_REPLAYS, TO_RETRY, Order
+from ackfloor.core.redrive_edit import Edit, unedited
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import job_name, operator
 
 if TYPE_CHECKING:
+    from ackfloor.core.redaction import Redaction
     from ackfloor.core.redrive_jobs import JobNote
 
 
@@ -28,6 +32,7 @@ class Replay:
         ends: partition -> offset; what is at or behind it came later and is not meant. None where
             everything is.
         topic_id: of the dead-letter topic when the job began; "" where that is not known.
+        edit: what was to be edited, and by what; "" for nothing.
     """
 
     places: Places
@@ -37,17 +42,20 @@ class Replay:
     max_replays: int
     ends: dict[int, int] | None = None
     topic_id: str = ""
+    edit: str = ""
 
     def told(self) -> dict[str, Any]:
         """As the note of the job has it."""
         return {
-            "places": self.places.texts(),
+            # A file may name very many, and such a job is not resumed by its note.
+            "places": [] if self.edit else self.places.texts(),
             "filter": self.wanted.told(),
             "to": self.to,
             "max": self.limit,
             "max_replays": self.max_replays,
             "ends": {str(partition): end for partition, end in (self.ends or {}).items()},
             "topic_id": self.topic_id,
+            "edit": self.edit,
         }
 
     @classmethod
@@ -58,6 +66,11 @@ class Replay:
             RedriveRefused: another command, or a newer version, has written the note.
         """
         asked = note.asked
+        if asked.get("edit"):
+            raise RedriveRefused(
+                f"--resume={note.job!r}: it edited what it sent ({asked['edit']}); give the "
+                "command that began it again, and it goes on"
+            )
         try:
             return cls(
                 Places.of(asked["places"] or [topic]),
@@ -110,6 +123,23 @@ def replay(
             help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
         ),
     ] = None,
+    edit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="ACKFLOOR_DLQ_EDIT",
+            help="Send these as they are here: lines of `dlq export`, with value or headers "
+            "corrected. Only dead letters in the file are meant.",
+        ),
+    ] = None,
+    edit_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            envvar="ACKFLOOR_DLQ_EDIT_WITH",
+            help="Send what this function of yours makes of each DeadLetter.",
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
@@ -120,23 +150,54 @@ def replay(
 
     Each is sent once in effect: killed or asked for again, the command goes on where it was. What
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
+    What is edited is shown by --dry-run as a diff, and tried on all before the first is sent.
     """
     named, rate_per_s, as_json = Places.of(places), rate_of(rate), output is Output.json
-    given = (to, most, max_replays, named.only)
+    given = (to, most, max_replays, named.only, edit, edit_with)
     if resume and (wanted != LetterFilter() or any(each is not None for each in given)):
         raise typer.BadParameter(
             "the job says what is meant: give only the topic, and --rate, --dry-run or --yes",
             param_hint="--resume",
         )
     reading = LetterReading.open(bootstrap_servers, config)
+    edits = _edits(named, edit, edit_with, reading.rules)
+    if isinstance(edits, EditedLines):
+        named = Places(named.topic, edits.wanted())
     if resume:
         order, asked = _resumed(reading, named.topic, resume)
     else:
-        asked = Replay(named, wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS)
+        asked = Replay(
+            named, wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
+            edit=str(edit or edit_with or ""),
+        )  # fmt: skip
         order = Order(named.topic, asked.to, job_name(), operator(), limit=most)
     order = replace(order, rate_per_s=rate_per_s, max_replays=asked.max_replays)
     part = _part(reading, order, asked)
+    part.edit, part.rules = edits, reading.rules
     carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redaction) -> Edit:
+    """What is to be edited.
+
+    Raises:
+        typer.BadParameter, RedriveRefused, StartError: what was given can't be used.
+    """
+    if edit is None:
+        return unedited if edit_with is None else function_edit(edit_with, rules)
+    if edit_with is not None or named.only is not None:
+        raise typer.BadParameter(
+            "the file says which dead letters are meant, and what becomes of them: give the "
+            "topic alone, and no --edit-with",
+            param_hint="--edit",
+        )
+    if rules.active:
+        raise typer.BadParameter(
+            "[redaction] leaves parts out of what is exported, and they would be missing in what "
+            "is sent: use --edit-with",
+            param_hint="--edit",
+        )
+    return EditedLines(edit, named.topic)
 
 
 def _resumed(reading: LetterReading, topic: str, job: str) -> tuple[Order, Replay]:

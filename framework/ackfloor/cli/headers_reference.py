@@ -74,6 +74,13 @@ _MEANING: Final = {
         _NUMBER,
         "How often it went back to work from the dead-letter topic; not there where it never did.",
     ),
+    envelope.EDITED: (
+        _TEXT,
+        (
+            "There where an operator corrected payload or headers before it went back to work: the "
+            "SHA-256 of the payload that it had at first, in hexadecimal digits."
+        ),
+    ),
     envelope.TRUNCATED: (
         _TEXT,
         (

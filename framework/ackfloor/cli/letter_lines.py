@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def letter_line(found: Letter, rules: Redaction) -> str:
-    """One dead letter as a line, its newline included.
+    """One dead letter as a line, its newline included."""
+    # ASCII, so that it is the same in every locale, and nothing that a terminal would obey.
+    return json.dumps(letter_facts(found, rules)) + "\n"
+
+
+def letter_facts(found: Letter, rules: Redaction) -> dict[str, Any]:
+    """What a line says of one dead letter.
 
     Key, value and the values of headers stand there as text; one that is not UTF-8 as base64,
     under its name and `_base64`. The headers are the record's own; what ours say has names.
@@ -24,7 +30,7 @@ def letter_line(found: Letter, rules: Redaction) -> str:
     for name in ("error_message", "error_stack"):
         told[name] = rules.of_text(told[name])
     own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
-    facts = {
+    return {
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,
@@ -36,8 +42,6 @@ def letter_line(found: Letter, rules: Redaction) -> str:
         "headers_readable": letter.headers is not None,
         **told,
     }
-    # ASCII, so that it is the same in every locale, and nothing that a terminal would obey.
-    return json.dumps(facts) + "\n"
 
 
 def _said(name: str, value: bytes | None) -> dict[str, Any]:

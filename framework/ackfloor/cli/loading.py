@@ -28,10 +28,7 @@ def load_app(path: str, *, factory: bool = False) -> App:
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise StartError(f"{path!r} is not MODULE:APP; write for example shop.orders:app")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    found = _attribute(_module(module_name), module_name, attribute)
+    found = _here(module_name, attribute)
     if factory:
         if not callable(found):
             raise StartError(f"{path}: --factory needs a function that returns an App")
@@ -41,6 +38,35 @@ def load_app(path: str, *, factory: bool = False) -> App:
     if not isinstance(found, App):
         raise StartError(f"{path} is of type {type(found).__name__}, not an ackfloor App")
     return found
+
+
+def load_function(path: str, option: str) -> Callable[..., object]:
+    """A function of the user's that an option names.
+
+    The working directory is importable, as for an app.
+
+    Args:
+        path: `package.module:function`.
+        option: for messages, such as `--edit-with`.
+
+    Raises:
+        StartError: it can't be had.
+    """
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise StartError(f"{option}={path!r}: not MODULE:FUNCTION; write for example fixes:repair")
+    found = _here(module_name, attribute)
+    if not callable(found):
+        raise StartError(f"{option}={path!r}: of type {type(found).__name__}, not a function")
+    return found
+
+
+def told(exc: BaseException) -> str:
+    """An exception of the user's code in one line, with the place that raised it."""
+    if isinstance(exc, SyntaxError):
+        return f"at {exc.filename}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
+    where = traceback.extract_tb(exc.__traceback__)[-1]
+    return f"at {where.filename}:{where.lineno}: {type(exc).__name__}: {exc}"
 
 
 def load_command(path: str) -> Callable[..., int]:
@@ -56,6 +82,14 @@ def load_command(path: str) -> Callable[..., int]:
     return found
 
 
+def _here(module_name: str, attribute: str) -> object:
+    """What a module says, which may lie in the working directory."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return _attribute(_module(module_name), module_name, attribute)
+
+
 def _module(name: str) -> object:
     try:
         return importlib.import_module(name)
@@ -67,7 +101,7 @@ def _module(name: str) -> object:
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{name}: {exc}") from exc
     except (Exception, SystemExit) as exc:
-        raise StartError(f"importing {name} failed {_told(exc)}") from exc
+        raise StartError(f"importing {name} failed {told(exc)}") from exc
 
 
 def _made(factory: Callable[[], object], path: str) -> object:
@@ -76,15 +110,7 @@ def _made(factory: Callable[[], object], path: str) -> object:
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{path}: {exc}") from exc
     except (Exception, SystemExit) as exc:
-        raise StartError(f"{path}() failed {_told(exc)}") from exc
-
-
-def _told(exc: BaseException) -> str:
-    """An exception of the user's module in one line, with the place that raised it."""
-    if isinstance(exc, SyntaxError):
-        return f"at {exc.filename}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
-    where = traceback.extract_tb(exc.__traceback__)[-1]
-    return f"at {where.filename}:{where.lineno}: {type(exc).__name__}: {exc}"
+        raise StartError(f"{path}() failed {told(exc)}") from exc
 
 
 def _attribute(module: object, module_name: str, path: str) -> object:

@@ -1,4 +1,7 @@
-"""How a redrive is shown: what it would do, how far it is, what it did. No payload is shown."""
+"""How a redrive is shown: what it would do, how far it is, what it did.
+
+No payload is shown but what an edit changes in it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ackfloor.core.dispositions import Disposition
+from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import DeadLetter, Left, Order
 from ackfloor.core.redrive_tally import Preview, Tally
 
@@ -25,8 +29,11 @@ TO_DO = {
 }
 
 
-def report_of(order: Order, preview: Preview) -> dict[str, Any]:
+def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any]:
     """A dry run as JSON."""
+    # Not at the top: who imports this for programs needs no terminal.
+    from ackfloor.cli.edit_shown import changed_lines
+
     return {
         "dlq": order.dlq,
         "target": preview.target.topic,
@@ -37,6 +44,15 @@ def report_of(order: Order, preview: Preview) -> dict[str, Any]:
             for (handler, reason, error), count in preview.causes.most_common()
         ],
         "samples": [_sample(letter) for letter in preview.samples],
+        "edited": preview.edited,
+        "changes": [
+            {
+                "partition": before.partition,
+                "offset": before.offset,
+                "lines": changed_lines(before, after, rules),
+            }
+            for before, after in preview.changes
+        ],
     }
 
 
@@ -69,8 +85,10 @@ def _sample(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def text_of(order: Order, preview: Preview) -> str:
+def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
     """A dry run for people."""
+    from ackfloor.cli.edit_shown import changed_lines
+
     would = f"would be {DONE[order.action]}"
     lines = [line_of(order, preview.target.topic, preview.tally, verb=would)]
     causes = preview.causes.most_common(CAUSES)
@@ -85,6 +103,11 @@ def text_of(order: Order, preview: Preview) -> str:
             f"    {letter.partition}/{letter.offset}  {origin}, attempt {told.attempt}, "
             f"replayed {told.replays} times"
         )
+    if preview.edited:
+        lines.append(f"  {preview.edited:>9,}  of them edited")
+    for before, after in preview.changes:
+        lines.append(f"    {before.partition}/{before.offset}")
+        lines += [f"      {line}" for line in changed_lines(before, after, rules)]
     return "\n".join(lines)
 
 

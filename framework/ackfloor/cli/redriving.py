@@ -13,7 +13,7 @@ import json
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ackfloor.cli.redrive_shown import (
@@ -26,7 +26,9 @@ from ackfloor.cli.redrive_shown import (
     text_of,
 )
 from ackfloor.core.errors import SettingError
+from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import DeadLetter, Left, Wanted
+from ackfloor.core.redrive_edit import Edit, unedited
 from ackfloor.core.redrive_tally import Preview, Tally
 from ackfloor.errors import RedriveBusy
 from ackfloor.redrive import parse_rate
@@ -46,12 +48,16 @@ class Part:
     Attributes:
         older: how many were asked for that are of an earlier topic of this name.
         keep: given each batch before it is disposed of.
+        edit: given each dead letter, returns it as it is to be sent.
+        rules: what is not shown of an edit.
     """
 
     job: RedriveJob
     wanted: Wanted
     older: int = 0
     keep: Callable[[Sequence[DeadLetter]], None] = lambda _letters: None
+    edit: Edit = unedited
+    rules: Redaction = field(default_factory=Redaction)
 
     def __len__(self) -> int:
         return sum(map(len, self.wanted.values())) + self.older
@@ -94,12 +100,16 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
             typer.echo("[]")
         return
     if dry_run or not yes:
-        shown = _preview(parts, as_json=as_json)
+        previews = _previews(parts)
+        _show(previews, as_json=as_json)
         if dry_run:
             return
         action = parts[0].job.order.action
-        letters = f"{shown:,} dead letters"
+        letters = f"{sum(preview.tally.sent for _, preview in previews):,} dead letters"
         confirm(f"{TO_DO[action]} {letters}?", f"{letters} would be {DONE[action]}")
+    elif any(part.edit is not unedited for part in parts):
+        # An edit that is refused is so before anything is sent.
+        _previews(parts)
     for part in parts:
         if (other := part.job.active()) is not None:
             raise RedriveBusy(_told(part.job.order.dlq, other))
@@ -116,22 +126,25 @@ def _told(dlq: str, other: JobNote) -> str:
     )
 
 
-def _preview(parts: list[Part], *, as_json: bool) -> int:
-    """Show what would be done; to how many."""
-    import typer
-
+def _previews(parts: list[Part]) -> list[tuple[Part, Preview]]:
+    """What would be done."""
     previews: list[tuple[Part, Preview]] = []
     for part in _within_max(parts, lambda: sum(preview.tally.sent for _, preview in previews)):
-        preview = part.job.preview(part.wanted)
+        preview = part.job.preview(part.wanted, edit=part.edit)
         preview.tally = _with_older(preview.tally, part)
         previews.append((part, preview))
+    return previews
+
+
+def _show(previews: Sequence[tuple[Part, Preview]], *, as_json: bool) -> None:
+    import typer
+
     if as_json:
-        reports = [report_of(part.job.order, preview) for part, preview in previews]
+        reports = [report_of(part.job.order, each, part.rules) for part, each in previews]
         typer.echo(json.dumps(reports, indent=2))
     else:
-        for part, preview in previews:
-            typer.echo(text_of(part.job.order, preview))
-    return sum(preview.tally.sent for _, preview in previews)
+        for part, each in previews:
+            typer.echo(text_of(part.job.order, each, part.rules))
 
 
 def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
@@ -146,6 +159,7 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
                 progress=lambda tally, before=before: advance(before + tally.seen),  # type: ignore[misc]
                 stopping=lambda: bool(stopping),
                 keep=part.keep,
+                edit=part.edit,
             )
             done.append((part, _with_older(tally, part)))
             before += len(part)
@@ -168,6 +182,8 @@ def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part
                 return
             part.job.order = replace(order, limit=left)
         yield part
+        # It is asked again: after the look, for the work itself.
+        part.job.order = order
 
 
 def _with_older(tally: Tally, part: Part) -> Tally:

@@ -49,6 +49,7 @@ DURATION_MS: Final = "ackfloor.duration_ms"
 RELEASE: Final = "ackfloor.release"
 WORKER: Final = "ackfloor.worker"
 REPLAYS: Final = "ackfloor.replays"
+EDITED: Final = "ackfloor.edited"
 TRUNCATED: Final = "ackfloor.truncated"
 
 #: Caps of the two headers that could be large, in bytes of UTF-8.
@@ -105,6 +106,7 @@ class Envelope:
     release: str | None = None
     worker: str | None = None
     replays: int = 0
+    edited: str | None = None
     truncated: str | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -159,6 +161,7 @@ _READERS: Final = {
     RELEASE: ("release", _text),
     WORKER: ("worker", _text),
     REPLAYS: ("replays", _count),
+    EDITED: ("edited", _text),
     TRUNCATED: ("truncated", _text),
 }
 #: Every header of ours, in the order in which they are written.

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from ackfloor.core.dispositions import Disposed, Disposition
 from ackfloor.core.envelope import (
+    EDITED,
     PREFIX,
     REPLAYS,
     Envelope,
@@ -223,7 +224,8 @@ def redriven_headers(letter: DeadLetter, now_ms: int) -> list[tuple[str, bytes |
     before = letter.envelope
     if before.origin_topic is None:
         own = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
-        return [*own, (REPLAYS, b"%d" % (before.replays + 1))]
+        edited = [] if before.edited is None else [(EDITED, before.edited.encode())]
+        return [*own, (REPLAYS, b"%d" % (before.replays + 1)), *edited]
     envelope = Envelope(
         origin_topic=before.origin_topic,
         origin_partition=before.origin_partition,
@@ -234,6 +236,7 @@ def redriven_headers(letter: DeadLetter, now_ms: int) -> list[tuple[str, bytes |
         first_failed_at_ms=before.first_failed_at_ms,
         not_before_ms=now_ms,
         replays=before.replays + 1,
+        edited=before.edited,
         truncated="headers" if "headers" in (before.truncated or "") else None,
     )
     spring, kafka = copies_for_others(headers)

@@ -53,16 +53,28 @@ class Preview:
     Attributes:
         causes: how many would be sent, by cause.
         samples: the first few that would be sent.
+        edited: how many of them an edit changes.
+        changes: the first few of these, before and after.
     """
 
     target: Target
     tally: Tally = field(default_factory=Tally)
     causes: Counter[Cause] = field(default_factory=Counter)
     samples: list[DeadLetter] = field(default_factory=list)
+    edited: int = 0
+    changes: list[tuple[DeadLetter, DeadLetter]] = field(default_factory=list)
 
-    def add(self, letter: DeadLetter) -> None:
-        """One more that would be sent."""
+    def add(self, letter: DeadLetter, after: DeadLetter | None = None) -> None:
+        """One more that would be sent.
+
+        Args:
+            after: as it would be sent; None where that is as it is.
+        """
         told = letter.envelope
         self.causes[told.handler or "", told.reason or "", told.error_type or ""] += 1
         if len(self.samples) < SAMPLES:
             self.samples.append(letter)
+        if after is not None and after is not letter:
+            self.edited += 1
+            if len(self.changes) < SAMPLES:
+                self.changes.append((letter, after))

@@ -27,6 +27,7 @@ from dataclasses import replace
 from itertools import islice
 
 from ackfloor.core.dispositions import Disposed, DispositionNote, disposition_key
+from ackfloor.core.errors import SettingError
 from ackfloor.core.redrive import (
     DeadLetter,
     Left,
@@ -36,9 +37,10 @@ from ackfloor.core.redrive import (
     target_partition,
     why_left,
 )
+from ackfloor.core.redrive_edit import Edit, edited, unedited
 from ackfloor.core.redrive_jobs import JobNote, JobState
 from ackfloor.core.redrive_tally import Preview, Tally
-from ackfloor.errors import AckfloorError, KafkaUnreachable
+from ackfloor.errors import AckfloorError, KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
 from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.options import KafkaOptions
@@ -97,17 +99,17 @@ class RedriveJob:
                 self._log = DispositionsLog(self._options, self.topics.dispositions, count)
             self._log.read_on(self._disposed)
 
-    def preview(self, wanted: Wanted) -> Preview:
+    def preview(self, wanted: Wanted, *, edit: Edit = unedited) -> Preview:
         """Read everything, write nothing; a job that is active is not disturbed.
 
         Raises:
-            RedriveRefused, KafkaUnreachable: see the class.
+            RedriveRefused, KafkaUnreachable: see the class; or an edit is refused.
         """
         self._look()
         preview = Preview(self.topics.target)
         self._tally = Tally()
         for letter in islice(self._sendable(self._letters(wanted)), self.order.limit):
-            preview.add(letter)
+            preview.add(letter, _edited(letter, edit))
             self._tally = self._tally.send(1)
         preview.tally = self._tally
         return preview
@@ -119,6 +121,7 @@ class RedriveJob:
         progress: Callable[[Tally], None] = lambda _tally: None,
         stopping: Callable[[], bool] = lambda: False,
         keep: Keep = lambda _letters: None,
+        edit: Edit = unedited,
     ) -> Tally:
         """Send what has no disposition yet; returns how far it came, however it ended.
 
@@ -127,6 +130,7 @@ class RedriveJob:
             progress: told after each transaction.
             stopping: asked between transactions.
             keep: given each batch before it is disposed of; may get one again.
+            edit: given each dead letter, returns it as it is to be sent.
         """
         self._tally = Tally()
         try:
@@ -135,7 +139,8 @@ class RedriveJob:
                 self._log = DispositionsLog(self._options, self.topics.dispositions, count)
             self._begin()
             self._sign = self._new_sign(sum(map(len, wanted.values())))
-            for batch in self._batches(self._sendable(self._letters(wanted))):
+            letters = self._sendable(self._letters(wanted))
+            for batch in self._batches(_edited(letter, edit) for letter in letters):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
                     self._tally = replace(self._tally, stopped="it was told to stop")
@@ -276,6 +281,13 @@ class RedriveJob:
         state = JobState.STOPPED if tally.stopped else JobState.DONE
         with suppress(AckfloorError, TooLarge, Unwritten):
             self._writer.write([sign.record(state, tally.sent, tally.stopped)])
+
+
+def _edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
+    try:
+        return edited(letter, edit)
+    except SettingError as exc:
+        raise RedriveRefused(f"--{exc}") from exc
 
 
 def _given_up(exc: Unwritten) -> KafkaUnreachable:

@@ -78,6 +78,7 @@ HEADER_COLUMNS = (
     HeaderColumn(envelope.RELEASE, "text"),
     HeaderColumn(envelope.WORKER, "text"),
     HeaderColumn(envelope.REPLAYS, "number"),
+    HeaderColumn(envelope.EDITED, "text"),
     HeaderColumn(envelope.TRUNCATED, "text"),
 )
 

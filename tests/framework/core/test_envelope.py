@@ -47,6 +47,7 @@ FULL = Envelope(
     release="v1.2",
     worker="host-0",
     replays=2,
+    edited="00ff",
     truncated="stack",
 )
 
@@ -81,6 +82,7 @@ def test_the_headers_are_those_of_the_contract() -> None:
         "release",
         "worker",
         "replays",
+        "edited",
         "truncated",
     ]
     constants = [value for name, value in vars(names).items() if name.isupper()]

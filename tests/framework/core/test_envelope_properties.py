@@ -54,6 +54,7 @@ envelopes = st.builds(
     release=texts,
     worker=texts,
     replays=counts,
+    edited=texts,
     truncated=texts,
 )
 

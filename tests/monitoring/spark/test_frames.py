@@ -65,7 +65,8 @@ def test_what_the_runtime_writes_is_read_back(spark: SparkSession) -> None:
         error_type="ConsumeTimeout", error_message="30 s är över", error_stack="File …",
         error_fingerprint="0badc0de", first_failed_at_ms=NOON_MS, failed_at_ms=NOON_MS + 1500,
         not_before_ms=NOON_MS + 6500, retry_at_ms=NOON_MS + 9999, duration_ms=30_000,
-        release="v7", worker="a-1", replays=1, truncated="stack",
+        release="v7", worker="a-1", replays=1, edited="00ff",
+        truncated="stack",
     )  # fmt: skip
     (row,) = decoded(spark, write_headers(envelope, [("own", b"\xff")]))
     assert fields_of(row) == fields(envelope)

@@ -1,0 +1,61 @@
+"""Several dead-letter topics in one order: a maximum is shared, however often it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackfloor.cli.redriving import Part, carry_out
+from ackfloor.core.redrive import Order, Target
+from ackfloor.core.redrive_tally import Preview, Tally
+from ackfloor.redrive import RedriveJob, select
+
+
+@dataclass
+class Job:
+    """A job whose dead letters all go, up to the maximum of its order."""
+
+    order: Order
+    topics: Any
+    sent: int = 0
+
+    def active(self) -> None:
+        """Nobody else is at work."""
+
+    def preview(self, wanted: dict[int, Any], **_: object) -> Preview:
+        """As many as the order allows."""
+        return Preview(self.topics.target, Tally().send(self._most(wanted)))
+
+    def run(self, wanted: dict[int, Any], **_: object) -> Tally:
+        """The same, sent."""
+        self.sent = self._most(wanted)
+        return Tally().send(self.sent)
+
+    def _most(self, wanted: dict[int, Any]) -> int:
+        assert self.order.limit is not None
+        return min(self.order.limit, sum(map(len, wanted.values())))
+
+
+def job(dlq: str) -> Job:
+    """One with a maximum of five."""
+    target = Target("t", 1, "retry")
+    return Job(Order(dlq, "retry", "job", "me", limit=5), SimpleNamespace(target=target))
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_what_was_asked_about_is_what_is_sent(
+    yes: bool, terminal: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three of the first and two of the second, whether they were shown before or not."""
+    questions: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda text, **_: questions.append(text))
+    jobs = [job("a"), job("b"), job("c")]
+    wanted = select((0, n) for n in range(3))
+    parts = [Part(cast("RedriveJob", each), wanted) for each in jobs]
+    carry_out(parts, dry_run=False, yes=yes, as_json=False)
+    assert [each.sent for each in jobs] == [3, 2, 0]
+    assert questions == ([] if yes else ["Send 5 dead letters?"])
+    assert ("c to t" in capsys.readouterr().out) is False
