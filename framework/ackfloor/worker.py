@@ -327,7 +327,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         launch = launch_with(told)
         app = launch.settings.app
-        set_up_logging(app.log_level, app.log_format, f"worker-{given.number}")
+        redaction = launch.settings.redaction.rules()
+        set_up_logging(app.log_level, app.log_format, f"worker-{given.number}", redaction)
         running.append(Process(launch, given.number, connection, mail, launch_with, marks))
         return running[0].run()
     except SettingError as exc:

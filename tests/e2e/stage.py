@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -180,8 +181,8 @@ class Stage:
 
 def worker_pids(run: Running) -> list[int]:
     """The pids of all workers that a run has started so far."""
-    lines = [line for line in run.drain() if " started, pid " in line]
-    return [int(line.rpartition(" ")[2]) for line in lines]
+    found = [re.search(r" started, pid (\d+)", line) for line in run.drain()]
+    return [int(match[1]) for match in found if match]
 
 
 def gone(pid: int) -> bool:

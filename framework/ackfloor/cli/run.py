@@ -143,7 +143,8 @@ def _supervised(
     live = RunSettings(relaunch, config)
     launch = live.launch
     settings = launch.settings.app
-    set_up_logging(settings.log_level, settings.log_format, "run")
+    redaction = launch.settings.redaction.rules()
+    set_up_logging(settings.log_level, settings.log_format, "run", redaction)
     launch.check_handlers()
     # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
     with _monitor(launch, live) as monitor:

@@ -299,6 +299,9 @@ class PublishFailed:
     target: str
     error: str
     retry_in_s: float
+    attempt: int = 0
+    #: The topic that partition and offset belong to: the source, or a retry tier.
+    read_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

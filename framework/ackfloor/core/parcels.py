@@ -116,6 +116,8 @@ class Parcels:
                 parcel.topic,
                 error,
                 wait_s,
+                d.attempt,
+                d.topic,
             )
         )
 

@@ -63,7 +63,7 @@ def post(
         queue.hold()
         inbox.held.append(HeldPosted(handler, outcome.duration_s, outcome.reason))
     elif exc is not None and isinstance(outcome, Failed | Rejected) and _all_answered(batch):
-        inbox.errors.append((handler, exc))
+        inbox.errors.append((batch.items[0], exc))
     batch.finished_s = now_s
     batch.outcome = outcome
     inbox.batches.append((handler, batch))

@@ -26,7 +26,7 @@ def outcome_of(
         return invocation.outcome_of(exc)
     delivery.assignment.stats.late_answers.append(None)
     if delivery.outcome is not None:
-        inbox.errors.append((invocation.handler, exc))
+        inbox.errors.append((delivery, exc))
     return None
 
 

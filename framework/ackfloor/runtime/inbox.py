@@ -37,5 +37,5 @@ class Inbox:
         self.held: deque[Held] = deque()
         #: Exceptions that ask the whole worker to stop (SystemExit, KeyboardInterrupt).
         self.fatal: deque[BaseException] = deque()
-        #: (handler, exception) raised after the delivery had been answered.
-        self.errors: deque[tuple[str, BaseException]] = deque()
+        #: (delivery, exception) raised after it had been answered; the first delivery of a batch.
+        self.errors: deque[tuple[Delivery, BaseException]] = deque()

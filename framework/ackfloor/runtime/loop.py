@@ -172,8 +172,8 @@ class Loop:
             engine.hold(held.handler, held.duration_s, held.reason, now)
             self._notices.pause(held.handler, held.duration_s, held.reason, now.mono_s)
         while inbox.errors:
-            handler, exc = inbox.errors.popleft()
-            self._notices.raised_late(handler, exc, self._clock.monotonic())
+            delivery, exc = inbox.errors.popleft()
+            self._notices.raised_late(delivery, exc, self._clock.monotonic())
         return moved
 
     def _expire(self, now: Now) -> None:

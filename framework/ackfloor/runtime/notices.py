@@ -1,9 +1,9 @@
 """Notices: what the loop logs about deliveries, at most a few lines a second of each kind.
 
-When a dependency dies, everything times out at once. The first few lines say what happens; the
-others are counted, and the count is logged once a second, so that neither the log nor the owner
-thread drowns. Nothing here logs a key, a value or a header; what an exception of
-the user's says is logged as it says it.
+So neither the log nor the owner thread drowns in a storm (`limited.py`). Each line about a record
+carries topic, partition, offset, attempt and handler, in its text and as fields of their own
+(`logs.place_of`). Nothing here logs a key, a value or a header; what an exception of the user's
+says is logged as it says it, but for what the patterns of `[redaction]` mask.
 """
 
 from __future__ import annotations
@@ -14,77 +14,48 @@ from collections.abc import Sequence
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.guard_events import GuardReset, GuardTripped
-from ackfloor.core.messages import DeliveryFailed, Event, MetadataIgnored, RecordDeadLettered
+from ackfloor.core.messages import (
+    DeliveryFailed,
+    Event,
+    MetadataIgnored,
+    PublishFailed,
+    RecordDeadLettered,
+)
+from ackfloor.core.redaction import Redaction
+from ackfloor.runtime.limited import Limited
+from ackfloor.runtime.logs import about, named, place_of
 
 log = logging.getLogger("ackfloor.worker")
 
-#: Lines of one kind in one window.
-MOST_LINES = 3
-WINDOW_S = 1.0
-
-
-class _Kind:
-    """One kind of notice: what is logged instead of the lines that were suppressed."""
-
-    __slots__ = ("lines", "since_s", "summary", "suppressed")
-
-    def __init__(self, summary: str) -> None:
-        self.summary = summary
-        self.since_s = 0.0
-        self.lines = 0
-        self.suppressed = 0
-
-    def admits(self, now_s: float) -> bool:
-        """Whether one more line may be logged; counts it if not."""
-        self.flush(now_s)
-        if self.lines < MOST_LINES:
-            self.lines += 1
-            return True
-        self.suppressed += 1
-        return False
-
-    def flush(self, now_s: float) -> None:
-        """Begin a new window if this one is over, and tell what it suppressed."""
-        if now_s - self.since_s < WINDOW_S:
-            return
-        if self.suppressed:
-            log.warning(self.summary, self.suppressed)
-        self.since_s = now_s
-        self.lines = self.suppressed = 0
-
 
 class Notices:
-    """The log lines of one worker's loop; only the owner thread calls it."""
+    """The log lines of one worker's loop; only the owner thread calls it.
 
-    def __init__(self) -> None:
-        self._timeouts = _Kind("%d more deliveries outlived their consume timeout")
-        self._late = _Kind("%d more handlers raised after their deliveries had been answered")
-        self._pauses = _Kind("%d more requests for a pause")
-        self._left = _Kind("%d more handlers of partitions that left were given up")
-        self._failures = _Kind("%d more deliveries failed")
-        self._dead = _Kind("%d more records were dead-lettered")
-        self._kinds = (
-            self._timeouts,
-            self._late,
-            self._pauses,
-            self._left,
-            self._failures,
-            self._dead,
-        )
+    Args:
+        redaction: what is masked in what exceptions say.
+    """
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction or Redaction()
+        self._kinds: list[Limited] = []
+        self._timeouts = self._kind("%d more deliveries outlived their consume timeout")
+        self._late = self._kind("%d more handlers raised after their deliveries had been answered")
+        self._pauses = self._kind("%d more requests for a pause")
+        self._left = self._kind("%d more handlers of partitions that left were given up")
+        self._failures = self._kind("%d more deliveries failed")
+        self._dead = self._kind("%d more records were dead-lettered")
+        self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
+
+    def _kind(self, summary: str) -> Limited:
+        self._kinds.append(Limited(log, summary))
+        return self._kinds[-1]
 
     def happened(self, events: Sequence[Event], now_s: float) -> None:
         """Log the failures among a turn's events; a timeout has its own line already."""
         for event in events:
             if isinstance(event, DeliveryFailed):
                 if event.reason is not Reason.TIMEOUT and self._failures.admits(now_s):
-                    log.warning(
-                        "%s attempt %d: handler %s: %s: %s",
-                        _place(event),
-                        event.attempt,
-                        event.handler,
-                        event.error_type,
-                        _first_line(event.error_message),
-                    )
+                    self._failed(event)
             elif isinstance(event, MetadataIgnored):
                 log.warning(
                     "%s/%d: the metadata committed with position %d is not used: %s; what was "
@@ -95,15 +66,23 @@ class Notices:
                     event.why,
                 )
             elif isinstance(event, GuardTripped | GuardReset):
-                _guard(event)
-            elif isinstance(event, RecordDeadLettered) and self._dead.admits(now_s):
-                log.error(
-                    "%s attempt %d: dead-lettered (%s, %s)",
-                    _place(event),
-                    event.attempt,
-                    event.reason,
-                    event.error_type,
-                )
+                self._guard(event)
+            elif isinstance(event, RecordDeadLettered):
+                if self._dead.admits(now_s):
+                    _dead(event)
+            elif isinstance(event, PublishFailed) and self._unwritten.admits(now_s):
+                _unwritten(event)
+
+    def _failed(self, event: DeliveryFailed) -> None:
+        log.warning(
+            "%s attempt %d: handler %s: %s: %s",
+            _place(event),
+            event.attempt,
+            event.handler,
+            event.error_type,
+            self._first_line(event.error_message),
+            extra=_fields(event),
+        )
 
     def timed_out(self, delivery: Delivery, now_s: float) -> None:
         """A delivery's time is up."""
@@ -111,8 +90,9 @@ class Notices:
             log.warning(
                 "%s: handler %s gave no answer within its consume timeout; the delivery has "
                 "failed and the handler is abandoned",
-                _name(delivery),
+                named(delivery),
                 _handler(delivery),
+                extra=place_of(delivery),
             )
 
     def goes_on(self, delivery: Delivery, now_s: float) -> None:
@@ -121,8 +101,9 @@ class Notices:
             log.warning(
                 "%s: handler %s still runs at the end of its consume timeout, although it has "
                 "answered; it is abandoned",
-                _name(delivery),
+                named(delivery),
                 _handler(delivery),
+                extra=place_of(delivery),
             )
 
     def left_running(self, delivery: Delivery, now_s: float) -> None:
@@ -131,56 +112,93 @@ class Notices:
             log.warning(
                 "%s: the partition left while handler %s was running; the handler is given up, "
                 "the record comes again where the partition went",
-                _name(delivery),
+                named(delivery),
                 _handler(delivery),
+                extra=place_of(delivery),
             )
 
-    def raised_late(self, handler: str, exc: BaseException, now_s: float) -> None:
+    def raised_late(self, delivery: Delivery, exc: BaseException, now_s: float) -> None:
         """A handler raised after its delivery had been answered."""
         if self._late.admits(now_s):
             log.error(
-                "handler %s raised after its delivery had been answered", handler, exc_info=exc
+                "%s: handler %s raised after its delivery had been answered",
+                named(delivery),
+                _handler(delivery),
+                exc_info=exc,
+                extra=place_of(delivery),
             )
 
     def pause(self, handler: str, duration_s: float, reason: str, now_s: float) -> None:
         """A handler asked for a pause."""
         if self._pauses.admits(now_s):
-            log.warning("handler %s takes no records for %g s: %s", handler, duration_s, reason)
+            shown = self._redaction.of_text(reason)
+            log.warning("handler %s takes no records for %g s: %s", handler, duration_s, shown)
 
     def flush(self, now_s: float) -> None:
         """Tell what was suppressed, where the window is over."""
         for kind in self._kinds:
             kind.flush(now_s)
 
+    def _guard(self, event: GuardTripped | GuardReset) -> None:
+        """A guard trips seldom enough for a line each time."""
+        if isinstance(event, GuardReset):
+            log.warning(
+                "handler %s works again after %.1f s and goes on", event.handler, event.after_s
+            )
+            return
+        log.error(
+            "handler %s: %d of the last %d records failed, the last with %s: %s; it is stopped, "
+            "its partitions are paused, and single records are tried until they succeed",
+            event.handler,
+            event.failing,
+            event.sample,
+            event.error_type,
+            self._first_line(event.error_message),
+        )
 
-def _guard(event: GuardTripped | GuardReset) -> None:
-    """A guard trips seldom enough for a line each time."""
-    if isinstance(event, GuardReset):
-        log.warning("handler %s works again after %.1f s and goes on", event.handler, event.after_s)
-        return
+    def _first_line(self, text: str) -> str:
+        """Enough of a message to know it by; the whole is in the record's headers."""
+        # Masked first: a line that was cut might not match any more.
+        shown = self._redaction.of_text(text) or ""
+        return (shown.splitlines() or [""])[0][:300]
+
+
+def _dead(event: RecordDeadLettered) -> None:
     log.error(
-        "handler %s: %d of the last %d records failed, the last with %s: %s; it is stopped, its "
-        "partitions are paused, and single records are tried until they succeed",
+        "%s attempt %d: handler %s: dead-lettered (%s, %s)",
+        _place(event),
+        event.attempt,
         event.handler,
-        event.failing,
-        event.sample,
+        event.reason,
         event.error_type,
-        _first_line(event.error_message),
+        extra=_fields(event),
     )
 
 
-def _name(delivery: Delivery) -> str:
-    return f"{delivery.topic}/{delivery.partition}/{delivery.offset} attempt {delivery.attempt}"
+def _unwritten(event: PublishFailed) -> None:
+    log.error(
+        "%s attempt %d: handler %s: not written to %s: %s; it stays open, and is written again in "
+        "%.2f s",
+        _place(event),
+        event.attempt,
+        event.handler,
+        event.target,
+        event.error,
+        event.retry_in_s,
+        extra=_fields(event),
+    )
 
 
 def _handler(delivery: Delivery) -> str:
     return delivery.assignment.handler.rules.name
 
 
-def _place(event: DeliveryFailed | RecordDeadLettered) -> str:
+_OfRecord = DeliveryFailed | RecordDeadLettered | PublishFailed
+
+
+def _place(event: _OfRecord) -> str:
     return f"{event.read_from}/{event.partition}/{event.offset}"
 
 
-def _first_line(text: str) -> str:
-    """Enough of a message to know it by; the whole is in the record's headers."""
-    return (text.splitlines() or [""])[0][:300]
+def _fields(event: _OfRecord) -> dict[str, object]:
+    return about(event.read_from, event.partition, event.offset, event.attempt, event.handler)

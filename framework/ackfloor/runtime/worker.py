@@ -175,7 +175,7 @@ class Worker:
         self._spans = spans_of(self._config.group, self._config.redaction)
         if self._spans is not None:
             self._app.attach(self._spans.publisher(self._outside.publisher))
-        notices = Notices()
+        notices = Notices(self._config.redaction)
         executors = Executors(
             {spec.name: self._executor(spec, state) for spec in self._handlers},
             self._outside.clock,

@@ -210,10 +210,12 @@ class Witness:
         """Something was raised where no delivery could carry it."""
         self.errors.append(Trouble(where, f"{type(exc).__qualname__}: {exc}"))
 
-    def raised_late(self, item: tuple[str, BaseException]) -> None:
+    def raised_late(self, item: tuple[Delivery, BaseException]) -> None:
         """A handler raised after its delivery had been answered; it is counted as well."""
         self._late_told += 1
-        self.raised(f"handler {item[0]}, after its answer", item[1])
+        delivery, exc = item
+        handler = delivery.assignment.handler.rules.name
+        self.raised(f"handler {handler}, after its answer", exc)
 
     def raised_to_end(self, exc: BaseException) -> None:
         """A handler asked the worker to end, which a worker of `ackfloor run` would do."""

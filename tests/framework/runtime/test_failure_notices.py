@@ -7,8 +7,11 @@ import logging
 import pytest
 
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import DeliveryFailed, RecordDeadLettered
-from ackfloor.runtime.notices import MOST_LINES, Notices
+from ackfloor.core.messages import DeliveryFailed, PublishFailed, RecordDeadLettered
+from ackfloor.core.redaction import Redaction
+from ackfloor.runtime.limited import MOST_LINES
+from ackfloor.runtime.logs import FIELDS
+from ackfloor.runtime.notices import Notices
 
 
 def failed(reason: Reason = Reason.ERROR, message: str = "no stock\nline two") -> DeliveryFailed:
@@ -34,7 +37,7 @@ def test_a_dead_letter_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     )
     Notices().happened([letter], 10.0)
     assert caplog.records[0].getMessage() == (
-        "orders/3/41 attempt 7: dead-lettered (exhausted, shop.OutOfStock)"
+        "orders/3/41 attempt 7: handler bill: dead-lettered (exhausted, shop.OutOfStock)"
     )
     assert caplog.records[0].levelno == logging.ERROR
 
@@ -47,3 +50,32 @@ def test_a_storm_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == MOST_LINES
     notices.flush(12.0)
     assert caplog.records[-1].getMessage() == f"{50 - MOST_LINES} more deliveries failed"
+
+
+def test_what_can_not_be_parked_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The floor waits for it, so somebody should know."""
+    event = PublishFailed(
+        "orders", 3, 41, "bill", "orders--g--dlq", "no such topic", 0.25, 2, "orders--g--retry-1s"
+    )
+    Notices().happened([event], 10.0)
+    assert caplog.records[0].getMessage() == (
+        "orders--g--retry-1s/3/41 attempt 2: handler bill: not written to orders--g--dlq: no such "
+        "topic; it stays open, and is written again in 0.25 s"
+    )
+
+
+def test_lines_about_a_record_have_its_place_as_fields(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that the machine's form writes out."""
+    Notices().happened([failed()], 10.0)
+    fields = caplog.records[0].__dict__
+    assert [fields[name] for name in FIELDS] == ["orders--g--retry-1s", 3, 41, 2, "bill"]
+
+
+def test_what_an_exception_says_is_masked_before_it_is_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A pattern may span lines, and may need what comes after the cut."""
+    message = "x" * 295 + "token=abcdef\nsecond line"
+    Notices(Redaction(patterns=(r"token=\w+\s+second",))).happened([failed(message=message)], 10.0)
+    assert "tok" not in caplog.text
+    assert caplog.records[0].getMessage().endswith("xxx*** l")

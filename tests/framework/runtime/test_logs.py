@@ -10,10 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from ackfloor import App, Delivery
+from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.ack_map import ack_map
 from ackfloor.runtime.logs import JsonFormatter, set_up_logging
+from ackfloor.testing import Harness
 from tests.framework.runtime.live import Gate, live, register
+from tests.framework.runtime.tracing import traced
 
 
 @contextmanager
@@ -55,12 +58,68 @@ def test_a_line_of_json_is_one_object(
     assert "delivery" not in entry
 
 
-def test_json_names_the_delivery_where_there_is_one() -> None:
-    """As topic, partition, offset and attempt."""
+def lines_of_a_handler(style: str, redaction: Redaction | None = None) -> None:
+    """Log a line inside a handler, one about a record outside of it, and one about none."""
+    app = App("g")
+
+    @app.handler("orders", retry=RetryPolicy.fixed("1s", 1))
+    def bill(delivery: Delivery) -> None:
+        logging.getLogger("shop").warning("card 4111 of %s", "you")
+        raise ValueError("card 4111 refused")
+
+    with bare_root():
+        set_up_logging("warning", style, "worker-3", redaction)
+        with Harness(app) as harness:
+            harness.send("orders", b"x")
+        try:
+            {}["card 4111"]
+        except KeyError:
+            logging.getLogger("shop").exception("at the end")
+
+
+def test_a_line_of_text_in_a_handler_names_its_delivery_and_the_handler(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the worker logs of a record has both in its words."""
+    lines_of_a_handler("text")
+    said, failed, *_ = capsys.readouterr().err.splitlines()
+    assert said.endswith("worker-3 shop [orders/0/0#1 bill] card 4111 of you")
+    assert failed.endswith(
+        "ackfloor.worker [-] orders/0/0 attempt 1: handler bill: ValueError: card 4111 refused"
+    )
+
+
+def test_a_line_of_json_about_a_record_has_its_place_as_fields(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same five, whether a handler logged it or the worker."""
+    lines_of_a_handler("json")
+    said, failed, other = map(json.loads, capsys.readouterr().err.splitlines())
+    place = {"topic": "orders", "partition": 0, "offset": 0, "attempt": 1, "handler": "bill"}
+    for entry in (said, failed):
+        assert {name: entry[name] for name in place} == place
+        assert (entry["delivery"], entry["name"]) == ("orders/0/0#1", "worker-3")
+    assert not place.keys() & other.keys()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_what_the_rules_mask_is_in_no_line(style: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the app's own lines and of tracebacks as well."""
+    lines_of_a_handler(style, Redaction(patterns=(r"\b4\d+",)))
+    told = capsys.readouterr().err
+    assert "4111" not in told
+    assert told.count("card ***") == 4  # in the source line of a traceback as well
+
+
+def test_json_names_the_span_where_there_is_one() -> None:
+    """So a line leads to the trace it belongs to."""
     record = logging.LogRecord("shop", logging.INFO, "f", 1, "hello %s", ("you",), None)
-    record.delivery = "orders/0/7#2"
-    entry = json.loads(JsonFormatter().format(record))
-    assert (entry["delivery"], entry["message"]) == ("orders/0/7#2", "hello you")
+    with traced() as seen, seen.provider.get_tracer("t").start_as_current_span("s") as span:
+        entry = json.loads(JsonFormatter().format(record))
+    context = span.get_span_context()
+    assert int(entry["trace_id"], 16) == context.trace_id
+    assert int(entry["span_id"], 16) == context.span_id
+    assert "trace_id" not in json.loads(JsonFormatter().format(record))
 
 
 def test_a_set_up_of_the_users_own_is_left_alone() -> None:

@@ -19,6 +19,8 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import Failed, Outcome, Rejected
 from ackfloor.runtime.batch_calls import begin
 from ackfloor.runtime.invoke import Invocation
+from ackfloor.runtime.limited import Limited
+from ackfloor.runtime.logs import named, place_of
 from ackfloor.runtime.process.calls import Child, Item, Place, SentDelivery
 from ackfloor.runtime.process.face import Face
 from ackfloor.runtime.process.pipe import say
@@ -48,6 +50,8 @@ class BatchChild(Child):
         self, end: socket.socket, face: Face, invocation: Invocation, memory_limit: int | None
     ) -> None:
         super().__init__(end, face, invocation, memory_limit, batch=1)
+        summary = "%d more handlers raised after their deliveries had been answered"
+        self._late = Limited(log, summary)
 
     def _opened(self, item: list[Any]) -> Item:
         return deque(SentBatch(*sent) for sent in item)
@@ -68,11 +72,13 @@ class BatchChild(Child):
             left = [delivery for delivery in batch.items if delivery.claim()]
         for unanswered in left:
             unanswered.outcome = outcome
-        if not left and isinstance(outcome, Failed | Rejected):
+        if not left and isinstance(outcome, Failed | Rejected) and self._late.admits(now_s):
             log.error(
-                "handler %s raised after its deliveries had been answered",
+                "%s: handler %s raised after its deliveries had been answered",
+                named(batch.items[0]),
                 self._invocation.handler,
                 exc_info=raised,
+                extra=place_of(batch.items[0]),
             )
         self._end_call(sent.number, outcome, fatal)
 

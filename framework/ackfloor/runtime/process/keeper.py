@@ -32,6 +32,7 @@ from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import PROCESS_CRASH, RELEASED, Failed, Released
 from ackfloor.runtime.crashes import how_it_ended
 from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.logs import named, place_of
 from ackfloor.runtime.process.host import Host
 from ackfloor.runtime.process.memory import resident_bytes
 from ackfloor.runtime.process.plan import Plan
@@ -242,7 +243,9 @@ class Keeper:
             else:
                 self._work.returned(host, [at])
         else:
-            log.error("handler %s: process %d %s in a handler", self._handler, host.pid, how)
+            first = host.hands[at].deliveries[0]
+            text = "%s: handler %s: process %d %s in a handler"
+            log.error(text, named(first), self._handler, host.pid, how, extra=place_of(first))
             self._work.died(host, at, crash(f"its process {how}"))
         # Last: until its record was answered, that counts as running.
         self.hosts = tuple(other for other in self.hosts if other is not host)
@@ -273,17 +276,15 @@ class Keeper:
                 return
             others = len(deliveries) - 1
             log.warning(
-                "%s/%d/%d attempt %d%s: handler %s %s; its process %d is killed",
-                delivery.topic,
-                delivery.partition,
-                delivery.offset,
-                delivery.attempt,
+                "%s%s: handler %s %s; its process %d is killed",
+                named(delivery),
                 "" if others == 0 else f" and {others} more",
                 self._handler,
                 "gave no answer within its consume timeout"
                 if waits
                 else "is of no use any more: nobody waits for its answer",
                 host.pid,
+                extra=place_of(delivery),
             )
             self._doom(host, number, Failed(Failure("", ""), Reason.TIMEOUT))
             return

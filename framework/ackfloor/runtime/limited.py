@@ -1,0 +1,49 @@
+"""Limited: log lines of one kind, at most a few in a second; the others are counted.
+
+When a dependency dies, everything fails at once. The first few lines say what happens. What was
+left out is told as a number with the next line after its second, or by `flush`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+#: Lines of one kind in one window.
+MOST_LINES = 3
+WINDOW_S = 1.0
+
+
+class Limited:
+    """One kind of line.
+
+    Args:
+        log: where the number of those left out is told.
+        summary: what is told then, with one `%d`.
+    """
+
+    __slots__ = ("_lines", "_log", "_since_s", "_summary", "_suppressed")
+
+    def __init__(self, log: logging.Logger, summary: str) -> None:
+        self._log = log
+        self._summary = summary
+        self._since_s = 0.0
+        self._lines = 0
+        self._suppressed = 0
+
+    def admits(self, now_s: float) -> bool:
+        """Whether one more line may be logged; counts it if not."""
+        self.flush(now_s)
+        if self._lines < MOST_LINES:
+            self._lines += 1
+            return True
+        self._suppressed += 1
+        return False
+
+    def flush(self, now_s: float) -> None:
+        """Begin a new window if this one is over, and tell what it suppressed."""
+        if now_s - self._since_s < WINDOW_S:
+            return
+        if self._suppressed:
+            self._log.warning(self._summary, self._suppressed)
+        self._since_s = now_s
+        self._lines = self._suppressed = 0
