@@ -13,13 +13,26 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Protocol, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Protocol,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from ackfloor.core.model import Record
 from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
+
+if TYPE_CHECKING:
+    from ackfloor.settings.registry import RegistrySettings
 
 #: Problems of one payload that are spelled out; the rest is counted.
 SHOWN_PROBLEMS = 3
@@ -40,20 +53,42 @@ class Decoder(Protocol):
         ...
 
 
+@runtime_checkable
+class SchemaDecoder(Protocol):
+    """What `ackfloor.schemas` has for `decoder=`: it becomes a decoder at the start of a worker."""
+
+    def reaching(self, registry: RegistrySettings, consume_timeout_s: float | None) -> Self:
+        """The same with the settings of the registry and the handler; connects to nothing."""
+        ...
+
+    def bind(self, value_type: Any, field: str) -> Decoder:
+        """The decoder of a handler whose parameter `field` has this annotation.
+
+        Raises:
+            ConfigError: the type or the settings don't fit.
+            MissingExtra: the registry's client is not installed.
+        """
+        ...
+
+
 def make_decoder(
-    value_type: Any, accepts_null: bool, *, decoder: Decoder | None = None, field: str = "value"
+    value_type: Any,
+    accepts_null: bool,
+    *,
+    decoder: Decoder | SchemaDecoder | None = None,
+    field: str = "value",
 ) -> Decode:
     """The function that decodes a handler's records, put together once.
 
     Args:
         value_type: the annotation of the handler's value.
         accepts_null: whether a null value becomes None instead of being refused.
-        decoder: the user's own.
+        decoder: the user's own, or one of `ackfloor.schemas`.
         field: the parameter's name, for the refusal of a type that pydantic can't validate.
     """
     if decoder is not None:
-        return _own(decoder, accepts_null)
-    bare = _without_none(value_type)
+        return _own(_bound(decoder, value_type, field), accepts_null)
+    bare = without_none(value_type)
     if bare is bytes:
         return raw_or_none if accepts_null else raw
     if bare is str:
@@ -62,7 +97,7 @@ def make_decoder(
     return _json(value_type, accepts_null, field)
 
 
-def _without_none(hint: Any) -> Any:
+def without_none(hint: Any) -> Any:
     """`bytes` of `bytes | None`; other unions stay whole, as their order matters to pydantic."""
     if get_origin(hint) in (Union, types.UnionType):
         rest = [choice for choice in get_args(hint) if choice is not types.NoneType]
@@ -74,7 +109,7 @@ def _without_none(hint: Any) -> Any:
 def _refuse_constrained(hint: Any, field: str) -> None:
     """Raw bytes and text are not validated, so a constraint on them would be a promise broken."""
     while get_origin(hint) is Annotated:
-        hint = _without_none(get_args(hint)[0])
+        hint = without_none(get_args(hint)[0])
         if hint in (bytes, str):
             why = "raw bytes and text are passed on without validation"
             fix = f"write {hint.__name__}, or take a model"
@@ -120,16 +155,8 @@ def _utf8(data: bytes) -> str:
 
 
 def _json(value_type: Any, accepts_null: bool, field: str) -> Decode:
-    try:
-        adapter: TypeAdapter[object] = TypeAdapter(value_type)
-        validate = adapter.validator.validate_json
-        known = frozenset(_declared(adapter.core_schema))
-    except (PydanticUserError, PydanticUndefinedAnnotation) as exc:
-        name = type_name(value_type)
-        why = f"pydantic can't validate {name}: {str(exc).splitlines()[0]}"
-        fix = "take bytes, str, a pydantic model, or pass decoder="
-        raise ConfigError(field, name, why, fix) from exc
-    name = type_name(value_type)
+    adapter, refusal = _validation(value_type, field)
+    validate = adapter.validator.validate_json
 
     def decode(record: Record) -> object:
         data = record.value()
@@ -141,11 +168,54 @@ def _json(value_type: Any, accepts_null: bool, field: str) -> Decode:
             return validate(data)
         except ValidationError as exc:
             # `from None`: the error underneath carries the input, and stacks are written out.
-            raise DecodeError(_told(exc, name, known), error_type=_error_type(exc)) from None
+            raise refusal(exc) from None
         except Exception as exc:  # a validator of the user's own
             raise _raised("a validator", exc) from exc
 
     return decode
+
+
+def shaper(value_type: Any, field: str) -> Callable[[object], object]:
+    """What makes a handler's type of plain data, such as another format has given.
+
+    Raises:
+        ConfigError: pydantic can't validate the type.
+    """
+    adapter, refusal = _validation(value_type, field)
+    validate = adapter.validator.validate_python
+
+    def shaped(plain: object) -> object:
+        try:
+            return validate(plain)
+        except ValidationError as exc:
+            raise refusal(exc) from None
+        except Exception as exc:  # a validator of the user's own
+            raise _raised("a validator", exc) from exc
+
+    return shaped
+
+
+def _validation(
+    value_type: Any, field: str
+) -> tuple[TypeAdapter[object], Callable[[ValidationError], DecodeError]]:
+    """A type's validation, and what to raise where it fails."""
+    name = type_name(value_type)
+    try:
+        adapter: TypeAdapter[object] = TypeAdapter(value_type)
+        known = frozenset(_declared(adapter.core_schema))
+    except (PydanticUserError, PydanticUndefinedAnnotation) as exc:
+        why = f"pydantic can't validate {name}: {str(exc).splitlines()[0]}"
+        fix = "take bytes, str, a pydantic model, or pass decoder="
+        raise ConfigError(field, name, why, fix) from exc
+
+    def refusal(exc: ValidationError) -> DecodeError:
+        return DecodeError(_told(exc, name, known), error_type=_error_type(exc))
+
+    return adapter, refusal
+
+
+def _bound(decoder: Decoder | SchemaDecoder, value_type: Any, field: str) -> Decoder:
+    return decoder.bind(value_type, field) if isinstance(decoder, SchemaDecoder) else decoder
 
 
 def _own(decoder: Decoder, accepts_null: bool) -> Decode:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from ackfloor.batching import check_batches
-from ackfloor.codec import Decoder
+from ackfloor.codec import Decoder, SchemaDecoder
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration, parse_duration
@@ -54,7 +54,7 @@ class HandlerOptions(TypedDict, total=False):
     ack: Ack
     max_extend: timedelta | str | None
     executor: ExecutorKind
-    decoder: Decoder
+    decoder: Decoder | SchemaDecoder
     middleware: Sequence[Middleware]
     batch: int
     batch_wait: timedelta | str
@@ -94,7 +94,7 @@ class HandlerSpec:
     dead_letter_on: tuple[type[BaseException], ...] = ()
     ack: Ack = "auto"
     max_extend_s: float | None = None
-    decoder: Decoder | None = None
+    decoder: Decoder | SchemaDecoder | None = None
     middleware: tuple[Middleware, ...] = ()
     process_memory_limit_bytes: int | None = None
     process_max_records: int | None = None
@@ -315,8 +315,10 @@ def _check_classes(spec: HandlerSpec) -> None:
         if issubclass(each, Outcome):
             why, fix = "says itself how the delivery ends", "take it out"
             raise _refuse(spec.name, "dead_letter_on", each, why, fix)
-    if spec.decoder is not None and not callable(getattr(spec.decoder, "decode", None)):
-        fix = "pass an object with decode(data, record)"
+    if spec.decoder is not None and not any(
+        callable(getattr(spec.decoder, name, None)) for name in ("decode", "bind")
+    ):
+        fix = "pass an object with decode(data, record), such as one of ackfloor.schemas"
         raise _refuse(spec.name, "decoder", spec.decoder, "has no method decode", fix)
     for around in spec.middleware:
         if not callable(around):

@@ -27,6 +27,7 @@ PUBLIC_MODULES = (
     "ackfloor.errors",
     "ackfloor.observe",
     "ackfloor.redrive",
+    "ackfloor.schemas",
     "ackfloor.testing",
 )
 

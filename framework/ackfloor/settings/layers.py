@@ -25,7 +25,9 @@ from ackfloor.settings.overrides import HandlerOverrides
 
 CONFIG_VARIABLE = "ACKFLOOR_CONFIG"
 CONFIG_FILE = "ackfloor.toml"
-SECTIONS = ("kafka", "app", "redaction", "handlers")
+SECTIONS = ("kafka", "app", "registry", "redaction", "handlers")
+#: Sections that are one argument of `App`.
+OF_THEIR_OWN = ("kafka", "registry")
 FILE_SUFFIX = "_file"
 #: The settings of a handler that are tables themselves.
 HANDLER_TABLES = frozenset(
@@ -52,9 +54,10 @@ def code_layer(sections: Mapping[str, object]) -> Layer:
 
 
 def sections_of(group: str, options: Mapping[str, object]) -> dict[str, object]:
-    """An app's arguments as sections: `kafka=` is one of its own, the rest belongs to `[app]`."""
-    own = {name: value for name, value in options.items() if name != "kafka"}
-    return {"app": {"group": group, **own}, "kafka": options.get("kafka", {})}
+    """An app's arguments as sections: `kafka=`, `registry=`; all others belong to `[app]`."""
+    own = {name: value for name, value in options.items() if name not in OF_THEIR_OWN}
+    apart = {name: options[name] for name in OF_THEIR_OWN if name in options}
+    return {"app": {"group": group, **own}, **apart}
 
 
 def file_layer(path: FilePath) -> Layer:
@@ -250,5 +253,5 @@ def _read(path: Path, value: object, source: str) -> str:
 def shown(path: Path, value: object) -> object:
     """A value as a message may show it: what is misspelled may be a password."""
     setting = names.find(path)
-    hidden = setting.secret if setting else path[0] == "kafka"
+    hidden = setting.secret if setting else path[0] in ("kafka", "registry")
     return HIDDEN if hidden else value

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
+from ackfloor.codec import SchemaDecoder
 from ackfloor.core.errors import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.registration import HandlerSpec, settings_key
@@ -20,6 +22,7 @@ from ackfloor.settings.layers import Assigned, Layer
 from ackfloor.settings.names import Path
 from ackfloor.settings.overrides import HandlerOverrides
 from ackfloor.settings.redaction import RedactionSettings
+from ackfloor.settings.registry import RegistrySettings
 
 BUILT_IN = "built-in"
 
@@ -29,6 +32,7 @@ class Settings(BaseModel):
 
     Attributes:
         kafka: how to reach the brokers.
+        registry: how to reach the schema registry, where decoders ask one.
         app: what a worker does and within which limits.
         redaction: what is taken from records before they are stored or shown outside of Kafka.
         handlers: what operators set about single handlers, by `settings_key` of their names.
@@ -37,6 +41,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    registry: RegistrySettings = Field(default_factory=RegistrySettings)
     app: AppSettings = Field(default_factory=AppSettings)
     redaction: RedactionSettings = Field(default_factory=RedactionSettings)
     handlers: dict[str, HandlerOverrides] = Field(default_factory=dict)
@@ -100,9 +105,11 @@ class Settings(BaseModel):
     def _check_hidden(cls, hidden: Layer) -> None:
         """Refuse what is wrong although something stronger counts: it would count one day.
 
-        Not of `[kafka]`, whose settings are judged together: half of them mean nothing.
+        Not of `[kafka]` and `[registry]`, whose settings are judged together: half of them
+        mean nothing.
         """
-        cls._of({path: assigned for path, assigned in hidden.items() if path[0] != "kafka"})
+        together = ("kafka", "registry")
+        cls._of({path: found for path, found in hidden.items() if path[0] not in together})
 
     @classmethod
     def _of(cls, assigned: Layer) -> Self:
@@ -161,10 +168,17 @@ class Settings(BaseModel):
         for key in self.handlers:
             if key not in known:
                 self._unknown_handler(key, known)
-        applied = tuple(self._apply(spec) for spec in specs)
+        applied = tuple(self._reaching(self._apply(spec)) for spec in specs)
         for spec in applied:
             self._check_batch(spec)
         return applied
+
+    def _reaching(self, spec: HandlerSpec) -> HandlerSpec:
+        """Tell a decoder that asks a schema registry where that is."""
+        if not isinstance(spec.decoder, SchemaDecoder):
+            return spec
+        decoder = spec.decoder.reaching(self.registry, spec.consume_timeout_s)
+        return replace(spec, decoder=decoder)
 
     def _check_batch(self, spec: HandlerSpec) -> None:
         """Refuse a batch that can never fill: fetching stops before."""
@@ -225,7 +239,9 @@ def _refusal(problem: ErrorDetails, assigned: Layer) -> ConfigError:
     source = found.source if found else ""
     # Never pydantic's own input: of a whole section it would show the secrets.
     value: object = found.value if found else layers.HIDDEN
-    if setting and setting.secret:
+    if (setting and setting.secret) or (
+        isinstance(own, SettingError) and own.value == layers.HIDDEN
+    ):
         value = layers.HIDDEN
     if isinstance(own, SettingError):
         return ConfigError(".".join(path), value, own.why, own.fix, source=source)

@@ -21,6 +21,7 @@ from ackfloor.settings.app import AppSettings
 from ackfloor.settings.kafka import PROPERTY_TABLES, KafkaSettings
 from ackfloor.settings.overrides import HandlerOverrides
 from ackfloor.settings.redaction import RedactionSettings
+from ackfloor.settings.registry import RegistrySettings
 from ackfloor.settings.values import is_secret_property, spelled
 
 Path = tuple[str, ...]
@@ -122,11 +123,12 @@ def _accepts(attribute: str, field: FieldInfo) -> str:
 
 KAFKA = tuple(_walk(KafkaSettings, ("kafka",)))
 APP = tuple(_walk(AppSettings, ("app",)))
+REGISTRY = tuple(_walk(RegistrySettings, ("registry",)))
 REDACTION = tuple(_walk(RedactionSettings, ("redaction",)))
 HANDLER = tuple(_walk(HandlerOverrides, ("handlers", "<name>")))
 
 #: All that is not about one handler, in the order of the reference.
-FIXED = (*KAFKA, *APP, *REDACTION)
+FIXED = (*KAFKA, *APP, *REGISTRY, *REDACTION)
 
 _FIXED = {setting.path: setting for setting in FIXED}
 _PER_HANDLER = {setting.path[2:]: setting for setting in HANDLER}

@@ -23,8 +23,8 @@ Code states defaults, operators override them. The strongest first:
 
 1. the command line of `ackfloor run` (`--workers`, `--listen`, `--log-level`, `--log-format`);
 2. the environment: `ACKFLOOR_` and the setting's path in capitals, joined by two underscores;
-3. `ackfloor.toml` in the working directory, with the tables `[kafka]`, `[app]`, `[redaction]` and
-   `[handlers.<name>]`;
+3. `ackfloor.toml` in the working directory, with the tables `[kafka]`, `[app]`, `[registry]`,
+   `[redaction]` and `[handlers.<name>]`;
 4. arguments in code: `App(group=..., kafka={...}, commit_interval="1s")` for `[kafka]` and `[app]`,
    the options of `@app.handler(...)` for a handler;
 5. what is built in.
@@ -51,7 +51,7 @@ _TABLES = (
 
 
 def render() -> str:
-    """The whole page: the tables of `[kafka]`, `[app]`, `[redaction]` and `[handlers.<name>]`."""
+    """The whole page: a table for each section."""
     parts = [
         _PAGE,
         "## `[kafka]`: how to reach the brokers",
@@ -60,6 +60,8 @@ def render() -> str:
         _TABLES,
         "## `[app]`: what a worker does and within which limits",
         _table(names.APP),
+        "## `[registry]`: how to reach the schema registry",
+        _table(names.REGISTRY),
         "## `[redaction]`: what is taken from records before they are stored outside of Kafka",
         _table(names.REDACTION),
         "## `[handlers.<name>]`: one handler",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ackfloor.testing.harness import Harness
     from ackfloor.testing.memory import MemoryBroker
     from ackfloor.testing.memory_client import MemorySink, MemorySource
+    from ackfloor.testing.schema_registry import SchemaRegistry
     from ackfloor.testing.witness import HandledRecord, ParkedRecord, SeenRecord, Trouble
 
 _HOMES = {
@@ -30,6 +31,7 @@ _HOMES = {
     "MemorySink": "ackfloor.testing.memory_client",
     "MemorySource": "ackfloor.testing.memory_client",
     "ParkedRecord": "ackfloor.testing.witness",
+    "SchemaRegistry": "ackfloor.testing.schema_registry",
     "SeenRecord": "ackfloor.testing.witness",
     "Trouble": "ackfloor.testing.witness",
     "Unsettled": "ackfloor.testing.driver",
@@ -47,6 +49,7 @@ __all__ = [
     "MemorySink",
     "MemorySource",
     "ParkedRecord",
+    "SchemaRegistry",
     "SeenRecord",
     "Trouble",
     "Unsettled",

@@ -13,7 +13,7 @@ from ackfloor.core.state import Route
 from ackfloor.core.topics import TopicTemplates, check_names
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.worker import Topology, WorkerConfig
-from ackfloor.settings import Settings
+from ackfloor.settings import Settings, sections_of
 from ackfloor.testing.memory import MemoryBroker
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def settings_of(app: App, given: Mapping[str, Mapping[str, object]]) -> Settings:
     """An app's settings from code alone; how to reach Kafka does not matter here."""
-    sections = dict(given)
-    of_app = {name: value for name, value in app.options.items() if name != "kafka"}
-    of_app |= sections.pop("app", {})
-    return Settings.from_code({"app": {"group": app.group, **of_app}, **sections})
+    in_code = sections_of(app.group, {**app.options, "kafka": {}})
+    # Time stands still meanwhile, so nothing is held up by a schema that is asked for.
+    patient = {"registry": {"wait": "10s"}}
+    return Settings.from_code(overlaid(overlaid(patient, in_code), given))
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

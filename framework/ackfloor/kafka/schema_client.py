@@ -1,0 +1,61 @@
+"""SchemaClient: confluent's registry client, whose failures say what becomes of the record.
+
+The registry does not know the schema: the record can't be decoded, today and on every redelivery.
+Anything else (no connection, no answer in time, refused credentials, an answer that is no
+registry's) is no fault of the record: it stays open until the registry is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from ackfloor.errors import DecodeError, DecoderUnavailable
+from ackfloor.settings import RegistrySettings
+
+#: The registry's own words for: no such subject, no such version, no such schema.
+UNKNOWN = frozenset({40401, 40402, 40403})
+#: Schemas it keeps, so many that those in use are never asked for again.
+CACHED = 10_000
+
+
+class SchemaClient(SchemaRegistryClient):
+    """Asks a registry, each thing once."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        super().__init__({**settings.client(), "cache.capacity": CACHED})
+        self._where = settings.url
+
+    # What the deserialisers ask: schemas by id, and those that a schema refers to.
+
+    def get_schema(self, schema_id: int, *args: Any, **named: Any) -> Any:
+        """A schema by its number."""
+        ask = super().get_schema
+        return self._asked(f"schema {schema_id}", lambda: ask(schema_id, *args, **named))
+
+    def get_schema_by_guid(self, guid: str, *args: Any, **named: Any) -> Any:
+        """A schema by its name in every registry."""
+        ask = super().get_schema_by_guid
+        return self._asked(f"schema {guid}", lambda: ask(guid, *args, **named))
+
+    def get_version(self, subject_name: str, version: Any = "latest", *args: Any) -> Any:
+        """A version of a subject."""
+        ask = super().get_version
+        what = f"version {version} of subject {subject_name}"
+        return self._asked(what, lambda: ask(subject_name, version, *args))
+
+    def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except SchemaRegistryError as exc:
+            if exc.error_code in UNKNOWN:
+                text = f"the schema registry has no {what}"
+                raise DecodeError(text, error_type="UnknownSchema") from None
+            text = f"HTTP {exc.http_status_code} for {what}: {str(exc.error_message)[:200]}"
+            raise DecoderUnavailable(f"schema registry {self._where}: {text}") from None
+        except Exception as exc:  # noqa: BLE001 -- whatever the HTTP client has
+            text = f"{type(exc).__name__}: {str(exc)[:200]}"
+            raise DecoderUnavailable(f"schema registry {self._where}: {text}") from None

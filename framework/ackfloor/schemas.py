@@ -1,0 +1,96 @@
+"""Decoders for values that were written through a schema registry (extra `registry`).
+
+    from ackfloor.schemas import Avro
+
+    @app.handler("orders", decoder=Avro())
+    async def bill(order: Order) -> None: ...
+
+How to reach the registry is for the settings to say: `[registry]`, `ACKFLOOR_REGISTRY__URL`.
+Importing this loads neither the registry's client nor a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ackfloor.codec import without_none
+from ackfloor.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from ackfloor.codec import Decoder
+    from ackfloor.settings import RegistrySettings
+
+__all__ = ["Avro", "JsonSchema", "Protobuf"]
+
+
+@dataclass(frozen=True, slots=True)
+class _FromRegistry:
+    """A format; it learns from the settings where its registry is, and becomes a decoder."""
+
+    _settings: RegistrySettings | None = field(default=None, kw_only=True, repr=False)
+    _wait_s: float = field(default=0.0, kw_only=True, repr=False)
+
+    def reaching(self, registry: RegistrySettings, consume_timeout_s: float | None) -> Self:
+        """The same with the settings of the registry; connects to nothing."""
+        # Who waits for a schema must be told to come again before the deadline parks the record.
+        half_s = registry.wait_s if consume_timeout_s is None else consume_timeout_s / 2
+        return replace(self, _settings=registry, _wait_s=min(registry.wait_s, half_s))
+
+    def bind(self, value_type: Any, field: str) -> Decoder:
+        """The decoder of a handler whose parameter `field` has this annotation.
+
+        Raises:
+            ConfigError: the type does not fit, or no registry is named.
+            MissingExtra: the registry's client is not installed.
+        """
+        settings = self._settings
+        if settings is None or settings.url is None:
+            name = type(self).__name__
+            raise ConfigError(
+                "registry.url", "", f"{field} is decoded with {name}(), and no registry is named",
+                "set registry.url, or ACKFLOOR_REGISTRY__URL",
+            )  # fmt: skip
+        try:
+            make = self._maker()
+        except ImportError as exc:
+            purpose = f"decoding with a schema registry (package {exc.name})"
+            raise MissingExtra("registry", purpose) from None
+        return make(settings, self._wait_s, without_none(value_type), field)
+
+    def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
+        raise NotImplementedError
+
+
+class Avro(_FromRegistry):
+    """Avro: the handler takes a model of the record's fields, or a dict."""
+
+    __slots__ = ()
+
+    def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
+        from ackfloor.kafka.schema_decoder import avro_decoder
+
+        return avro_decoder
+
+
+class JsonSchema(_FromRegistry):
+    """JSON that is checked against its schema; the handler takes a model, or a dict."""
+
+    __slots__ = ()
+
+    def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
+        from ackfloor.kafka.schema_decoder import json_schema_decoder
+
+        return json_schema_decoder
+
+
+class Protobuf(_FromRegistry):
+    """Protobuf: the handler takes the class that protoc has generated."""
+
+    __slots__ = ()
+
+    def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
+        from ackfloor.kafka.schema_decoder import protobuf_decoder
+
+        return protobuf_decoder
