@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ackfloor.codec import without_none
-from ackfloor.errors import ConfigError, MissingExtra
+from ackfloor.errors import MissingExtra
+from ackfloor.settings import RegistrySettings
 
 if TYPE_CHECKING:
     from ackfloor.codec import Decoder
-    from ackfloor.settings import RegistrySettings
 
 __all__ = ["Avro", "JsonSchema", "Protobuf"]
 
@@ -45,13 +45,8 @@ class _FromRegistry:
             ConfigError: the type does not fit, or no registry is named.
             MissingExtra: the registry's client is not installed.
         """
-        settings = self._settings
-        if settings is None or settings.url is None:
-            name = type(self).__name__
-            raise ConfigError(
-                "registry.url", "", f"{field} is decoded with {name}(), and no registry is named",
-                "set registry.url, or ACKFLOOR_REGISTRY__URL",
-            )  # fmt: skip
+        settings = self._settings or RegistrySettings()
+        settings.check_complete(field)
         try:
             make = self._maker()
         except ImportError as exc:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from ackfloor.core.errors import SettingError
+from ackfloor.errors import ConfigError
 from ackfloor.settings.values import PositiveDuration
 
 
@@ -45,12 +46,10 @@ class RegistrySettings(BaseModel):
     def _consistent(self) -> Self:
         for url in self.url.split(",") if self.url is not None else ():
             _check_url(url.strip())
-        if (self.username is None) != (self.password is None):
-            missing = "password" if self.password is None else "username"
+        if self.password is not None and self.username is None:
             raise SettingError(
-                f"registry.{missing}", "", "username and password belong together",
-                "set both or none",
-            )  # fmt: skip
+                "registry.password", "***", "there is no user whose it is", "set registry.username"
+            )
         if self.ssl_certificate_location is None:
             for name in ("ssl_key_location", "ssl_key_password"):
                 if getattr(self, name) is not None:
@@ -59,6 +58,19 @@ class RegistrySettings(BaseModel):
                         "set registry.ssl_certificate_location",
                     )  # fmt: skip
         return self
+
+    def check_complete(self, needed_by: str) -> None:
+        """Refuse settings with which nothing can be asked; raises ConfigError.
+
+        Not before somebody asks: `config show` is run where there are no secrets.
+        """
+        if self.url is None:
+            why = f"{needed_by} is decoded with a schema registry, and none is named"
+            fix = "set registry.url, or ACKFLOOR_REGISTRY__URL"
+            raise ConfigError("registry.url", "", why, fix)
+        if self.username is not None and self.password is None:
+            fix = "set ACKFLOOR_REGISTRY__PASSWORD, or ACKFLOOR_REGISTRY__PASSWORD_FILE"
+            raise ConfigError("registry.password", "", "a username has none", fix)
 
     def client(self) -> dict[str, object]:
         """The configuration of confluent's registry client, secrets in the open: never show it.

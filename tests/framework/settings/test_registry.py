@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor.errors import ConfigError
-from ackfloor.settings import Settings, rows, sections_of
+from ackfloor.settings import RegistrySettings, Settings, rows, sections_of
 
 URL = "https://registry.example:8081"
 
@@ -46,13 +46,20 @@ def test_an_app_may_name_it_in_code() -> None:
     assert other.app.workers == 2
 
 
+def test_a_missing_password_is_told_when_it_is_needed() -> None:
+    """Settings are shown where there are no secrets; who would ask the registry is refused."""
+    registry = RegistrySettings(url=URL, username="reader")
+    with pytest.raises(ConfigError, match=r"registry\.password.*REGISTRY__PASSWORD_FILE"):
+        registry.check_complete("handlers.bill.order")
+    RegistrySettings(url=URL, username="reader", password="x").check_complete("")
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"URL": "registry:8081"}, "no URL of a registry"),
         ({"URL": "https://me:swordfish@registry:8081"}, "no password may be in it"),
-        ({"URL": URL, "USERNAME": "reader"}, "username and password belong together"),
-        ({"URL": URL, "PASSWORD": "swordfish"}, "username and password belong together"),
+        ({"URL": URL, "PASSWORD": "swordfish"}, "there is no user"),
         ({"URL": URL, "SSL_KEY_LOCATION": "/etc/key.pem"}, "there is no certificate"),
         ({"URL": URL, "TIMEOUT": "0s"}, "no time at all"),
         ({"URl_": URL}, "did you mean"),
