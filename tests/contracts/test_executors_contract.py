@@ -21,7 +21,7 @@ from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from tests.contracts.batch_bench import BatchBench
 from tests.contracts.crash_contract import CrashContract
-from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
+from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
 
 
@@ -29,6 +29,7 @@ class AsyncBench(Bench):
     """Async handlers on an event loop in a thread."""
 
     cancels = True
+    stop_s = BOUND_S
     kind: type[AsyncExecutor] = AsyncExecutor
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class AsyncBench(Bench):
             time.monotonic,
             concurrency=concurrency,
             lanes=lanes,
-            cancel_grace_s=0.05,
+            cancel_grace_s=BOUND_S,
             marks=self.marks,
         )
         executor.start()
@@ -63,7 +64,7 @@ class AsyncBench(Bench):
     def close(self) -> None:
         """Stop everything."""
         for executor in self._executors:
-            executor.stop(1.0)
+            executor.stop(BOUND_S)
         self.events.stop()
         self.area.close()
 
@@ -103,7 +104,7 @@ class ThreadBench(Bench):
         """Let every handler end, and stop."""
         self.open()
         for executor in self._executors:
-            assert executor.stop(5.0) == 0
+            assert executor.stop(BOUND_S) == 0
         self.area.close()
 
 

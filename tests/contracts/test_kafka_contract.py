@@ -95,7 +95,7 @@ class KafkaWorld(BroadcastWorld, TransactionWorld):
         return fresh("group")
 
     def source(self, group: str, start: Literal["earliest", "latest"] = "earliest") -> KafkaSource:
-        consumer = {**self._common, "session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+        consumer = {**self._common, "session.timeout.ms": 45_000, "heartbeat.interval.ms": 300}
         source = KafkaSource(KafkaOptions(consumer=consumer, admin=self._common), group, start)
         self._sources.append(source)
         return source

@@ -20,7 +20,7 @@ from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.signature import read_signature
 from tests.contracts.batch_bench import BatchBench
-from tests.contracts.executor_contract import Bench, ExecutorContract, eventually
+from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.framework.runtime import puppets
 
 #: Each takes half a second of a core to start.
@@ -77,7 +77,7 @@ class ProcessBench(Bench):
         """Let every handler end, and stop."""
         self.open()
         for executor in self._executors:
-            assert executor.stop(5.0) == 0
+            assert executor.stop(BOUND_S) == 0
         puppets.leave(self._running)
         self.area.close()
 

@@ -51,7 +51,7 @@ SESSION_S = 6.0
 PROMISED_S = 5.0
 PARTITIONS = 6
 KINDS = ("join", "kill", "leave")
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 APP = """
 import asyncio, os, time
 
@@ -150,7 +150,7 @@ class Churn:
         """One member fewer; returns when its process is gone."""
         member = self.members.pop(chosen.randrange(len(self.members)))
         member.send_signal(number)
-        code = member.wait(60)
+        code = member.wait(PATIENCE_S)
         # One that is still importing has no handler for the signal yet.
         expected = (0, -number) if number == signal.SIGTERM else (-number,)
         assert code in expected, f"a member exited with {code}"

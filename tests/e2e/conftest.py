@@ -15,7 +15,7 @@ def make_stage(tmp_path: Path, bootstrap_servers: str) -> Iterator[Callable[...,
     """Makes stages; their processes and topics are gone when the test is over."""
     stages: list[Stage] = []
 
-    def make(body: str, *, partitions: int = 2, session_s: int = 6) -> Stage:
+    def make(body: str, *, partitions: int = 2, session_s: int = 45) -> Stage:
         folder = tmp_path / str(len(stages))
         folder.mkdir()
         stages.append(Stage(folder, bootstrap_servers, partitions, session_s))

@@ -50,7 +50,7 @@ def opened(gate):
 class Stage:
     """One source topic and one app; groups and topics are its own."""
 
-    def __init__(self, folder: Path, servers: str, partitions: int, session_s: int = 6) -> None:
+    def __init__(self, folder: Path, servers: str, partitions: int, session_s: int) -> None:
         self.folder = folder
         self.servers = servers
         self.topic = f"orders-{uuid.uuid4().hex[:8]}"
@@ -58,7 +58,7 @@ class Stage:
         self._admin = AdminClient({"bootstrap.servers": servers})
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
         self._runs: list[Running] = []
-        # The shortest that brokers allow: a killed worker's partitions move on after it.
+        # A killed worker's partitions move on after it; 6 is the shortest that brokers allow.
         (folder / "ackfloor.toml").write_text(
             f'[kafka.consumer]\n"session.timeout.ms" = {session_s}000\n'
             '"heartbeat.interval.ms" = 500\n'

@@ -81,8 +81,8 @@ def dead_letters(stage: Stage) -> list[Message]:
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
     try:
         found: list[Message] = []
-        for partition in consumer.list_topics(topic, 20).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 20)
+        for partition in consumer.list_topics(topic, 60).topics[topic].partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 60)
             consumer.assign([TopicPartition(topic, partition, low)])
             while low < high:
                 message = consumer.poll(60)
@@ -102,7 +102,7 @@ def headers(message: Message) -> dict[str, str]:
 
 def until(run: Running, condition: Callable[[], bool], what: str) -> None:
     """Wait as long as several crashes take, each with a session that times out."""
-    end_s = time.monotonic() + 150
+    end_s = time.monotonic() + 300
     while not condition():
         lines = "\n".join(run.drain()[-40:])
         assert time.monotonic() < end_s, f"{what} did not come about; logged was:\n{lines}"
@@ -140,7 +140,7 @@ def test_a_record_that_kills_its_worker_is_dead_lettered_after_three_crashes(
     make_stage: MakeStage, body: str, killers: list[bytes], workers: str, given: dict[str, str]
 ) -> None:
     """Once, byte for byte; everything else is handled, and the worker was away for seconds."""
-    stage = make_stage(body, partitions=2)
+    stage = make_stage(body, partitions=2, session_s=6)
     for n in range(500):
         stage.produce(1, key=b"%d" % (n % 20))
     for value in killers:

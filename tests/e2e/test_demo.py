@@ -92,7 +92,7 @@ class Demo:
 
     def until(self, text: str) -> None:
         """Wait until it has told something."""
-        give_up_s = time.monotonic() + 90
+        give_up_s = time.monotonic() + 300
         while text not in self.err:
             assert self.process.poll() is None, self.err
             assert time.monotonic() < give_up_s, self.err

@@ -69,7 +69,7 @@ def test_a_crash_with_one_stuck_record_repeats_only_what_no_commit_held(
 ) -> None:
     """Invariant 5: ten thousand are settled above the stuck one. The same crash is survived with
     the commit as it is, and with its metadata taken away: what a floor alone would remember."""
-    stage = make_stage(ONE_STUCK, partitions=1)
+    stage = make_stage(ONE_STUCK, partitions=1, session_s=6)
     stage.produce(SETTLED + 1)
     run = stage.run()
     run.until(lambda: stage.records() == SETTLED, "all but one handled")

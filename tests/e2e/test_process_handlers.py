@@ -51,7 +51,7 @@ def test_what_hangs_or_crashes_costs_nobody_else(make_stage: Callable[..., Stage
 
     Also when the worker is killed in the middle: its processes go with it, its successor goes on.
     """
-    stage = make_stage(BODY)
+    stage = make_stage(BODY, session_s=6)
     for n in range(300):
         stage.produce(1, key=b"%d" % (n % 20))
     stage.produce(1, b"hang", key=b"h")
@@ -121,7 +121,7 @@ def test_a_batch_that_hangs_or_crashes_costs_its_other_records_nothing(
 
     Also when the worker is killed while a batch hangs.
     """
-    stage = make_stage(BATCHES)
+    stage = make_stage(BATCHES, session_s=6)
     stage.produce(300)
     stage.produce(1, b"hang")
     stage.produce(300)

@@ -18,12 +18,12 @@ from tests.e2e.commit_log import Commit, CommitLog
 CHANGES = int(os.environ.get("CHURN_CHANGES", "3"))
 SESSION_S = 3.0
 #: On a busy machine a member takes long to start; what is promised is told, not asserted.
-GENEROUS_S = 30.0
+GENEROUS_S = 90.0
 
 
 @pytest.mark.kafka
 @pytest.mark.e2e
-@pytest.mark.timeout(120 + 30 * CHANGES)
+@pytest.mark.timeout(600 + 30 * CHANGES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_nothing_is_lost_or_settled_twice_however_members_come_and_go(
     protocol: str, tmp_path: Path, bootstrap_servers: str

@@ -81,8 +81,8 @@ def parked(stage: Stage, tier: str) -> list[tuple[str, int]]:
     )
     topic = f"{stage.topic}--{stage.group}--retry-{tier}"
     found = []
-    for number in consumer.list_topics(topic, 10).topics[topic].partitions:
-        end = consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1]
+    for number in consumer.list_topics(topic, 60).topics[topic].partitions:
+        end = consumer.get_watermark_offsets(TopicPartition(topic, number), 60)[1]
         consumer.assign([TopicPartition(topic, number, 0)])
         while end and (record := consumer.poll(60)) is not None:
             envelope = read_envelope(record.headers() or [])
@@ -151,7 +151,7 @@ def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
     make_stage: MakeStage,
 ) -> None:
     """The workers follow; one started anew goes by what the run goes by, not by a bad file."""
-    stage = make_stage(ONE_BY_ONE, partitions=1)
+    stage = make_stage(ONE_BY_ONE, partitions=1, session_s=6)
     run = stage.run()
     run.until(ready(run), "ready")
     stage.produce(8)
@@ -195,7 +195,7 @@ def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
 
 def test_what_config_set_is_refused_with(make_stage: MakeStage, tmp_path: Path) -> None:
     """A wrong token, no token, what can't change, what is no setting; nothing has changed."""
-    stage = make_stage(ONE_BY_ONE, partitions=1)
+    stage = make_stage(ONE_BY_ONE, partitions=1, session_s=6)
     run = stage.run()
     run.until(ready(run), "ready")
     token = Path(run.logged("the token is in ").rpartition(" ")[2])

@@ -7,13 +7,15 @@ import os
 import re
 import signal
 import time
+import urllib.request
 from collections.abc import Callable
 
 import pytest
 
 from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.notices import MOST_LINES
 from tests.e2e.stage import Stage, gone, page, ready, reasons, worker_pids
-from tests.framework.cli.command import ackfloor
+from tests.framework.cli.command import Running, ackfloor
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
@@ -44,7 +46,7 @@ async def bill(delivery: Delivery) -> None:
 
 def test_workers_share_the_work_tell_their_state_and_drain(make_stage: MakeStage) -> None:
     """Two of them: ready, stacks and ack map on SIGUSR1, everything handled once, exit 0."""
-    stage = make_stage(PLAIN, partitions=4, session_s=45)
+    stage = make_stage(PLAIN, partitions=4)
     stage.produce(400)
     run = stage.run("--workers", "2")
     run.until(lambda: stage.records() == 400, "all handled")
@@ -92,9 +94,9 @@ def test_sigterm_with_full_queues_loses_nothing(make_stage: MakeStage) -> None:
 
 def test_a_second_signal_stops_now_and_says_what_stayed_open(make_stage: MakeStage) -> None:
     """Exit 6 at once although handlers hang; stacks can be had in the drain; records come again."""
-    stage = make_stage(GATED)
+    stage = make_stage(GATED, session_s=6)
     stage.produce(4)
-    run = stage.run()
+    run = stage.run(ACKFLOOR_APP__SHUTDOWN_TIMEOUT="5m")
     run.until(lambda: len(stage.noted("started")) == 4, "handlers at work")
     run.signal(signal.SIGTERM)
     run.logged("draining; a second signal stops now")
@@ -105,7 +107,7 @@ def test_a_second_signal_stops_now_and_says_what_stayed_open(make_stage: MakeSta
     started_s = time.monotonic()
     run.signal(signal.SIGTERM)
     assert run.wait() == Exit.FORCED
-    assert time.monotonic() - started_s < 25
+    assert time.monotonic() - started_s < 100
     assert any("4 running handlers were cut short" in line for line in run.lines)
     stage.open_gate()
     again = stage.run()
@@ -118,7 +120,7 @@ def test_a_second_signal_stops_now_and_says_what_stayed_open(make_stage: MakeSta
 
 def test_a_killed_worker_is_replaced_and_its_records_come_again(make_stage: MakeStage) -> None:
     """And a killed run takes its workers along."""
-    stage = make_stage(PLAIN, partitions=4)
+    stage = make_stage(PLAIN, partitions=4, session_s=6)
     stage.produce(2000)
     run = stage.run("--workers", "2")
     run.until(lambda: stage.records() > 100, "some handled")
@@ -162,9 +164,15 @@ def test_a_handler_that_exits_drains_its_worker(make_stage: MakeStage) -> None:
 app = App("shop")
 
 
+begun = []
+
+
 @app.handler("TOPIC", concurrency=4)
 def bill(value: bytes, delivery: Delivery) -> None:
     note(started, delivery)
+    begun.append(delivery)
+    while len(begun) < 3:
+        time.sleep(0.01)
     if value == b"exit":
         sys.exit(9)
     time.sleep(0.3)
@@ -258,6 +266,7 @@ def test_two_hundred_stuck_threads_do_not_stop_the_worker_for_good(make_stage: M
     """
     rate = 150.0
     stage = make_stage(STUCK, partitions=2)
+    began_s = time.monotonic()
     run = stage.run(ACKFLOOR_APP__MAX_ABANDONED_THREADS="250")
     run.until(ready(run), "ready")
     with stage.flow(rate):
@@ -278,12 +287,31 @@ def test_two_hundred_stuck_threads_do_not_stop_the_worker_for_good(make_stage: M
             "the reason in /readyz",
         )
         assert page(run, "/livez")[0] == 200
+
+    def accounted_for() -> bool:
+        """Each timeout is a line or part of a count; on a slow machine others are late as well."""
+        lines = [line for line in run.drain() if "consume timeout" in line]
+        suppressed = [int(found[1]) for line in lines if (found := re.search(r"(\d+) more", line))]
+        told = sum("gave no answer" in line for line in lines) + sum(suppressed)
+        return 200 <= told == timed_out(run)
+
+    run.until(accounted_for, "a line or a count for each timeout")
     lines = [line for line in run.drain() if "consume timeout" in line]
-    suppressed = [int(found[1]) for line in lines if (found := re.search(r"(\d+) more", line))]
-    assert sum("gave no answer" in line for line in lines) + sum(suppressed) == 200
-    assert len(lines) < 60
+    # A few in each second, and their number.
+    assert len(lines) <= (MOST_LINES + 1) * (time.monotonic() - began_s + 2)
     run.signal(signal.SIGTERM)
     assert run.wait() == Exit.OK
+
+
+def timed_out(run: Running) -> int:
+    """How many deliveries have outlived their timeout, as the metrics tell it."""
+    address = run.logged("metrics and health on ").rpartition(" ")[2]
+    with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    name = "ackfloor_messages_timed_out_total"
+    return sum(
+        round(float(value)) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)
+    )
 
 
 def test_past_the_limit_of_abandoned_threads_the_worker_is_replaced_at_once(

@@ -125,11 +125,13 @@ def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
     other = TokenFile(tmp_path / "other", keep=False)
     told = refused(run.set("--token-file", str(other.path)))
     assert told.startswith(f"{run.listen} refused (401): not the token of this run; its log says")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
     token = str(run.token.path)
-    assert "no run answers at" in refused(run.set("--listen", nobody, "--token-file", token))
-    assert "control_token_file" in refused(run.set("--listen", nobody))
+    with socket.socket() as deaf:
+        # Bound, so that nobody else takes the port, and not listening.
+        deaf.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{deaf.getsockname()[1]}"
+        assert "no run answers at" in refused(run.set("--listen", nobody, "--token-file", token))
+        assert "control_token_file" in refused(run.set("--listen", nobody))
     for listen in ("9600", "localhost", "localhost:http", ":1", "x:99999"):
         assert "write host:port" in refused(run.set("--listen", listen, "--token-file", token))
         assert "write host:port" in refused(run.set("--listen", listen))

@@ -45,7 +45,7 @@ class Asked:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here gets better by waiting."""
-    monkeypatch.setattr(start_positions, "RANGES_S", 0.05)
+    monkeypatch.setattr(start_positions, "RANGES_S", 0.5)
     monkeypatch.setattr(start_positions, "PATIENCE_S", 0.0)
 
 

@@ -140,7 +140,7 @@ def test_a_producer_that_failed_for_good_is_replaced(bootstrap_servers: str) -> 
     sink.publish(after)
     assert [made for made, _, _ in reports.failed] == lost
     assert sink._producer is not broken
-    sink.close(20)
+    sink.close(60)
     assert reports.published == [after]
 
 

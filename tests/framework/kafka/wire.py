@@ -37,10 +37,10 @@ def fresh(name: str) -> str:
 
 
 def options(servers: str, **consumer: Any) -> KafkaOptions:
-    """Client properties for tests: short sessions."""
+    """Client properties for tests: what stands still for a moment has not left its group."""
     common = {"bootstrap.servers": servers}
     return KafkaOptions(
-        consumer={**common, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500, **consumer},
+        consumer={**common, "session.timeout.ms": 45_000, "heartbeat.interval.ms": 500, **consumer},
         producer=common,
         admin=common,
     )
@@ -238,7 +238,8 @@ def committed_records(
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         left = set(partitions)
         while left and time.monotonic() < until_s:
-            for message in consumer.consume(500, 1.0):
+            # Not `consume(500, 1.0)`: it would wait for 500.
+            for message in consumer.consume(1, 1.0) + consumer.consume(500, 0):
                 error = message.error()
                 if error is None:
                     found.append(message)

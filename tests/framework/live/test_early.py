@@ -129,7 +129,7 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
 
 def test_a_worker_that_says_nothing_is_named() -> None:
     """After the time that was given."""
-    asking = Asking(0, 1, wait_s=0.3)
+    asking = Asking(0, 1, wait_s=3.0)
     asking.answer(0, 2)
     until_s = time.monotonic() + 60
     while not asking.results:

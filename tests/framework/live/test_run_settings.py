@@ -390,7 +390,7 @@ def test_workers_that_refuse_leave_or_keep_silent_are_told_of(run: Run) -> None:
         run.settings.gone(1)
         run.settings.status(2, "draining")
 
-    change = run.change({"app.max_open": 5}, meanwhile=meanwhile, wait_s=0.3)
+    change = run.change({"app.max_open": 5}, meanwhile=meanwhile, wait_s=3.0)
     assert (change.refused, change.silent, change.applied) == ({0: "older code"}, (3,), ())
 
 

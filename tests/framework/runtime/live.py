@@ -3,6 +3,10 @@
 The test's own thread is the worker's owner thread: it turns the loop, in `until`, and between two
 calls nothing is turned. So a test may look at the engine and may also decide when the owner is
 busy elsewhere. Nothing here waits for a fixed time; every wait is for a condition, with a bound.
+
+A deadline that only one of several handlers is to miss is a minute, and the worker's clock is put
+forward (`Live.skip`) once that one waits: a machine that stands still for a moment makes no other
+handler late. Handlers in processes read the machine's clock and don't notice.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from ackfloor import App, Delivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import Event
+from ackfloor.core.model import Now
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.topics import dlq_topic
 from ackfloor.ports import Executor
@@ -121,11 +126,40 @@ class Watcher:
         return [event for event in self.events if isinstance(event, kind)]
 
 
+class ForwardClock(SystemClock):
+    """The machine's clocks, which a test can put forward."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def now(self) -> Now:
+        """One reading of both clocks."""
+        found = super().now()
+        ahead_s = self._ahead_s
+        return Now(found.mono_s + ahead_s, found.wall_ms + round(ahead_s * 1000))
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        """Monotonic seconds."""
+        return time.monotonic() + self._ahead_s
+
+    def skip(self, seconds: float) -> None:
+        """Put both forward."""
+        self._ahead_s += seconds
+
+
 class Live:
     """One running worker; made by `live`."""
 
-    def __init__(self, worker: Worker, broker: MemoryBroker, watcher: Watcher, group: str) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        broker: MemoryBroker,
+        watcher: Watcher,
+        group: str,
+        clock: ForwardClock,
+    ) -> None:
         self.worker = worker
+        self.clock = clock
         self.broker = broker
         self.watcher = watcher
         self.group = group
@@ -154,6 +188,10 @@ class Live:
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             self.loop.turn(0.005)
+
+    def skip(self, seconds: float) -> None:
+        """Let the worker's time pass at once."""
+        self.clock.skip(seconds)
 
     def settled(self) -> bool:
         """Whether every record of every source topic has been settled; retries may wait."""
@@ -202,7 +240,7 @@ def live(
     Most tests fail more of their records than a flood guard would let pass, so there is none
     unless it is asked for.
     """
-    clock = SystemClock()
+    clock = ForwardClock()
     broker = broker or MemoryBroker(clock)
     off = FloodGuard(enabled=False)
     handlers = [spec if guarded else replace(spec, guard=off) for spec in app.handlers]
@@ -215,7 +253,7 @@ def live(
         clock,
         events or EventLoopThread(),
     )
-    settings = {"commit_interval_s": 0.02, "shutdown_s": 2.0, "drain_s": 1.0, **config}
+    settings = {"commit_interval_s": 0.02, "shutdown_s": 60.0, "drain_s": 1.0, **config}
     if "max_open" in settings:
         settings["limits"] = FlowLimits(max_open=settings.pop("max_open"))
     worker = Worker(
@@ -226,7 +264,7 @@ def live(
         outside,
         [watcher, *observers],
     )
-    running = Live(worker, broker, watcher, app.group)
+    running = Live(worker, broker, watcher, app.group, clock)
     puppets.enter(running.loop.executors.running)
     try:
         yield running

@@ -48,8 +48,9 @@ PROTOCOLS: dict[str, dict[str, str]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "broker": {"group.protocol": "consumer"},
 }
-#: After it a member that is silent is taken for dead.
-SESSION_S = 4.0
+#: After it a member that is silent is taken for dead. No test waits for it, and a machine that
+#: stands still for a moment must expel nobody.
+SESSION_S = 45.0
 
 
 def consumer_of(protocol: str, session_s: float = SESSION_S) -> dict[str, str]:
@@ -113,13 +114,19 @@ class Place:
 
     def _found(self, topic: str | None, partition: int) -> TopicPartition | None:
         wanted = TopicPartition(topic or self.topic, partition)
-        try:
-            # Not the admin client: it crashes where the coordinator is just moving.
-            [found] = self._reader.committed([wanted], timeout=5.0)
-        except KafkaException:
-            # A coordinator that is being found tells nothing yet.
-            return None
-        return None if found.offset < 0 or found.error is not None else found
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                # Not the admin client: it crashes where the coordinator is just moving.
+                [found] = self._reader.committed([wanted], timeout=5.0)
+            except KafkaException:
+                # A coordinator that is being found tells nothing yet, which is not "nothing".
+                if time.monotonic() > until_s:
+                    raise
+                continue
+            if found.error is None:
+                return None if found.offset < 0 else found
+            assert time.monotonic() < until_s, f"nobody tells what is committed: {found.error}"
 
     def end(self, topic: str, partition: int = 0) -> int:
         """Where the log of a partition ends."""

@@ -94,7 +94,7 @@ def extend(_folder: Path, delivery: Delivery) -> None:
     """Take longer than allowed, by permission."""
     for _ in range(4):
         assert delivery.extend("60s")
-        time.sleep(0.2)
+        time.sleep(0.6)
 
 
 def ignore_signals(_folder: Path, _delivery: Delivery) -> None:

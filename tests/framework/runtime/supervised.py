@@ -71,7 +71,7 @@ def run(plan: dict[str, object]) -> int:
         command,
         int(str(plan.get("workers", 1))),
         monitor,
-        shutdown_s=float(str(plan.get("shutdown_s", 5.0))),
+        shutdown_s=float(str(plan.get("shutdown_s", 100.0))),
         on_status=lambda number, status: say(worker=number, **status),
     )
     code = boss.run()

@@ -24,21 +24,23 @@ EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
 @EVERY
 def test_with_full_queues_running_handlers_end_and_the_rest_comes_again(kind: str) -> None:
     """Two workers in a row handle every record, and none of them twice."""
-    app, handled, lock = App("g"), Counter(), threading.Lock()
+    app, handled, lock, gate = App("g"), Counter(), threading.Lock(), Gate()
 
     def script(delivery: Delivery) -> Iterator[Gate]:
-        time.sleep(0.001)
+        if len(handled) >= 100:
+            yield gate
         with lock:
             handled[delivery.offset] += 1
-        return
-        yield
 
     register(app, kind, "orders", script, concurrency=4)
     with live(app) as worker:
         worker.send("orders", n=1000)
-        worker.until(lambda: len(handled) > 100)
+        worker.until(lambda: gate.arrived == 4)
         assert worker.executor().queued() > 500
+        opening = threading.Timer(0.05, gate.open)
+        opening.start()
         assert worker.close() == 0
+        opening.join()
         first = dict(handled)
         broker = worker.broker
     found = broker.committed("g", "orders")
@@ -62,7 +64,7 @@ def test_handlers_that_end_in_time_are_not_cut_short(kind: str) -> None:
             raise ValueError("in the drain")
 
     register(app, kind, "orders", script, retry=LATER)
-    with live(app, shutdown_s=10.0) as worker:
+    with live(app) as worker:
         worker.send("orders", n=3)
         worker.until(lambda: gate.arrived == 3)
         opening = threading.Timer(0.1, gate.open)
@@ -188,7 +190,7 @@ def test_the_last_events_are_told_and_the_last_snapshot_says_stopped(kind: str) 
     """What happened in the drain itself is counted as well."""
     app, gate = App("g"), Gate()
     register(app, kind, "orders", lambda d: iter((gate,)))
-    with live(app, shutdown_s=10.0) as worker:
+    with live(app) as worker:
         worker.send("orders", n=5)
         worker.until(lambda: gate.arrived == 5)
         opening = threading.Timer(0.05, gate.open)

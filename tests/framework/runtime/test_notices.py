@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,7 @@ def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(
     def handle(delivery: Delivery) -> None:
         gate.wait()
 
+    began_s = time.monotonic()
     with live(app, max_abandoned=1000) as worker:
         for _ in range(300):
             worker.broker.produce(
@@ -49,7 +51,9 @@ def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(
         gate.open()
         within(lambda: worker.executor().abandoned() == 0)
     assert told == 300
-    assert len(lines(caplog)) < 60
+    # A few in each second, and their number; there are two kinds: late and answered late.
+    seconds = int(time.monotonic() - began_s) + 2
+    assert len(lines(caplog)) <= 2 * seconds * (MOST_LINES + 1)
     assert "orders/0/0 attempt 1" in caplog.text
     assert "SECRET" not in caplog.text
 
@@ -72,11 +76,10 @@ def test_at_most_a_few_lines_a_second_of_each_kind(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pause_says_why(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """In the log and for readiness."""
-    app, asked = App("g"), []
+    app, seen = App("g"), []
 
     def script(delivery: Delivery) -> Iterator[Gate]:
-        if not asked:
-            asked.append(delivery)
+        if not seen:
             raise Pause("1s", reason="the bank is away")
         return
         yield
@@ -90,6 +93,7 @@ def test_a_pause_says_why(kind: str, caplog: pytest.LogCaptureFixture) -> None:
                 and worker.watcher.latest.handlers[0].held_reason == "the bank is away"
             )
         )
+        seen.append("it")
         worker.until(worker.settled)
     assert "handler handle takes no records for 1 s: the bank is away" in lines(caplog)
 

@@ -77,14 +77,14 @@ def test_extend_keeps_a_long_handler_from_its_deadline(bootstrap_servers: str) -
         place = crowd.place
         app, ended, answers = App(place.group), [], []
 
-        @app.handler(place.topic, consume_timeout="400ms", max_extend="1m", retry=NONE)
+        @app.handler(place.topic, consume_timeout="2s", max_extend="5m", retry=NONE)
         async def long(value: bytes, delivery: Delivery) -> None:
             if value == b"silent":
-                answers.append(delivery.extend("400ms"))
-                await asyncio.sleep(30)
+                answers.append(delivery.extend("1s"))
+                await asyncio.sleep(300)
             for _ in range(8):
-                answers.append(delivery.extend("2s"))
-                await asyncio.sleep(0.1)
+                answers.append(delivery.extend("1m"))
+                await asyncio.sleep(0.3)
             ended.append(delivery.offset)
 
         worker = crowd.start(app)
@@ -177,9 +177,9 @@ def test_polling_goes_on_while_a_handler_takes_longer_than_the_poll_interval(
         @app.handler(place.topic, retry=NONE)
         def slow(delivery: Delivery) -> None:
             seen.append(delivery.offset)
-            time.sleep(4.0)
+            time.sleep(6.0)
 
-        consumer = {**consumer_of("cooperative", 2.0), "max.poll.interval.ms": "2000"}
+        consumer = {**consumer_of("cooperative", 4.0), "max.poll.interval.ms": "4000"}
         worker = crowd.start(app, consumer=consumer, drain_timeout="500ms")
         crowd.until(lambda: worker.owns(place.topic) == [0])
         epoch = worker.loop.engine.assignments[place.topic, 0].epoch

@@ -42,22 +42,23 @@ def calls(folder: Path) -> list[list[int]]:
 
 def test_the_deadline_kills_and_only_then_parks(tmp_path: Path) -> None:
     """Not a line of the handler comes after the park; what was answered before counts."""
-    app = app_of(consume_timeout="1s", retry=RetryPolicy.fixed("1h", 1))
+    app = app_of(consume_timeout="2s", retry=RetryPolicy.fixed("1h", 1))
     with live(app) as worker:
         for verb in ("answer", "nothing", "write_for_ever", *["nothing"] * 7):
             send(worker, verb, tmp_path)
         worker.until(lambda: len(worker.parked("orders")) == 9)
         written = len(lines(tmp_path, "written"))
         send(worker, "nothing", tmp_path)
+        flow = worker.loop.engine.flow
+        # What waits for company, and what waits in the tier.
+        worker.until(lambda: flow.open_count == 1 + 9)
         worker.turn_for(0.1)
         parked = worker.parked("orders")
-        open_count = worker.loop.engine.flow.open_count
     assert len(lines(tmp_path, "written")) == written
     assert sorted(record.origin.offset for record in parked) == list(range(1, 10))
     assert {(record.reason, record.error_type) for record in parked} == {
         ("timeout", "ConsumeTimeout")
     }
-    assert open_count == 1 + 9, "what waits for company, and what waits in the tier"
 
 
 @pytest.mark.parametrize("verb", ["segfault", "leave"])

@@ -88,7 +88,7 @@ def test_a_handler_that_is_timed_out_never_runs_beside_its_retry(tmp_path: Path)
 
 def test_an_extended_deadline_is_kept(tmp_path: Path) -> None:
     """Moved from inside the process, again and again."""
-    with live(app_of(consume_timeout="400ms")) as worker:
+    with live(app_of(consume_timeout="2s")) as worker:
         send(worker, "extend", tmp_path)
         worker.until(worker.settled)
         assert worker.parked("orders") == []

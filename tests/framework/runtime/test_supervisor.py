@@ -240,7 +240,7 @@ def test_a_worker_that_is_still_importing_may_be_stopped(start: Callable[..., Ru
 
 def test_a_second_signal_stops_now(start: Callable[..., Run]) -> None:
     """Workers that would drain for long hear both, also where both came in one moment."""
-    run = start("slow", workers=2, shutdown_s=200.0)
+    run = start("slow", workers=2, shutdown_s=200.0, FORCED_S=100.0)
     run.running(2)
     started_s = time.monotonic()
     run.process.terminate()

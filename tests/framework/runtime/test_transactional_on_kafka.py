@@ -163,7 +163,7 @@ def test_a_partition_moves_on_while_a_dead_workers_transaction_is_open(
         member.subscribe([place.topic])
         crowd.until(lambda: (member.poll(0.05), member.assignment())[1], "the first owner")
         options = KafkaOptions(
-            producer={"bootstrap.servers": bootstrap_servers, "transaction.timeout.ms": 1000}
+            producer={"bootstrap.servers": bootstrap_servers, "transaction.timeout.ms": 3000}
         )
         dead = Producer(transactional_config(options, f"{place.group}-gone"))
         dead.init_transactions(60)

@@ -164,7 +164,7 @@ def test_client_listener_takes_sasl() -> None:
     }
     with KafkaCluster(config=config) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **login})
-        assert set(admin.list_topics(timeout=10).brokers) == {1}
+        assert set(admin.list_topics(timeout=60).brokers) == {1}
 
 
 _PARENT = """
@@ -176,7 +176,7 @@ if sys.argv[1] == "forked":
     import os
     pid = os.fork()
     if pid == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print(pid)
 else:
@@ -184,7 +184,7 @@ else:
 print(cluster.guard_pid, *cluster.pids.values())
 print(cluster.data_dir, flush=True)
 if sys.argv[1] != "returns":
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -205,7 +205,7 @@ def test_nothing_outlives_its_parent(how: str) -> None:
         if how != "returns":
             parent.send_signal(signal.SIGKILL)
         try:
-            assert _alive_after(processes, wait_s=10) == []
+            assert _alive_after(processes, wait_s=60) == []
         finally:
             if child:
                 os.kill(child, signal.SIGKILL)
@@ -219,7 +219,7 @@ def test_nodes_die_with_a_killed_guard() -> None:
     nodes = _identities(list(cluster.pids.values()))
     data_dir = cluster.data_dir
     os.kill(cluster.guard_pid, signal.SIGKILL)
-    assert _alive_after(nodes, wait_s=10) == []
+    assert _alive_after(nodes, wait_s=60) == []
     with pytest.raises(Exception, match="took the broker with it"):
         cluster.kill(1)
     cluster.stop()

@@ -15,7 +15,7 @@ from ackfloor.testing import guard
 from ackfloor.testing import processes as processes_module
 from ackfloor.testing.processes import GuardedProcesses, GuardLost, ProcessIdentity
 
-SLEEP = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
+SLEEP = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
 
 
 def test_recycled_pid_is_never_signalled() -> None:
@@ -30,7 +30,7 @@ def test_recycled_pid_is_never_signalled() -> None:
         assert identity.alive
         assert not identity.end(signal.SIGCONT, wait_s=0)
         sleeper.kill()
-        assert identity.gone_within(5)
+        assert identity.gone_within(60)
 
 
 def test_zombie_counts_as_gone() -> None:
@@ -38,7 +38,7 @@ def test_zombie_counts_as_gone() -> None:
     with subprocess.Popen(SLEEP) as sleeper:
         identity = ProcessIdentity.of(sleeper.pid)
         assert identity is not None
-        assert identity.end(signal.SIGKILL, wait_s=5)
+        assert identity.end(signal.SIGKILL, wait_s=60)
         assert ProcessIdentity.of(sleeper.pid) is None
 
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_started_is_told() -> None:
     child = ProcessIdentity.of(processes.spawn("sleep", SLEEP, processes.data_dir / "log"))
     assert child is not None
     processes.send_signal("sleep", signal.SIGTERM)
-    assert child.gone_within(5)
+    assert child.gone_within(60)
     assert processes.returncode("sleep") == -signal.SIGTERM
     processes.close()
 
@@ -90,8 +90,8 @@ def test_detached_guard_ends_with_its_last_child() -> None:
     assert own_guard is not None
     processes.detach()
     assert not own_guard.gone_within(0.5)
-    child.end(signal.SIGKILL, wait_s=5)
-    assert own_guard.gone_within(5)
+    child.end(signal.SIGKILL, wait_s=60)
+    assert own_guard.gone_within(60)
     assert not processes.data_dir.exists()
     processes.close()
 
