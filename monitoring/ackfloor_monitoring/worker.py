@@ -156,6 +156,7 @@ class WorkerMetrics:
         self._seeded.add(key)
         self._tallies[d.COMMIT_FAILURES].seed((topic,))
         self._tallies[d.LOST].seed((topic,))
+        self._tallies[d.RELEASED].seed(())
         self._tallies[d.GUARD_TRIPS].seed((handler,))
         for kind in ("retry", "dlq"):
             self._tallies[d.PUBLISH_FAILURES].seed((source, handler, kind))
