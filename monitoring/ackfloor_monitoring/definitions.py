@@ -109,6 +109,13 @@ QUEUE_WAIT = histogram(
     "includes the wait in its tier that was left when it was read.",
     WAIT_SECONDS,
 )
+ACK_LATENCY = histogram(
+    LATENCY,
+    "ack_latency_seconds",
+    HANDLER,
+    "Read from Kafka to the answer, of what was handled: the wait and the handler's time together.",
+    WAIT_SECONDS,
+)
 END_TO_END = histogram(
     LATENCY,
     "end_to_end_latency_seconds",
@@ -149,8 +156,9 @@ COMMITS = counter(FAULTS, "commits", ("group",), "Positions whose commit was con
 COMMIT_FAILURES = counter(
     FAULTS,
     "commit_failures",
-    ("group", "topic"),
-    "Commits of one partition that were refused or lost; each is sent again.",
+    ("group", "topic", "reason"),
+    "Commits of one partition that were refused or lost; each is sent again. `reason` is the name "
+    "that Kafka's client has for the error, or `unconfirmed` where no answer came.",
 )
 PUBLISH_FAILURES = counter(
     FAULTS,
@@ -265,7 +273,10 @@ COUNTERS = (
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
     *(METADATA_IGNORED, HOLDS, SUSPECTS, GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )
-HISTOGRAMS = (DURATION, QUEUE_WAIT, END_TO_END, RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY)
+HISTOGRAMS = (
+    *(DURATION, QUEUE_WAIT, ACK_LATENCY, END_TO_END),
+    *(RETRY_LATENESS, TIMEOUT_LATENESS, PARK_DELAY),
+)
 #: Of the run as a whole: these alone carry no `worker` label.
 RUN_WIDE = (
     *(WORKERS_EXPECTED, WORKERS_REPORTING, WORKERS_ENDED),

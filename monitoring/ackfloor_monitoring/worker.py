@@ -7,7 +7,9 @@ once for a report, keeps the two apart.
 
 from __future__ import annotations
 
+import operator
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,6 +53,9 @@ from ackfloor_monitoring.tallies import Distribution, Names, Tally
 
 #: Classes of exceptions that keep their name as a label.
 MOST_ERRORS = 50
+#: How a refusal begins that the client or the broker has a name for.
+KAFKA_ERROR = re.compile(r"_?([A-Z][A-Z0-9_]*):")
+UNCONFIRMED = "unconfirmed"
 #: Attempts that keep their number as a label.
 MOST_ATTEMPTS = 10
 
@@ -76,6 +81,7 @@ class WorkerMetrics:
             spec: Distribution(buckets.get(spec.name, spec.buckets)) for spec in d.HISTOGRAMS
         }
         self._errors = Names(MOST_ERRORS)
+        self._refusals = Names(MOST_ERRORS)
         self._seeded: set[tuple[str, str, str]] = set()
         self._joined = False
         self._snapshot: Snapshot | None = None
@@ -154,7 +160,7 @@ class WorkerMetrics:
         if key in self._seeded:
             return
         self._seeded.add(key)
-        self._tallies[d.COMMIT_FAILURES].seed((topic,))
+        self._tallies[d.COMMIT_FAILURES].seed((topic, UNCONFIRMED))
         self._tallies[d.LOST].seed((topic,))
         self._tallies[d.RELEASED].seed(())
         self._tallies[d.GUARD_TRIPS].seed((handler,))
@@ -179,6 +185,8 @@ class WorkerMetrics:
         distributions = self._distributions
         distributions[d.DURATION].add_all((*labels, "acked"), event.durations_s)
         distributions[d.QUEUE_WAIT].add_all(labels, event.waits_s)
+        since_read_s = list(map(operator.add, event.waits_s, event.durations_s))
+        distributions[d.ACK_LATENCY].add_all(labels, since_read_s)
         distributions[d.END_TO_END].add_all(labels, event.latencies_s)
 
     def _failed(self, event: DeliveryFailed) -> None:
@@ -225,7 +233,9 @@ class WorkerMetrics:
         self._count(d.COMMITS, by=event.count)
 
     def _commit_failed(self, event: CommitFailed) -> None:
-        self._count(d.COMMIT_FAILURES, event.topic)
+        named = KAFKA_ERROR.match(event.reason)
+        reason = self._refusals.of(named[1]) if named else UNCONFIRMED
+        self._count(d.COMMIT_FAILURES, event.topic, reason)
 
     def _assigned(self, _event: PartitionsAssigned) -> None:
         self._joined = True

@@ -95,7 +95,18 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         {"publish_failures_total": {(*B, "dlq"): 1}},
     ),
     (PositionsCommitted(3), {"commits_total": {(): 3}}),
-    (CommitFailed("orders", 0, "refused"), {"commit_failures_total": {("orders",): 1}}),
+    (
+        CommitFailed("orders", 0, "refused: the group has position 7 afterwards"),
+        {"commit_failures_total": {("orders", "unconfirmed"): 1}},
+    ),
+    (
+        CommitFailed("orders", 0, "GROUP_AUTHORIZATION_FAILED: Broker: no"),
+        {"commit_failures_total": {("orders", "GROUP_AUTHORIZATION_FAILED"): 1}},
+    ),
+    (
+        CommitFailed("orders", 0, "_TIMED_OUT: Local: Timed out"),
+        {"commit_failures_total": {("orders", "TIMED_OUT"): 1}},
+    ),
     (
         PartitionsAssigned((TopicPartition("orders", 0),)),
         {"rebalances_total": {("assigned",): 1}},
@@ -183,6 +194,7 @@ def test_no_event_of_the_catalogue_is_forgotten() -> None:
     ("event", "name", "labels", "total"),
     [
         (COUNTED[2][0], "handler_duration_seconds", (*B, "acked"), 0.3),
+        (COUNTED[2][0], "ack_latency_seconds", B, 0.3),
         (COUNTED[2][0], "end_to_end_latency_seconds", B, 2.0),
         (failed("KeyError", duration_s=0.2), "handler_duration_seconds", (*B, "failed"), 0.2),
         (
@@ -257,7 +269,7 @@ def test_counters_that_alerts_watch_exist_before_their_first_increase() -> None:
     metrics.snapshot(SNAPSHOT)
     told = counters(sent(metrics))
     assert told["publish_failures_total"] == {(*B, "retry"): 0, (*B, "dlq"): 0}
-    assert told["commit_failures_total"] == {("orders",): 1}
+    assert told["commit_failures_total"] == {("orders", "unconfirmed"): 1}
 
 
 def test_joined_says_whether_the_group_gave_an_assignment() -> None:

@@ -109,7 +109,7 @@ CASES = [
     Case(
         "AckfloorCommitsFailing",
         {
-            of("commit_failures_total", topic="orders", reason="authorization"): (
+            of("commit_failures_total", topic="orders", reason="GROUP_AUTHORIZATION_FAILED"): (
                 "0x2 1x17 2+1x20 22x60"
             )
         },
