@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -74,6 +75,7 @@ def measure(
         process = started(argv, env=env, errors=errors)
         watchdog = threading.Timer(timeout_s, end, [process])
         watchdog.start()
+        late_s = time.monotonic() + timeout_s
         try:
             began = heard(process, "began")
             before = time.perf_counter(), _cpu_s(process.pid)
@@ -81,7 +83,7 @@ def measure(
             after = time.perf_counter(), _cpu_s(process.pid)
             peak = peak_mib(process.pid)
         except (EOFError, psutil.Error):
-            late = not watchdog.is_alive()
+            late = time.monotonic() >= late_s
             raise RunFailed(f"not within {timeout_s:g} s" if late else _quoted(errors)) from None
         finally:
             watchdog.cancel()
@@ -122,9 +124,10 @@ def heard(process: subprocess.Popen[str], word: str) -> dict[str, Any]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Kill the process and what it started."""
+    """Kill the process and what it started; the watchdog may be at it already."""
     if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert process.stdout is not None
     process.stdout.close()

@@ -58,11 +58,14 @@ class Watch:
         """Not needed."""
 
     def findings(self, work: Work) -> dict[str, float]:
-        """How late redeliveries started, and how long each straggler held the floor."""
+        """How late redeliveries started, and how long each straggler held the floor.
+
+        Others are parked, too, where the machine keeps this process waiting for a second.
+        """
         passed_ms = [
-            1000 * (at - work.stuck_at[offset * PARTITIONS + partition])
+            1000 * (at - work.stuck_at[number])
             for (partition, offset), at in self.parked_at.items()
-            if work.body == "stragglers"
+            if (number := offset * PARTITIONS + partition) in work.stuck_at
         ]
         return {**percentiles(self.lateness_ms, "due_"), **percentiles(passed_ms, "passed_")}
 
