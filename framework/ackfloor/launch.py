@@ -11,7 +11,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -27,6 +28,7 @@ from ackfloor.ports import MonitoringPlugin
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.lookout import Look
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
 from ackfloor.settings import Settings, sections_of
@@ -266,6 +268,18 @@ class Launch:
             transactional=app.transactional,
             redaction=self.settings.redaction.rules(),
         )
+
+    @contextmanager
+    def looking(self) -> Iterator[Look]:
+        """What the run asks Kafka with how far its group has come."""
+        from ackfloor.kafka.progress import ProgressReader
+
+        group = self.settings.group
+        reader = ProgressReader(self.kafka_options("look"))
+        try:
+            yield lambda: reader.of(group, reader.members(group).owners)
+        finally:
+            reader.close()
 
     @staticmethod
     def monitoring() -> MonitoringPlugin | None:

@@ -52,6 +52,7 @@ from ackfloor.core.messages import (
     SuspectStarted,
 )
 from ackfloor.core.model import TopicPartition
+from ackfloor.core.progress import Progress
 from ackfloor.core.snapshot import (
     Fault,
     HandlerSnapshot,
@@ -84,6 +85,7 @@ __all__ = [
     "PartitionsRevoked",
     "PauseReason",
     "PositionsCommitted",
+    "Progress",
     "PublishFailed",
     "Reason",
     "RecordDeadLettered",

@@ -24,6 +24,7 @@ from ackfloor.core.model import (
     TopicPartition,
 )
 from ackfloor.core.parcel import Parcel
+from ackfloor.core.progress import Progress
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.transaction import Outcome, Transaction
 
@@ -348,6 +349,10 @@ class RunMonitor(Protocol):
 
     def settings(self, state: SettingsState) -> None:
         """How the run stands to its settings now."""
+        ...
+
+    def progress(self, seen: Sequence[Progress] | None) -> None:
+        """How far the group has come as Kafka sees it; None where that is not known."""
         ...
 
     def control(self, path: str, answer: Control) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from ackfloor_monitoring.gauges import (
     HANDLER_GAUGES,
+    KAFKA_LAG,
+    KAFKA_LOOK,
+    KAFKA_OPEN,
     LOOP_SECONDS,
     PARTITION_GAUGES,
     PAUSED,
@@ -280,18 +283,20 @@ HISTOGRAMS = (
 #: Of the run as a whole: these alone carry no `worker` label.
 RUN_WIDE = (
     *(WORKERS_EXPECTED, WORKERS_REPORTING, WORKERS_ENDED),
+    *(KAFKA_LAG, KAFKA_OPEN, KAFKA_LOOK),
     *(RELOADS, RELOAD_FAILURES, LAST_RELOAD_SUCCESSFUL, LAST_RELOAD, RESTART_NEEDED),
 )
 
 METRICS: tuple[MetricSpec, ...] = (
     *(spec for spec in COUNTERS if spec.group == FLOW),
     *(entry.spec for entry in PARTITION_GAUGES),
-    TOPIC_INFO,
+    *(TOPIC_INFO, KAFKA_LAG, KAFKA_OPEN, KAFKA_LOOK),
     *HISTOGRAMS,
     *(entry.spec for entry in HANDLER_GAUGES),
     POLICY_INFO,
     *(entry.spec for entry in WORKER_GAUGES),
     *(PAUSED, LOOP_SECONDS),
     *(spec for spec in COUNTERS if spec.group == FAULTS),
-    *(BUILD_INFO, STARTED, *RUN_WIDE),
+    *(BUILD_INFO, STARTED),
+    *(spec for spec in RUN_WIDE if spec.group == RUN),
 )

@@ -173,6 +173,28 @@ POLICY_INFO = gauge(
     "Always 1; how the handler's failures are retried: `delays` are the distinct waits, shortest "
     "first; `max_redeliveries` may be `unlimited`.",
 )
+_ON_KAFKA = (*PARTITION, "kind")
+KAFKA_LAG = gauge(
+    PROGRESS,
+    "kafka_lag_messages",
+    _ON_KAFKA,
+    "The lag as Kafka's own tools tell it: from the committed position to the end of the log, "
+    "whether or not anybody has the partition. `kind` is `source` or `retry`.",
+)
+KAFKA_OPEN = gauge(
+    PROGRESS,
+    "kafka_open_messages",
+    _ON_KAFKA,
+    "What of it is not settled. For `kind` `retry` this is how much waits there; for `dlq` it is "
+    "how many dead letters were not replayed, discarded or archived.",
+)
+KAFKA_LOOK = gauge(
+    PROGRESS,
+    "kafka_look_timestamp_seconds",
+    ("group",),
+    "When the run looked at Kafka for these (every `app.look_interval`); absent, as they are, "
+    "where the last look failed.",
+)
 TOPIC_INFO = gauge(
     PROGRESS,
     "topic_info",

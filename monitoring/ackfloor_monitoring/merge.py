@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client.metrics_core import (
@@ -23,10 +24,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ackfloor import __version__
-from ackfloor.observe import SettingsState, Snapshot
+from ackfloor.observe import Progress, SettingsState, Snapshot
 from ackfloor_monitoring import definitions as d
 from ackfloor_monitoring.gauges import (
     HANDLER_GAUGES,
+    KAFKA_LAG,
+    KAFKA_LOOK,
+    KAFKA_OPEN,
     LOOP_SECONDS,
     PARTITION_GAUGES,
     PAUSED,
@@ -47,6 +51,14 @@ _FAMILY: dict[Kind, Callable[..., Metric]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How far the group had come at a moment, as Kafka saw it."""
+
+    at_ms: int
+    seen: Sequence[Progress]
+
+
 class RunCollector(Collector):
     """All metrics of a run, made anew for each scrape.
 
@@ -54,6 +66,7 @@ class RunCollector(Collector):
         reports: the newest report of each worker that runs.
         ended: how many worker processes have ended.
         settings: how the run stands to its settings.
+        look: what the run last saw on Kafka.
     """
 
     def __init__(
@@ -63,12 +76,14 @@ class RunCollector(Collector):
         reports: Callable[[], Mapping[int, Report]],
         ended: Callable[[], int],
         settings: Callable[[], SettingsState] = SettingsState,
+        look: Callable[[], Look | None] = lambda: None,
     ) -> None:
         self._group = group
         self._workers = workers
         self._reports = reports
         self._ended = ended
         self._settings = settings
+        self._look = look
 
     def describe(self) -> Iterable[Metric]:
         """The families without samples: what the registry knows names by."""
@@ -84,6 +99,8 @@ class RunCollector(Collector):
         scrape.add(d.WORKERS_REPORTING, (), len(reports))
         scrape.add(d.WORKERS_ENDED, (), self._ended())
         scrape.add_settings(self._settings())
+        if (look := self._look()) is not None:
+            scrape.add_look(look)
         return [family for family in scrape.families.values() if family.samples]
 
 
@@ -119,6 +136,14 @@ class _Scrape:
         reloaded_s = state.reloaded_ms / 1000 if state.reloaded_ms else None
         self.add(d.LAST_RELOAD, (), reloaded_s)
         self.add(d.RESTART_NEEDED, (), len(state.needs_restart))
+
+    def add_look(self, look: Look) -> None:
+        """What the run saw on Kafka."""
+        self.add(KAFKA_LOOK, (), look.at_ms / 1000)
+        for seen in look.seen:
+            labels = (seen.topic, str(seen.partition), seen.kind)
+            self.add(KAFKA_LAG, labels, seen.lag)
+            self.add(KAFKA_OPEN, labels, seen.open)
 
     def add_report(self, worker: str, report: Report) -> None:
         """Everything a worker told."""

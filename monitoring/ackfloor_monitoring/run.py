@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from threading import Lock
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from ackfloor.observe import Control, SettingsState
+from ackfloor.observe import Control, Progress, SettingsState
 from ackfloor_monitoring.exposition import metrics_page
 from ackfloor_monitoring.health import Health, HealthRules, WorkerFacts, judge
-from ackfloor_monitoring.merge import RunCollector
+from ackfloor_monitoring.merge import Look, RunCollector
 from ackfloor_monitoring.report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.server import PageServer, Request, Response
 
@@ -58,8 +58,16 @@ class RunMetrics:
         self._refused: set[int] = set()
         self._registry = registry or CollectorRegistry(auto_describe=False)
         self._settings = SettingsState()
+        self._look: Look | None = None
         self._registry.register(
-            RunCollector(group, workers, self.reports, lambda: self._ended, lambda: self._settings)
+            RunCollector(
+                group,
+                workers,
+                self.reports,
+                lambda: self._ended,
+                lambda: self._settings,
+                lambda: self._look,
+            )
         )
         pages = {
             "/metrics": metrics_page(self._registry),
@@ -102,6 +110,10 @@ class RunMetrics:
     def settings(self, state: SettingsState) -> None:
         """How the run stands to its settings now; immutable, swapped in one assignment."""
         self._settings = state
+
+    def progress(self, seen: Sequence[Progress] | None) -> None:
+        """How far the group has come as Kafka sees it; immutable and swapped, like the settings."""
+        self._look = None if seen is None else Look(self._now_ms(), seen)
 
     def control(self, path: str, answer: Control) -> None:
         """Answer what is posted to this path."""

@@ -83,7 +83,7 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
 ) -> None:
     """Every metric arrives, every rule evaluates, and after a kill the numbers are right again."""
     stage = make_stage(APP, partitions=4)
-    run = stage.run("--workers", "2")
+    run = stage.run("--workers", "2", ACKFLOOR_APP__LOOK_INTERVAL="1s")
     run.until(ready(run), "ready")
     address = run.logged("metrics and health on ").rpartition("//")[2]
     server = prometheus(address)
@@ -120,7 +120,15 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
         ),
         "everything committed",
     )
-    assert server.value(f"sum(ackfloor_lag_messages{source})") is not None
+    # And so does Kafka, whom the run asks.
+    run.until(
+        lambda: (
+            server.value(f"sum(ackfloor_kafka_open_messages{source})") == 0
+            and server.value(f"sum(ackfloor_kafka_lag_messages{source})") == 0
+        ),
+        "Kafka says the same",
+    )
+    assert (server.value('sum(ackfloor_kafka_open_messages{kind="dlq"})') or 0) >= 1
     rules = server.rules()
     run.until(lambda: all(r["health"] != "unknown" for r in server.rules()), "all evaluated")
     assert [r for r in server.rules() if r["health"] != "ok" or r.get("lastError")] == []

@@ -21,6 +21,7 @@ from ackfloor.observe import (
     Event,
     PartitionsAssigned,
     PauseReason,
+    Progress,
     RecordsAcked,
     SettingsState,
 )
@@ -33,6 +34,12 @@ from tests.monitoring.test_worker import COUNTED
 
 GOLDEN = Path(__file__).with_name("exposition.txt")
 RELOADED = SettingsState(reloads=2, failures=1, reloaded_ms=NOW_MS - 5000)
+SEEN = (
+    Progress("billing", "orders", 0, "source", start=0, end=10, floor=3, runs=((5, 7),)),
+    Progress("billing", "orders", 1, "source", start=0, end=4),
+    Progress("billing", "orders--billing--retry-1s", 0, "retry", start=0, end=8, floor=6),
+    Progress("billing", "orders--billing--dlq", 0, "dlq", start=2, end=9, disposed=3),
+)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -76,6 +83,7 @@ def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
     to the same families; ACKFLOOR_GOLDEN=write stores it anew."""
     run.update(0, worker([event for event, _ in COUNTED]))
     run.settings(RELOADED)
+    run.progress(SEEN)
     text = scrape(run).replace(f'python="{platform.python_version()}"', 'python="P"')
     text = text.replace(f'version="{ackfloor.__version__}"', 'version="V"')
     if os.environ.get("ACKFLOOR_GOLDEN") == "write":
@@ -304,12 +312,11 @@ def test_run_wide_metrics_carry_no_worker(run: RunMetrics) -> None:
     run.update(0, worker([]))
     run.update(1, worker([]))
     run.settings(RELOADED)
-    labels = {
-        name: dict(labels)
-        for name, labels in samples(scrape(run))
-        if name in {spec.name for spec in RUN_WIDE}
-    }
-    assert labels == {spec.name: {"group": "billing"} for spec in RUN_WIDE}
+    run.progress(SEEN)
+    names = {spec.name for spec in RUN_WIDE}
+    found = [(name, dict(labels)) for name, labels in samples(scrape(run)) if name in names]
+    assert {name for name, _ in found} == names
+    assert [labels for _, labels in found if "worker" in labels] == []
 
 
 def test_settings_that_were_refused_are_seen_until_they_are_mended(run: RunMetrics) -> None:
@@ -338,3 +345,21 @@ def test_settings_that_were_refused_are_seen_until_they_are_mended(run: RunMetri
         assert told["restart_needed"] == len(state.needs_restart)
     run.settings(RELOADED)
     assert reload_metrics()["last_reload_successful"] == 1.0
+
+
+def test_what_kafka_says_is_there_until_it_is_not_known(run: RunMetrics) -> None:
+    """Lag from the commit, what of it is open, dead letters; nothing where a look has failed."""
+    assert value(scrape(run), "kafka_look_timestamp_seconds") is None
+    run.progress(SEEN)
+    text = scrape(run)
+    orders = {"topic": "orders", "partition": "0", "kind": "source"}
+    letters = {"topic": "orders--billing--dlq", "partition": "0", "kind": "dlq"}
+    assert value(text, "kafka_look_timestamp_seconds") == NOW_MS / 1000
+    assert value(text, "kafka_lag_messages", **orders) == 7
+    assert value(text, "kafka_open_messages", **orders) == 5
+    assert value(text, "kafka_lag_messages", **letters) is None
+    assert value(text, "kafka_open_messages", **letters) == 4
+    # Without a commit nobody can tell.
+    assert value(text, "kafka_lag_messages", **{**orders, "partition": "1"}) is None
+    run.progress(None)
+    assert "ackfloor_kafka_" not in scrape(run)

@@ -28,6 +28,7 @@ from ackfloor.live.token import TokenFile, token_path
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.logs import set_up_logging
+from ackfloor.runtime.lookout import Lookout
 from ackfloor.runtime.supervisor import Supervisor
 from ackfloor.settings.layers import Layer
 
@@ -156,7 +157,23 @@ def _supervised(
             shutdown_s=settings.shutdown_timeout_s,
             settings=live,
         )
-        return supervisor.run()
+        with _lookout(launch, monitor):
+            return supervisor.run()
+
+
+@contextmanager
+def _lookout(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
+    """Lag and dead letters as Kafka sees them, where somebody is told."""
+    every_s = launch.settings.app.look_interval_s
+    if monitor is None or every_s is None:
+        yield
+        return
+    lookout = Lookout(launch.looking, monitor.progress, every_s)
+    lookout.start()
+    try:
+        yield
+    finally:
+        lookout.stop()
 
 
 @contextmanager

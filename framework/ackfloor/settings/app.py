@@ -10,7 +10,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from ackfloor.core.errors import SettingError
 from ackfloor.core.flow import MIB, FlowLimits
 from ackfloor.core.topics import check_group
-from ackfloor.settings.values import Duration, PositiveDuration, Size, listed
+from ackfloor.settings.values import (
+    Duration,
+    OptionalDuration,
+    PositiveDuration,
+    Size,
+    listed,
+)
 
 ForeignHeaders = Literal["spring", "kafka"]
 
@@ -102,6 +108,12 @@ class AppSettings(BaseModel):
     )
     listen: str = Field(
         default="127.0.0.1:9600", description="Where metrics and health are served."
+    )
+    look_interval_s: OptionalDuration = Field(
+        default=30.0,
+        alias="look_interval",
+        description="Time between two looks of the run at Kafka, for the metrics of its group's "
+        "lag and dead letters; `none` for no look.",
     )
     control: Literal["local", "remote", "off"] = Field(
         default="local",

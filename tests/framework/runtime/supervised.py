@@ -16,11 +16,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
 from ackfloor.control import Control, SettingsState
+from ackfloor.core.progress import Progress
 from ackfloor.runtime import channel, supervisor
 
 
@@ -51,6 +53,9 @@ class Monitor:
 
     def settings(self, state: SettingsState) -> None:
         """Nothing is said about settings here."""
+
+    def progress(self, seen: Sequence[Progress] | None) -> None:
+        """Nothing is seen here."""
 
     def control(self, path: str, answer: Control) -> None:
         """Nothing is asked here."""

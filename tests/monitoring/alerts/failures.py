@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.monitoring.alerts.cases import BILL, OTHER_RUN, Case, known_topic, of
+from tests.monitoring.alerts.cases import BILL, OTHER_RUN, Case, known_topic, of, of_run
 
 OF_HANDLER = {"job": "shop", "group": "billing", "handler": "bill"}
 OF_BILL = {**OF_HANDLER, "topic": "orders"}
 RECEIVED = of("messages_received_total", BILL, via="source")
 EXHAUSTED = of("messages_dead_lettered_total", BILL, reason="exhausted", error="KeyError")
 DECODED = of("messages_dead_lettered_total", BILL, reason="decode", error="ValueError")
+LETTERS = {"topic": "orders--billing--dlq", "partition": "0", "kind": "dlq"}
 DURATION = "handler_duration_seconds_bucket"
 
 CASES = [
@@ -49,6 +50,18 @@ CASES = [
         fires=40,
         labels=OF_BILL,
         over=70,
+    ),
+    # Both runs see the same letters. Replayed for a moment, then new ones, for two days.
+    Case(
+        "AckfloorDeadLettersWaiting",
+        {
+            of_run("kafka_open_messages", LETTERS): "1x60 0x2 3x2880 0x60",
+            of_run("kafka_open_messages", LETTERS, OTHER_RUN): "1x60 0x2 3x2880 0x60",
+        },
+        quiet=(1450,),
+        fires=1600,
+        labels={"job": "shop", "group": "billing", "topic": "orders--billing--dlq", "kind": "dlq"},
+        over=2960,
     ),
     Case(
         "AckfloorRetryStorm",
