@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -22,6 +22,8 @@ from ackfloor.redrive import job_name, operator
 if TYPE_CHECKING:
     from ackfloor.core.redaction import Redaction
     from ackfloor.core.redrive_jobs import JobNote
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +75,34 @@ class Replay:
             )
         try:
             return cls(
-                Places.of(asked["places"] or [topic]),
-                LetterFilter.of(asked["filter"]),
-                asked["to"],
-                asked["max"],
-                asked["max_replays"],
-                {int(partition): int(end) for partition, end in asked["ends"].items()},
-                asked["topic_id"],
+                _places(topic, _kind(list, asked["places"])),
+                LetterFilter.of(_kind(dict, asked["filter"])),
+                _kind(str, asked["to"]),
+                None if asked["max"] is None else _kind(int, asked["max"]),
+                _kind(int, asked["max_replays"]),
+                {int(p): _kind(int, end) for p, end in _kind(dict, asked["ends"]).items()},
+                _kind(str, asked["topic_id"]),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        except (KeyError, TypeError, ValueError, typer.BadParameter) as exc:
             raise RedriveRefused(
                 f"--resume={note.job!r}: not a job of this command; give the command that began "
                 "it again, and it goes on"
             ) from exc
+
+
+def _places(topic: str, texts: list[str]) -> Places:
+    """The places of a note, which are in its own topic; raises ValueError and typer's error."""
+    places = Places.of(texts or [topic])
+    if places.topic != topic:
+        raise ValueError(places.topic)
+    return places
+
+
+def _kind(kind: type[Read], value: object) -> Read:
+    """What a note holds where something of this type belongs; raises TypeError."""
+    if type(value) is not kind:
+        raise TypeError(value)
+    return value
 
 
 @filtered

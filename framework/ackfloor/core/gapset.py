@@ -258,5 +258,11 @@ def _read_runs(payload: bytes, floor: int) -> Runs:
 
 
 def _read_bitset(payload: bytes, floor: int) -> Runs:
+    # Alternating bits of a megabyte deflate to a few characters and would be four million runs.
+    if len(payload) > WIDEST_BITSET // 8:
+        raise MetadataRefused("its bitset is wider than any that is written")
     digits = bin(int.from_bytes(b"\1" + payload))[3:]
-    return tuple((floor + m.start(), floor + m.end()) for m in _ONES.finditer(digits))
+    runs = tuple((floor + m.start(), floor + m.end()) for m in _ONES.finditer(digits))
+    if runs and runs[-1][1] > LARGEST_OFFSET:
+        raise MetadataRefused("its bitset goes beyond the last offset there is")
+    return runs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from types import NoneType
 from typing import Any, Final
 
 from ackfloor.core.envelope import Envelope
@@ -69,13 +70,28 @@ class LetterFilter:
         """The same filter from what `told` gave.
 
         Raises:
-            ValueError: a condition that this version does not know: it would be met by more.
+            ValueError: a condition that this version does not know: it would be met by more; or
+                one that is not of its type.
         """
         unknown = told.keys() - {each.name for each in fields(cls)}
         if unknown:
             raise ValueError(f"unknown conditions: {', '.join(sorted(unknown))}")
         header = told.get("header")
-        return cls(**{**told, "header": None if header is None else tuple(header)})
+        found = cls(**{**told, "header": tuple(header) if isinstance(header, list) else header})
+        if not found._is_sound():
+            raise ValueError(f"a condition is not of its type: {dict(told)}")
+        return found
+
+    def _is_sound(self) -> bool:
+        """Whether all conditions are of their types: a note may hold anything."""
+        texts: list[object] = [self.handler, self.error, self.reason, self.key]
+        numbers = [self.least_attempts, self.most_attempts, self.since_ms, self.until_ms]
+        match self.header:
+            case None | (str(), str() | None):
+                return all(isinstance(text, str | None) for text in texts) and all(
+                    type(number) in {int, NoneType} for number in numbers
+                )
+        return False
 
 
 _ANY: Final = LetterFilter()

@@ -6,7 +6,7 @@ import re
 
 from ackfloor.core.errors import SettingError
 
-_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|kB|KB|MB|GB)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18})\s*(B|KiB|MiB|GiB|kB|KB|MB|GB)?", re.IGNORECASE)
 _BYTES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 

@@ -16,7 +16,10 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.dlq import dlq_app
+from ackfloor.cli.dlq_replay import Replay
+from ackfloor.cli.letter_reading import Places
 from ackfloor.core.envelope import read_envelope
+from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive_jobs import JobNote, JobState
 from ackfloor.core.redrive_tally import Tally
 from ackfloor.errors import RedriveBusy, RedriveRefused
@@ -260,6 +263,19 @@ def test_a_job_of_another_command_is_resumed_by_that_one(stage: Stage) -> None:
     stage.job().run(select(stage.places[:1]))
     refused = replay(stage, "--resume", "job")
     assert "give the command that began it again" in str(refused.exception)
+
+
+def test_a_note_that_asks_for_another_topic_is_not_followed() -> None:
+    """Nor is one that holds what this command never writes."""
+    places = Places("d", select([(0, 3)]))
+    note = JobNote("j", "replayed", JobState.STOPPED, "me", "h", 1, "t", 0, 0, 0, 0, 0,
+                   Replay(places, LetterFilter(), "retry", None, 5, {0: 9}).told())  # fmt: skip
+    assert Replay.of("d", note).places == places
+    with pytest.raises(RedriveRefused, match="not a job of this command"):
+        Replay.of("other", note)
+    for name, wrong in (("places", ["d/0"]), ("max", "5"), ("ends", []), ("to", None)):
+        with pytest.raises(RedriveRefused, match="not a job of this command"):
+            Replay.of("d", replace(note, asked={**note.asked, name: wrong}))
 
 
 def _words(ended: Result) -> str:

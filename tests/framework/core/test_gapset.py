@@ -208,6 +208,8 @@ HEAD = b"\x05" + bytes(4) + b"\x01"
         ("R", HEAD + b"no zlib", "inflated"),
         ("R", HEAD + zlib.compress(b"\x01\x01")[:-3], "no end"),
         ("B", HEAD + zlib.compress(bytes((1 << 20) + 1)), "more than"),
+        ("B", HEAD + zlib.compress(b"\xaa" * (gapset.WIDEST_BITSET // 8 + 1)), "wider than any"),
+        ("b", b"\xff" * 8 + b"\x7f" + HEAD[1:] + b"\x80", "beyond the last offset"),
     ],
 )
 def test_a_forged_text_breaks_nothing(codec: str, rest: bytes, why: str) -> None:

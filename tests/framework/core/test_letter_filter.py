@@ -66,3 +66,14 @@ def test_a_condition_of_a_newer_version_is_refused() -> None:
     """Left out, it would let more through."""
     with pytest.raises(ValueError, match="tenant"):
         LetterFilter.of({"key": "k", "tenant": "a"})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"key": 5}, {"header": "h"}, {"header": [1, "v"]}, {"header": ["h"]}, {"since_ms": 1.5},
+     {"least_attempts": True}, {"error": ["a"]}, {"header": ["h", 5]}],
+)  # fmt: skip
+def test_a_condition_that_is_not_of_its_type_is_refused(told: dict[str, Any]) -> None:
+    """A note of a job may hold anything."""
+    with pytest.raises(ValueError, match="not of its type"):
+        LetterFilter.of(told)

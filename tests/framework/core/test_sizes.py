@@ -17,7 +17,7 @@ def test_units_are_binary_or_decimal(text: str, size: int) -> None:
     assert parse_size(text, field="limit") == size
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1MiB", "1.5GiB", "1 TiB"])
+@pytest.mark.parametrize("text", ["", "much", "-1MiB", "1.5GiB", "1 TiB", "9" * 19, "٣"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     """With the field, the value and an example."""
     with pytest.raises(SettingError, match=r'limit=.*not a size; write one such as "256MiB"'):
