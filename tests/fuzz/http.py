@@ -1,0 +1,158 @@
+"""Target: the address of a run: requests as anybody who reaches it may send them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from functools import cache
+
+from hypothesis import strategies as st
+
+from ackfloor.core.early import Places
+from ackfloor.live import control, early_control
+from ackfloor.live.control import ConfigControl
+from ackfloor.live.early import Action, EarlyResult
+from ackfloor.live.early_control import EarlyControl
+from ackfloor.live.requests import Change
+from ackfloor.settings.layers import set_layer
+from ackfloor_monitoring.server import PageServer, Request, Response
+from tests.fuzz.target import Target
+
+TOKEN = b"s3cret-token"
+#: Where it stands in an input, the token is put.
+HERE = b"{token}"
+STATUSES = {200, 400, 401, 404, 405, 411, 413, 414, 422, 431, 501, 505}
+_PATIENCE_S = 60.0
+_LOG = logging.getLogger("ackfloor.monitoring")
+
+
+class _Address:
+    """A run's address, with controls that do nothing but note that they were reached."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.errors: list[str] = []
+        self._handler = logging.Handler(logging.ERROR)
+        self._handler.emit = lambda record: self.errors.append(record.getMessage())  # type: ignore[method-assign]
+        _LOG.addHandler(self._handler)
+        token = TOKEN.decode()
+        self.server = PageServer(
+            {"/livez": self._page},
+            {
+                control.PATH: ConfigControl(token, self._change, anywhere=False),
+                early_control.PATH: EarlyControl(token, self._ask, anywhere=False),
+            },
+        )
+        host, _, port = self.server.start("127.0.0.1:0").rpartition(":")
+        self.place = (host, int(port))
+
+    def close(self) -> None:
+        """Give the port back."""
+        self.server.stop()
+        _LOG.removeHandler(self._handler)
+
+    def _page(self, request: Request) -> Response:
+        assert all(name == name.lower() for name in request.headers)
+        return Response.of_json({"query": request.query})
+
+    def _change(self, values: dict[str, object], *, dry_run: bool, wait_s: float) -> Change:
+        self.reached += 1
+        assert wait_s > 0
+        set_layer(values)
+        return Change((), (), {}, (), 0 if dry_run else 1, ())
+
+    def _ask(self, action: Action, topic: str, places: Places, wait_s: float) -> EarlyResult:
+        self.reached += 1
+        assert action in Action
+        assert all(0 <= o < 2**63 for offsets in places.values() for o in offsets)
+        assert isinstance(topic, str)
+        assert wait_s > 0
+        return EarlyResult(0, (), ())
+
+    def asked(self, request: bytes) -> bytes:
+        """What it answers to a client that says this and no more."""
+        with socket.create_connection(self.place, _PATIENCE_S) as client:
+            found = b""
+            try:
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
+                while chunk := client.recv(65_536):
+                    found += chunk
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it did not read all of it
+            return found
+
+
+@cache
+def _address() -> _Address:
+    return _Address()
+
+
+def close() -> None:
+    """Give the address back; the next request makes another."""
+    if _address.cache_info().currsize:
+        _address().close()
+        _address.cache_clear()
+
+
+def check_requests(data: bytes) -> None:
+    """An answer with a status that means it, or none; nothing is done without the token."""
+    address = _address()
+    before = address.reached
+    answer = address.asked(data.replace(HERE, TOKEN))
+    assert address.errors == [], address.errors.pop()
+    if answer.startswith(b"HTTP/"):
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status = int(head.split()[1])
+        assert status in STATUSES, status
+        if b"application/json" in head and body:
+            json.loads(body)
+        assert status == 200 or address.reached == before or status == 422
+    if HERE not in data and TOKEN not in data:
+        assert address.reached == before
+        assert TOKEN not in answer
+
+
+_paths = st.sampled_from(
+    ["/livez", "/config", "/retry", "/none", "/livez?a=1&b", "//", "*", "/%ff"]
+)
+_bodies = st.sampled_from(
+    [
+        {"set": {"handlers.bill.consume_timeout": "5s"}, "dry_run": False},
+        {"set": {"app.max_open": 5}},
+        {"set": {"": None, "x": "\ud800"}},
+        {"action": "promote", "topic": "t", "places": {"0": [17, 21]}},
+        {"action": ["count"], "topic": "t", "places": {"²": [1.5]}},
+        [],
+        None,
+    ]
+).map(json.dumps)
+
+
+def _request(method: str, path: str, body: str, length: int | None, token: str) -> bytes:
+    size = len(body) if length is None else length
+    head = [f"{method} {path} HTTP/1.1", f"Content-Length: {size}", f"Authorization: {token}"]
+    return ("\r\n".join(head) + "\r\n\r\n" + body).encode()
+
+
+TARGETS = (
+    Target(
+        "requests",
+        check_requests,
+        st.builds(
+            _request,
+            st.sampled_from(["GET", "HEAD", "POST", "PUT", "get", "X" * 70]),
+            _paths,
+            _bodies | st.just("[" * 5_000),
+            st.none() | st.integers(-1, 10**12),
+            st.sampled_from(["Bearer {token}", "Bearer x", "", "Basic {token}", "Bearer \u00fc"]),
+        ),
+        [
+            b"HTTP/0.9", b"HTTP/2.0", b"\r\n", b"\n", b"\0", b" ", b"Content-Length: 3\r\n",
+            b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", HERE, b"Bearer ",
+            b"A: b\r\n" * 120, b"x" * 5_000, b"POST /config HTTP/1.1\r\n", b'"set"', b'"places"',
+            b"9" * 5_000, b"\xff",
+        ],
+    ),
+)  # fmt: skip
