@@ -46,7 +46,7 @@ for file in sys.argv[1:]:
 print("all were run")
 """
 # Commands of the shell itself, and of tools that every machine has.
-NOT_OURS = {"cd", "curl", "export", "git", "kill"}
+NOT_OURS = {"cd", "curl", "docker", "export", "git", "kill", "kubectl", "systemctl"}
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _NAME = re.compile(r"# ([\w/]+\.py)\b")
@@ -191,9 +191,9 @@ def _check_command(words: list[str], page: Page) -> None:
         words = words[1:]
     match words:
         case ["ackfloor", group, *_] if group in ON_A_BROKER:
-            _check_options(words[1:])
+            check_options(words[1:])
         case ["ackfloor", "config", "set", *_]:
-            _check_options(words[1:])
+            check_options(words[1:])
         case ["python", file, *_] if file in page.typed:
             pass
         case ["ackfloor" | "python" | "pytest", *_]:
@@ -217,7 +217,7 @@ def _command_line() -> Any:
     return typer.main.get_command(cli)
 
 
-def _check_options(words: list[str]) -> None:
+def check_options(words: list[str]) -> None:
     """The command exists, and so does each of its options."""
     command, left = _command_line(), words
     while inner := getattr(command, "commands", None):
