@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint types check docs bench bench-core soak pins clean
+.PHONY: help setup demo test test-unit lint types check docs site bench bench-core soak pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,10 @@ docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the 
 	@$(BIN)/python -m ackfloor.cli.headers_reference > docs/reference/headers.md
 	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
 	@$(BIN)/python docs/file_map.py
+
+site: setup ## the docs as a site in build/site; a warning is a failure
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site: open build/site/index.html"
 
 soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(PARKING),--parking $(PARKING)) $(if $(OUT),--out $(OUT)) $(if $(AUDIT),--audit)
