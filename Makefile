@@ -43,11 +43,12 @@ types: setup ## mypy and pyright, both strict
 check: lint types ## lint, types, import directions, docs
 	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"
 
-docs: setup ## write docs/reference and the file map of docs/DESIGN.md from the code
+docs: setup ## write docs/reference, the dashboard and the file map of docs/DESIGN.md from the code
 	@$(BIN)/python -m ackfloor.settings.reference > docs/reference/config.md
 	@$(BIN)/python -m ackfloor.cli.reference > docs/reference/cli.md
 	@$(BIN)/python -m ackfloor.cli.headers_reference > docs/reference/headers.md
 	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
+	@$(BIN)/python -m ackfloor_monitoring.dashboards.grafana > monitoring/ackfloor_monitoring/dashboards/ackfloor.json
 	@$(BIN)/python docs/file_map.py
 
 site: setup ## the docs as a site in build/site; a warning is a failure

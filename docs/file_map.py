@@ -30,6 +30,7 @@ FOLDERS = (
     "handlers/ackfloor_handlers",
     "handlers/ackfloor_handlers/demo",
     "monitoring/ackfloor_monitoring",
+    "monitoring/ackfloor_monitoring/dashboards",
     "monitoring/ackfloor_monitoring/spark",
     "monitoring/ackfloor_monitoring/spark/cli",
     "monitoring/ackfloor_monitoring/spark/report",

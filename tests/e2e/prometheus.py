@@ -83,9 +83,13 @@ class Prometheus:
             refused.close()
             return False
 
+    def series(self, expression: str) -> list[Any]:
+        """What an expression gives now."""
+        return list(self.ask("query", query=expression)["result"])
+
     def value(self, expression: str) -> float | None:
         """The value of the only series that there is, or None where there is none."""
-        series = self.ask("query", query=expression)["result"]
+        series = self.series(expression)
         assert len(series) <= 1, series
         return float(series[0]["value"][1]) if series else None
 

@@ -12,9 +12,12 @@ import pytest
 import ackfloor_monitoring
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor_monitoring import definitions as d
+from ackfloor_monitoring.dashboards.grafana import dashboard
 from ackfloor_monitoring.spec import Kind
+from ackfloor_monitoring.watch_definitions import WATCH_METRICS
 from tests.e2e.prometheus import Prometheus, needs_prometheus
 from tests.e2e.stage import Stage, page, ready, worker_pids
+from tests.monitoring.promql import asked, series_in, with_values
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, needs_prometheus]
 
@@ -54,6 +57,11 @@ RARE = {
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
     *(d.SKIPPED, d.METADATA_IGNORED, d.SUSPECTS),
 }
+
+
+#: What the dashboard has and this run has nothing of, or not for long.
+NOT_NOW = {spec.name for spec in (*RARE, *WATCH_METRICS)}
+NOT_NOW.add("ackfloor_retry_next_due_timestamp_seconds")
 
 
 def expected() -> set[str]:
@@ -105,6 +113,11 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
     finally:
         assert missing == set()
 
+    expressions = [with_values(e) for e in asked(dashboard()) if not series_in(e) & NOT_NOW]
+    assert len(expressions) > 50
+    for expression in expressions:
+        run.until(lambda e=expression: server.series(e), f"a picture of {expression}")
+
     pids = worker_pids(run)
     os.kill(pids[0], signal.SIGKILL)
     run.until(lambda: server.value("ackfloor_workers_ended_total") == 1, "the end is counted")
@@ -128,7 +141,8 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
         ),
         "Kafka says the same",
     )
-    assert (server.value('sum(ackfloor_kafka_open_messages{kind="dlq"})') or 0) >= 1
+    letters = 'sum(ackfloor_kafka_open_messages{kind="dlq"})'
+    run.until(lambda: (server.value(letters) or 0) >= 1, "a dead letter")
     rules = server.rules()
     run.until(lambda: all(r["health"] != "unknown" for r in server.rules()), "all evaluated")
     assert [r for r in server.rules() if r["health"] != "ok" or r.get("lastError")] == []

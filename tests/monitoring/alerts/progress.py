@@ -59,6 +59,11 @@ CASES = [
             of(OLDEST, RETRY): "0x120",
             **known_topic(),
             of("topic_info", RETRY, source_topic="orders", handler="bill", kind="retry"): "1x120",
+            # A run of the release before, in which the handler had another name.
+            of(
+                "topic_info", BILL, OTHER_RUN, source_topic="orders", kind="source", handler="old"
+            ): ("1x120"),
+            of("handler_consume_timeout_seconds", OTHER_RUN, handler="old"): "5x120",
         },
         quiet=(10, 20),
         fires=25,

@@ -1,0 +1,1 @@
+"""The dashboard: what it shows, and how Grafana reads it."""

@@ -1,0 +1,237 @@
+"""Trouble: the rows on what fails, what is full, and what Kafka and the processes do."""
+
+from __future__ import annotations
+
+from ackfloor_monitoring.dashboards.panels import ONE, Row, Target, graph, rate, table
+
+FAILURES = Row(
+    "Retries and dead letters",
+    (
+        table(
+            "Errors",
+            "Failed deliveries by the class of the error, the ten most frequent.",
+            Target(
+                "topk(10, sum by (handler, error) "
+                "(increase(ackfloor_messages_failed_total{$h}[$__range])))"
+            ),
+        ),
+        graph(
+            "Dead letters by reason",
+            "What was given up, and why.",
+            Target(
+                rate("ackfloor_messages_dead_lettered_total", "handler, reason"),
+                "{{handler}} {{reason}}",
+            ),
+            unit="cps",
+        ),
+        graph(
+            "Retries by attempt",
+            "2 is the first redelivery.",
+            Target(
+                rate("ackfloor_messages_retried_total", "handler, attempt"),
+                "{{handler}} attempt {{attempt}}",
+            ),
+            unit="cps",
+            stacked=True,
+        ),
+        graph(
+            "Retry topics",
+            "What waits in each.",
+            Target(
+                f'sum by (topic) (max {ONE} (ackfloor_kafka_open_messages{{$s, kind="retry"}}))',
+                "{{topic}}",
+            ),
+            stacked=True,
+        ),
+        graph(
+            "Retries overdue",
+            "How long the first record that waits has been due.",
+            Target(
+                f"clamp_min(time() - min {ONE} "
+                "(ackfloor_retry_next_due_timestamp_seconds{$s}), 0)",
+                "{{topic}}/{{partition}}",
+            ),
+            unit="s",
+        ),
+        graph(
+            "Dead-letter topics",
+            "Letters that nothing was done with.",
+            Target(
+                f'sum by (topic) (max {ONE} (ackfloor_kafka_open_messages{{$s, kind="dlq"}}))',
+                "{{topic}}",
+            ),
+        ),
+        graph(
+            "Timeouts and late answers",
+            "Deliveries ended by their timeout, and answers that came after that.",
+            Target(rate("ackfloor_messages_timed_out_total", "handler"), "{{handler}} timed out"),
+            Target(rate("ackfloor_late_answers_total", "handler"), "{{handler}} late answers"),
+            unit="cps",
+        ),
+        graph(
+            "Parked by reason",
+            "Records written to a retry topic.",
+            Target(
+                rate("ackfloor_messages_parked_total", "handler, reason"), "{{handler}} {{reason}}"
+            ),
+            unit="cps",
+        ),
+        graph(
+            "Writes to retry and dead-letter topics that failed",
+            "Their records stay open and are tried again.",
+            Target(
+                rate("ackfloor_publish_failures_total", "handler, kind"), "{{handler}} {{kind}}"
+            ),
+            unit="cps",
+        ),
+    ),
+)
+
+
+SATURATION = Row(
+    "Saturation",
+    (
+        graph(
+            "Slots in use",
+            "Handlers at work, of the concurrency of all workers.",
+            Target(
+                'sum by (handler) (ackfloor_inflight_messages{$s, handler=~"$handler"}) / '
+                'sum by (handler) (ackfloor_inflight_limit{$s, handler=~"$handler"})',
+                "{{handler}}",
+            ),
+            unit="percentunit",
+        ),
+        graph(
+            "Waiting for a slot",
+            "Deliveries or lanes.",
+            Target(
+                'sum by (handler) (ackfloor_queued_messages{$s, handler=~"$handler"})',
+                "{{handler}}",
+            ),
+        ),
+        graph(
+            "The loops' time at work",
+            "Where it comes near 100 % a worker can do no more.",
+            Target(
+                "sum by (instance, worker) (rate(ackfloor_loop_seconds_total"
+                '{$s, state="work"}[$__rate_interval]))',
+                "{{instance}} worker {{worker}}",
+            ),
+            unit="percentunit",
+        ),
+        graph(
+            "Paused partitions",
+            "By the reason.",
+            Target("sum by (reason) (ackfloor_partitions_paused{$s})", "{{reason}}"),
+            stacked=True,
+        ),
+        graph(
+            "Bytes of open records",
+            "And how many each worker may have.",
+            Target(
+                "max by (instance, worker) (ackfloor_buffer_bytes{$s})",
+                "{{instance}} worker {{worker}}",
+            ),
+            Target("max(ackfloor_buffer_limit_bytes{$s})", "limit"),
+            unit="bytes",
+        ),
+        graph(
+            "Handlers that run on after their timeout",
+            "Each holds a thread or a task.",
+            Target(
+                'sum by (handler) (ackfloor_abandoned_handlers{$s, handler=~"$handler"})',
+                "{{handler}}",
+            ),
+        ),
+    ),
+)
+
+
+RUN = Row(
+    "Kafka and the run",
+    (
+        graph(
+            "Commits",
+            "Positions committed, and those refused by reason.",
+            Target(rate("ackfloor_commits_total", "group", "$s"), "{{group}}"),
+            Target(
+                rate("ackfloor_commit_failures_total", "group, reason", "$s"),
+                "{{group}} {{reason}}",
+            ),
+            unit="cps",
+        ),
+        graph(
+            "Rebalances",
+            "Changes of the workers' assignments.",
+            Target(
+                "sum by (group, event) (increase(ackfloor_rebalances_total{$s}[$__rate_interval]))",
+                "{{group}} {{event}}",
+            ),
+        ),
+        graph(
+            "Partitions of each worker",
+            "Retry topics included.",
+            Target(
+                "sum by (instance, worker) (ackfloor_partitions_assigned{$s})",
+                "{{instance}} worker {{worker}}",
+            ),
+            stacked=True,
+        ),
+        graph(
+            "Worker processes that ended",
+            "Whatever the reason; the log has it.",
+            Target(
+                "sum by (instance) (increase(ackfloor_workers_ended_total{$s}[$__rate_interval]))",
+                "{{instance}}",
+            ),
+        ),
+        graph(
+            "Records released and skipped",
+            "Open when their partition left, and known to be settled when it was read again.",
+            Target(rate("ackfloor_messages_released_total", "group", "$s"), "{{group}} released"),
+            Target(rate("ackfloor_messages_skipped_total", "group", "$s"), "{{group}} skipped"),
+            unit="cps",
+        ),
+        table(
+            "Versions",
+            "What runs.",
+            Target("count by (group, version, python) (ackfloor_build_info{$s})"),
+        ),
+    ),
+)
+
+
+WATCH = Row(
+    "Spark watch",
+    (
+        graph(
+            "Offsets not stored yet",
+            "Of retry and dead-letter topics.",
+            Target("sum by (topic) (ackfloor_spark_lag_offsets)", "{{topic}}"),
+        ),
+        graph(
+            "Failures stored",
+            "By where they lie.",
+            Target(
+                "sum by (handler, stage) "
+                '(rate(ackfloor_spark_failures_total{group=~"$group"}[$__rate_interval]))',
+                "{{handler}} {{stage}}",
+            ),
+            unit="cps",
+        ),
+        graph(
+            "New and surging",
+            "Fingerprints not seen before, and those far more frequent than usual.",
+            Target(
+                "sum by (handler) "
+                '(increase(ackfloor_spark_new_fingerprints_total{group=~"$group"}[$__rate_interval]))',
+                "{{handler}} new",
+            ),
+            Target(
+                'sum by (handler) (ackfloor_spark_surging_fingerprints{group=~"$group"})',
+                "{{handler}} surging",
+            ),
+        ),
+    ),
+    folded=True,
+)
