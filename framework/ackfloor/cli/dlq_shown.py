@@ -71,6 +71,7 @@ def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
         "partition": letter.partition,
         "offset": letter.offset,
         "time": moment(letter.timestamp_ms),
+        "origin": letter.origin,
         "disposed": found.disposed,
         "key": text_of(rules.of_key(letter.key)),
         "payload": text_of(rules.of_payload(letter.value)),
@@ -85,6 +86,8 @@ def letter_text(found: Letter, rules: Redaction) -> str:
     """One dead letter for people."""
     facts = fields_of(found, rules)
     payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")
+    for part in ("origin_topic", "origin_partition", "origin_offset"):
+        del facts[part]
     lines = []
     for name, value in facts.items():
         if value in (None, (), [], ""):

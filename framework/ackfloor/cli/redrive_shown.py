@@ -70,13 +70,10 @@ def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
 
 def _sample(letter: DeadLetter) -> dict[str, Any]:
     told = letter.envelope
-    foreign = told.origin_topic is None
     return {
         "partition": letter.partition,
         "offset": letter.offset,
-        "origin": None
-        if foreign
-        else f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}",
+        "origin": letter.origin or None,
         "handler": told.handler,
         "reason": told.reason,
         "error_type": told.error_type,
@@ -97,8 +94,9 @@ def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
         lines.append(f"  {'':>9}  and {more} other causes")
     for letter in preview.samples:
         told = letter.envelope
-        origin = f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}"
-        origin = "no header of ours" if told.origin_topic is None else f"from {origin}"
+        origin = f"from {letter.origin}" if letter.origin else ""
+        if told.origin_topic is None:
+            origin = ", ".join(filter(None, ("no header of ours", origin)))
         lines.append(
             f"    {letter.partition}/{letter.offset}  {origin}, attempt {told.attempt}, "
             f"replayed {told.replays} times"

@@ -17,9 +17,11 @@ from ackfloor.core.envelope import (
     ERROR_TYPE,
     FAILED_AT,
     HANDLER,
+    ORIGIN_TOPIC,
     REASON,
     read_envelope,
 )
+from ackfloor.core.foreign_letters import CAUSES
 from ackfloor.core.letter_filter import cause_of, failed_at_ms
 from ackfloor.core.redrive import DeadLetter
 
@@ -27,7 +29,7 @@ MOST_GROUPS: Final = 5_000
 REST: Final = "(more causes)"
 
 #: The headers that say which group a letter is in, and those that are its own.
-_OF_GROUP: Final = (HANDLER, ERROR_FINGERPRINT, ERROR_TYPE, REASON)
+_OF_GROUP: Final = (HANDLER, ERROR_FINGERPRINT, ERROR_TYPE, REASON, ORIGIN_TOPIC, *CAUSES)
 _OF_ONE: Final = (FAILED_AT, ERROR_MESSAGE)
 _READ: Final = frozenset(_OF_GROUP + _OF_ONE)
 
@@ -58,14 +60,17 @@ class LetterGroups:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str, str], LetterGroup] = {}
-        #: What four headers say, byte for byte -> the group, and its error type. A header is read
+        #: What a few headers say, byte for byte -> the group, and its error type. A header is read
         #: where these bytes are new: a million dead letters have few causes.
         self._seen: dict[tuple[str | bytes | None, ...], tuple[LetterGroup, str]] = {}
 
     def add(self, letter: DeadLetter) -> None:
         """One more."""
         raw = {name: value for name, value in letter.headers or () if name in _READ}
-        told = read_envelope([(name, raw[name]) for name in _OF_ONE if name in raw])
+        if ORIGIN_TOPIC in raw:
+            told = read_envelope([(name, raw[name]) for name in _OF_ONE if name in raw])
+        else:
+            told = letter.envelope
         at_ms = failed_at_ms(letter, told)
         seen = (letter.topic, *(raw.get(name) for name in _OF_GROUP))
         found = self._seen.get(seen)

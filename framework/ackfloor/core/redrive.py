@@ -17,7 +17,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from ackfloor.core.envelope import (
     write_headers,
 )
 from ackfloor.core.errors import SettingError
+from ackfloor.core.foreign_letters import read_foreign
 from ackfloor.core.model import Headers
 from ackfloor.core.topics import parse_topic
 
@@ -85,8 +86,27 @@ class DeadLetter:
 
     @property
     def envelope(self) -> Envelope:
-        """What our headers say."""
-        return read_envelope(self.headers)
+        """What our headers say; of another tool's letter, what failed as its headers say."""
+        told = read_envelope(self.headers)
+        if told.origin_topic is not None or (other := read_foreign(self.headers)) is None:
+            return told
+        return replace(
+            told,
+            group=told.group or other.group,
+            handler=told.handler or other.handler,
+            attempt=told.attempt or other.attempt,
+            error_type=told.error_type or other.error_type,
+            error_message=told.error_message or other.error_message,
+            error_stack=told.error_stack or other.error_stack,
+        )
+
+    @property
+    def origin(self) -> str:
+        """The record that it was, as far as headers say: `orders/3/41927`; "" where none does."""
+        told = read_envelope(self.headers)
+        if told.origin_topic is None:
+            return other.origin if (other := read_foreign(self.headers)) else ""
+        return f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}"
 
     @property
     def size(self) -> int:

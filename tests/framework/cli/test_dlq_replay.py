@@ -136,15 +136,24 @@ def test_a_whole_topic_of_another_tool(stage: Stage) -> None:
     """Listed, shown, replayed to a named topic, with dispositions of its own."""
     theirs = stage.topic("orders.DLT")
     producer = Producer({"bootstrap.servers": stage.servers})
-    producer.produce(theirs, b"v", b"k", headers=[("h", b"1")], partition=0)
+    headers = [
+        ("kafka_dlt-original-topic", b"orders"),
+        ("kafka_dlt-original-partition", b"\0\0\0\3"),
+        ("kafka_dlt-exception-fqcn", b"shop.Bad"),
+    ]
+    producer.produce(theirs, b"v", b"k", headers=headers, partition=0)
     assert producer.flush(60) == 0
-    assert len(json.loads(dlq("ls", theirs, "-o", "json").stdout)) == 1
-    assert dlq("show", f"{theirs}/0/0").exit_code == 0
+    [group] = json.loads(dlq("groups", theirs, "-o", "json").stdout)
+    assert (group["error"], group["count"]) == ("shop.Bad", 1)
+    assert len(json.loads(dlq("ls", theirs, "--error", "Bad", "-o", "json").stdout)) == 1
+    shown = json.loads(dlq("show", f"{theirs}/0/0", "-o", "json").stdout)
+    assert (shown["origin"], shown["error_type"]) == ("orders/3", "shop.Bad")
     refused = dlq("replay", theirs, "--yes")
     assert isinstance(refused.exception, RedriveRefused)
     assert "name the target: --to TOPIC" in str(refused.exception)
     assert dlq("replay", theirs, "--to", stage.source, "--yes").exit_code == 0
-    assert keys(stage, stage.source) == ["k"]
+    [sent] = stage.read(stage.source)
+    assert sent.headers() == [*headers, ("ackfloor.replays", b"1")]
     assert json.loads(dlq("ls", theirs, "-o", "json").stdout) == []
 
 
