@@ -28,6 +28,7 @@ from ackfloor import (
 )
 from ackfloor.observe import Event, Snapshot
 from ackfloor.testing import Harness, Trouble, Unsettled
+from tests.framework.runtime.live import within
 
 
 class Order(BaseModel):
@@ -205,9 +206,14 @@ def test_a_stuck_handler_is_parked_at_its_deadline(kind: str) -> None:
         assert h.errors[0].error == "ConsumeTimeout: no answer within 2 s"
         assert h.floor("orders") == 1
         let_go.set()
-        h.settle()
-        late = [trouble for trouble in h.errors if "ignored" in trouble.error]
-        assert len(late) == (1 if kind == "thread" else 0)
+
+        def late() -> int:
+            h.settle()
+            return sum("ignored" in trouble.error for trouble in h.errors)
+
+        # The thread needs real time to end, which a thread that was left behind is not given.
+        within(lambda: kind == "async" or late())
+        assert late() == (1 if kind == "thread" else 0)
 
 
 def test_a_sleep_in_a_handler_is_manual_time() -> None:
@@ -817,7 +823,15 @@ def test_a_blocked_event_loop_is_an_error() -> None:
         with pytest.raises(Unsettled, match=r"blocks the event loop.*orders/0/0 attempt 1"):
             h.send("orders", Order(id=1))
         let_go.set()
-        h.settle()
+
+        def settled() -> bool:
+            try:
+                h.settle()
+            except Unsettled:
+                return False
+            return True
+
+        within(settled)
         assert len(h.handled()) == 1
 
 
