@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint types check docs site bench bench-core soak pins clean
+.PHONY: help setup demo test test-unit explore lint types check docs site bench bench-core soak pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,9 @@ test: setup ## every test, with coverage; PYTEST_ARGS="-k floor" for some of the
 
 test-unit: setup ## the tests that need no broker, no Spark and no second process
 	@$(BIN)/python -m pytest -n 2 -m "not kafka and not spark and not e2e" $(PYTEST_ARGS)
+
+explore: setup ## the core's properties with other examples, drawn at random; TIMES=20 as many
+	@ACKFLOOR_EXPLORE=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --timeout 0 tests/framework/core $(PYTEST_ARGS)
 
 lint: setup ## ruff: rules and format
 	@$(BIN)/ruff check

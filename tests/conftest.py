@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from hypothesis import HealthCheck, settings
-
-# A busy machine must not fail a property: how long an example takes is no property of ours.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+import tests.examples  # noqa: F401 -- how properties are tried, before any is read
 
 # What a shell starts in the background, and all that this starts, is deaf to Ctrl-C: some of what
 # is started here must hear it.

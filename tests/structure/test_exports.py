@@ -53,7 +53,7 @@ def test_importing_a_public_module_is_light(name: str) -> None:
     """Neither a Kafka client nor a metrics, terminal or data library comes with an import."""
     probe = f"import sys, {name}; print([m for m in {HEAVY!r} if m in sys.modules])"
     answer = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=300
     )
     assert answer.stdout.strip() == "[]"
 

@@ -30,7 +30,7 @@ def tracked() -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=300,
     )
     return sorted(set(listed.stdout.splitlines()) - EXEMPT)
 

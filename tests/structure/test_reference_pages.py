@@ -31,7 +31,7 @@ def test_a_reference_page_is_up_to_date(page: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert (REPOSITORY / page).read_text() == done.stdout, "run: make docs"
 

@@ -62,7 +62,7 @@ def run(*command: str | Path, cwd: Path) -> str:
     foreign = ("PYTHON", "VIRTUAL_ENV", "COVERAGE_", "ACKFLOOR_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     done = subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout

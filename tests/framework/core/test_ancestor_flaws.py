@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
@@ -25,6 +25,7 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import Failure, StartPosition
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.retry import RetryPolicy, warnings
+from tests.examples import examples
 from tests.framework.core.worlds import START_S, TIER, MemoryRecord, World
 
 RULES = HandlerRules("bill", consume_timeout_s=60.0, policy=RetryPolicy.fixed("1s", 3, jitter=0))
@@ -236,7 +237,7 @@ def test_rabbitmq_nothing_is_lost_without_a_publisher_confirm(outcome: Failed | 
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.integers(0, 10**12))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_parallel_consumers_offset_holes_stall_nothing(steps: list[int], start: int) -> None:
     """Transaction markers and compaction: the floor follows what is there, in steps of any size."""
     world = World(RULES)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
@@ -22,6 +21,7 @@ from ackfloor.core.outcomes import ACKED, APART, Discarded, Held, Outcome
 from ackfloor.ports import Items
 from ackfloor.runtime.batch_calls import begin, startable
 from ackfloor.runtime.forming import form, form_alone
+from tests.examples import examples
 from tests.framework.core.test_engine_model import OUTCOMES, EngineMachine
 
 SIZE = 3
@@ -241,7 +241,7 @@ class GuardedBlockedBatchMachine(BlockedPartitionedBatchMachine):
     guard = FloodGuard(0.5, 4, 2)
 
 
-LIMITS = settings(max_examples=50, stateful_step_count=50, deadline=None)
+LIMITS = examples(50)
 
 
 @pytest.mark.parametrize(

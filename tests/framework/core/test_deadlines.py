@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
@@ -15,6 +15,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Abandon, DeliveryTimedOut
 from ackfloor.core.outcomes import ACKED
+from tests.examples import examples
 from tests.framework.core.worlds import World
 
 TEN = HandlerRules("bill", consume_timeout_s=10.0)
@@ -87,7 +88,7 @@ def test_a_worker_without_timeouts_never_wakes_for_one() -> None:
         max_size=25,
     ),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_nothing_overdue_is_missed_between_scans(
     timeout_s: float, steps: list[tuple[float, str, float]]
 ) -> None:

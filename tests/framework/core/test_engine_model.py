@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -26,6 +25,7 @@ from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded
 from ackfloor.core.retry import RetryPolicy
+from tests.examples import examples
 from tests.framework.core.worlds import HeldWorld, MemoryRecord
 
 PARTITIONS = 2
@@ -435,7 +435,7 @@ class BlockedManualEngineMachine(BlockedKeyedEngineMachine):
     manual = True
 
 
-LIMITS = settings(max_examples=120, stateful_step_count=50, deadline=None)
+LIMITS = examples(80)
 
 
 @pytest.mark.parametrize(

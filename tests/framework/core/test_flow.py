@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
@@ -13,6 +13,7 @@ from ackfloor.core.flow import MIB, FlowLimits, Gate, PauseReason
 from ackfloor.core.messages import Pause, Resume
 from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import Failed
+from tests.examples import examples
 from tests.framework.core.worlds import TIER, MemoryRecord, World
 
 ORDERS = TopicPartition("orders", 0)
@@ -40,7 +41,7 @@ def test_a_gate_shuts_at_its_limit_and_opens_at_half_of_it() -> None:
 
 
 @given(limit=st.integers(1, 50), levels=st.lists(st.integers(0, 60), max_size=40))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_gate_is_shut_at_the_limit_and_open_when_drained(limit: int, levels: list[int]) -> None:
     """Whatever the path to it: at or over the limit shut, at zero open."""
     gate = Gate(limit)
@@ -364,7 +365,7 @@ def test_a_leaving_partition_is_not_fetched_again() -> None:
     reads=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=20),
     settle=st.randoms(use_true_random=False),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_levels_are_exact_and_drain_to_zero(reads: list[tuple[int, int]], settle: Random) -> None:
     """Whatever was read and however it ended, nothing open means nothing paused."""
     world = World(

@@ -7,7 +7,6 @@ they are held, but for the probes that are let through; some of these are lost w
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
@@ -15,6 +14,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import Outcome
+from tests.examples import examples
 from tests.framework.core.test_engine_model import OUTCOMES, PARTITIONS, EngineMachine
 
 
@@ -112,5 +112,5 @@ class GuardedManualEngineMachine(GuardedEngineMachine):
 )
 def test_invariants_hold_while_a_handler_is_stopped(machine: type[GuardedEngineMachine]) -> None:
     """No interleaving of trips, probes, deadlines and rebalances breaks one."""
-    limits = settings(max_examples=60, stateful_step_count=50, deadline=None)
+    limits = examples(60)
     run_state_machine_as_test(machine, settings=limits)

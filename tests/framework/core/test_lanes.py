@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -16,6 +15,7 @@ from ackfloor.core.lanes import Lanes, Run
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome
+from tests.examples import examples
 from tests.framework.core.worlds import World
 
 
@@ -319,4 +319,4 @@ class LanesMachine(RuleBasedStateMachine):
 
 
 TestLanes = LanesMachine.TestCase
-TestLanes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLanes.settings = examples(60, 30)

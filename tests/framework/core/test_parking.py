@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
@@ -15,6 +15,7 @@ from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.retry import RetryPolicy, tier_wait_s
+from tests.examples import examples
 from tests.framework.core.worlds import DLQ, START_MS, TIER, MemoryRecord, World, tier_record
 
 STEPS = HandlerRules("bill", policy=RetryPolicy("1s", 5, "25s", 4, jitter=0.15))
@@ -216,7 +217,7 @@ def test_a_policy_that_lost_its_tiers_leaves_what_was_refused_where_it_was(hoppi
     partitions=st.integers(1, 6),
     seed=st.randoms(use_true_random=False),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_an_explicit_wait_ends_neither_early_nor_late(
     after_ms: int, jitter: float, partitions: int, seed: Random
 ) -> None:

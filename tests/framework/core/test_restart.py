@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.delivery import Delivery
@@ -21,6 +21,7 @@ from ackfloor.core.messages import (
 )
 from ackfloor.core.model import CommitPosition, StartPosition
 from ackfloor.core.outcomes import ACKED
+from tests.examples import examples
 from tests.framework.core.worlds import MemoryRecord, World
 
 TOO_LARGE = "OFFSET_METADATA_TOO_LARGE: the broker takes less"
@@ -260,7 +261,7 @@ def test_a_broker_that_takes_less_metadata_gets_less() -> None:
 
 
 @given(data=st.data(), count=st.integers(1, 60))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_whatever_is_settled_and_committed_is_never_handled_again(
     data: st.DataObject, count: int
 ) -> None:
@@ -288,7 +289,7 @@ def test_whatever_is_settled_and_committed_is_never_handled_again(
 
 
 @given(data=st.data(), steps=st.lists(st.integers(0, 9), min_size=20, max_size=80))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_two_workers_that_both_think_a_partition_theirs_lose_nothing(
     data: st.DataObject, steps: list[int]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
@@ -17,6 +17,7 @@ from ackfloor.core.messages import (
 )
 from ackfloor.core.model import Now, TopicPartition
 from ackfloor.core.retry import RetryPolicy
+from tests.examples import examples
 from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World, tier_record
 
 FOUR_SLOTS = HandlerRules("bill", concurrency=4, consume_timeout_s=None)
@@ -211,7 +212,7 @@ def test_the_last_hop_ends_in_a_delivery() -> None:
     waits_ms=st.lists(st.integers(0, 2_000), min_size=1, max_size=20),
     steps_ms=st.lists(st.integers(1, 1_000), max_size=10),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_tier_in_due_order_is_never_early_and_never_late(
     waits_ms: list[int], steps_ms: list[int]
 ) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ackfloor.core.tracker import AckTracker
+from tests.examples import examples
 
 
 class TrackerMachine(RuleBasedStateMachine):
@@ -138,4 +138,4 @@ class TrackerMachine(RuleBasedStateMachine):
 
 
 TestTracker = TrackerMachine.TestCase
-TestTracker.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTracker.settings = examples(150, 40)

@@ -61,6 +61,12 @@ def parked(crowd: Crowd, suffix: str) -> Counter[tuple[int, int]]:
     )
 
 
+def written(crowd: Crowd, suffix: str) -> int:
+    """How far the log of a topic of ours is: told at once, and never less than what is in it."""
+    [topic] = [name for name in crowd.place.own() if name.endswith(suffix)]
+    return sum(crowd.place.end(topic, number) for number in range(4))
+
+
 def test_no_plain_commit_crosses_a_transaction(
     bootstrap_servers: str, slow_transactions: list[int]
 ) -> None:
@@ -131,6 +137,7 @@ def test_rebalances_in_the_middle_of_transactions_double_nothing(
             crowd.turn_for(0.3)
             if number == 2:
                 crowd.workers[0].close()
+        crowd.until(lambda: written(crowd, "--dlq") >= 600, "dead letters of all, open or not")
         crowd.until(
             lambda: not faults(crowd) and len(parked(crowd, "--dlq")) == 600, "the last dead letter"
         )

@@ -63,7 +63,8 @@ def test_kills_in_the_middle_double_and_lose_nothing(
 ) -> None:
     """SIGKILL for Python and Java while a batch is stored and not yet told, or half written."""
     total = produced(spark, scene)
-    batch, table = total // (KILLS + 3), Path(scene.table)
+    # Small ones, so that there is always a next one to be killed in.
+    batch, table = total // (5 * (KILLS + 1)), Path(scene.table)
     store.open_table(spark, scene.table)
     quick = defaults_in(tmp_path / "spark")
     for kill in range(KILLS):

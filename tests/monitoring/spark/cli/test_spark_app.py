@@ -27,6 +27,6 @@ def test_the_entry_point_is_this_app() -> None:
 def test_loading_the_commands_loads_no_spark() -> None:
     """Every `ackfloor` loads them, on machines without the extra as well."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout == "\n"
