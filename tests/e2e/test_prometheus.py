@@ -90,7 +90,7 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
     make_stage: Callable[..., Stage], prometheus: Callable[[str], Prometheus]
 ) -> None:
     """Every metric arrives, every rule evaluates, and after a kill the numbers are right again."""
-    stage = make_stage(APP, partitions=4)
+    stage = make_stage(APP, partitions=4, session_s=6)
     run = stage.run("--workers", "2", ACKFLOOR_APP__LOOK_INTERVAL="1s")
     run.until(ready(run), "ready")
     address = run.logged("metrics and health on ").rpartition("//")[2]

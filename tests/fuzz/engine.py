@@ -33,10 +33,10 @@ class Lines:
 
     def __init__(self) -> None:
         self.seen: set[tuple[str, int]] = set()
-        self._before: Any = None
+        self._before: tuple[Any, Any] = None, None
 
     def __enter__(self) -> Self:
-        self._before = sys.gettrace()
+        self._before = sys.gettrace(), threading.gettrace()
         # Also of threads that are begun meanwhile: those of a server.
         threading.settrace(self._called)
         sys.settrace(self._called)
@@ -48,8 +48,10 @@ class Lines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        sys.settrace(self._before)
-        threading.settrace(self._before)
+        # Whoever measures coverage has a tracer of its own for new threads.
+        ours, threads = self._before
+        sys.settrace(ours)
+        threading.settrace(threads)
 
     def _called(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         return self._reached if "/ackfloor" in frame.f_code.co_filename else None

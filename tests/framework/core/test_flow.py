@@ -197,6 +197,19 @@ def test_a_tier_resumes_when_its_waiting_bytes_have_left() -> None:
     assert flow_of(world)[1:] == [Resume(((TopicPartition(TIER, 0), 10),))]
 
 
+def test_other_limits_are_those_of_all_partitions_but_for_the_span_of_tiers() -> None:
+    """What the tiers share is divided anew at each look."""
+    world = World()
+    world.assign()
+    world.assign(topic=TIER)
+    source, tier = (world.engine.assignments[name, 0].gates for name in ("orders", TIER))
+    before = tier.span.limit
+    limits = FlowLimits(partition_open=5, partition_open_bytes=6, partition_span=7)
+    world.engine.flow.replace(limits, world.engine.assignments.values())
+    assert [(gates.open.limit, gates.open_bytes.limit) for gates in (source, tier)] == [(5, 6)] * 2
+    assert (source.span.limit, tier.span.limit) == (7, before)
+
+
 def test_what_is_in_flight_counts() -> None:
     """Running handlers and unconfirmed parks hold their records open, and so back-pressure."""
     world = World(limits=FlowLimits(max_open=2))

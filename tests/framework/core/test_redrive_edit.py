@@ -105,6 +105,17 @@ def test_own_headers_are_what_the_edit_says(
     assert read_envelope(written).edited == (None if before == after else WAS)
 
 
+def test_copies_that_are_left_as_they_are_stay_at_the_end() -> None:
+    """Behind ours, where they were."""
+    letter = dead(spring=True)
+    copies = [each for each in own(letter.headers) if each not in OWN]
+    made = with_own_headers(letter, [("h", b"1"), *copies])
+    assert copies
+    assert [each for each in made.headers or () if each[0] == "h"] == [("h", b"1")]
+    assert list(made.headers or ())[-len(copies) :] == copies
+    assert read_envelope(made.headers) == read_envelope(letter.headers)
+
+
 def test_copies_that_are_edited_away_are_not_written_anew() -> None:
     """Whoever writes other headers without them does not want them."""
     made = with_own_headers(dead(spring=True), [("h", b"1")])

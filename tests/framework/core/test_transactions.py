@@ -47,6 +47,12 @@ def wait(world: World) -> None:
         world.answer_commit()
 
 
+def test_an_engine_says_whether_it_parks_in_transactions() -> None:
+    """Its shell asks for the end of one only then."""
+    assert World(transactional=True).engine.transactional
+    assert not World().engine.transactional
+
+
 def test_a_parcel_goes_with_the_commit_that_settles_its_record() -> None:
     """The commit is made as if it were written; the record is settled when it is."""
     world = world_of(4)
