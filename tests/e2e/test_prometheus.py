@@ -27,7 +27,7 @@ from ackfloor import DeadLetter, Discard, Pause, Retry
 
 app = App("shop")
 paused = []
-# Short, so that a wait of its own hops; and long enough to be seen waiting.
+# Short, so that a wait of its own hops and hops; and long enough to be seen waiting.
 retry = RetryPolicy(initial_delay="1s", multiplier=30, max_delay="30s", max_redeliveries=2)
 
 
@@ -38,7 +38,7 @@ async def bill(value: bytes, delivery: Delivery) -> None:
     if value == b"dead":
         raise DeadLetter("no such order")
     if value == b"hop" and delivery.attempt == 1:
-        raise Retry(after="2500ms", reason="come back later")
+        raise Retry(after="25s", reason="come back later")
     if value == b"pause" and not paused:
         paused.append(True)
         raise Pause("50ms")
