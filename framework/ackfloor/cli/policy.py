@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import Output, OutputOption
+from ackfloor.cli.policy_show import show
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.retry import RetryPolicy, warnings
 from ackfloor.core.topics import tier_topic
@@ -29,6 +30,9 @@ policy_app = typer.Typer(name="policy", help="Retry policies.", no_args_is_help=
 @policy_app.callback()
 def policy() -> None:
     """Retry policies."""
+
+
+policy_app.command()(show)
 
 
 @policy_app.command()
