@@ -19,7 +19,7 @@ from ackfloor.core.envelope import (
     shed,
     write_headers,
 )
-from ackfloor.core.letter_filter import LetterFilter
+from ackfloor.core.letter_filter import LetterFilter, failed_at_ms
 from ackfloor.core.letter_groups import LetterGroups
 from ackfloor.core.model import Headers
 from ackfloor.core.redaction import Redaction
@@ -70,6 +70,10 @@ def check_letters(data: bytes) -> None:
     found = Letter(letter, disposed=False)
     groups = LetterGroups()
     groups.add(letter)
+    [group] = groups.largest_first()
+    told = letter.envelope
+    assert (group.handler, group.message) == (told.handler or "", told.error_message or "")
+    assert group.last_ms == failed_at_ms(letter, told)
     for rules in (Redaction(), RULES):
         group_rows(groups.largest_first(), rules)
         shown = [letter_text(found, rules), json.dumps(fields_of(found, rules))]

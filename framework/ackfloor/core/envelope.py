@@ -195,6 +195,22 @@ def read_envelope(headers: Headers | None) -> Envelope:
     return Envelope(**found, unreadable=tuple(unreadable))
 
 
+def read_number(value: bytes | None) -> int | None:
+    """What one header of ours says that is a number; None where it is not there or is none."""
+    try:
+        return None if value is None else _whole(value)
+    except ValueError:
+        return None
+
+
+def read_text(value: bytes | None) -> str | None:
+    """What one header of ours says that is text; None where it is not there or is none."""
+    try:
+        return None if value is None else _text(value)
+    except ValueError:
+        return None
+
+
 def write_headers(
     envelope: Envelope,
     own: Headers,
