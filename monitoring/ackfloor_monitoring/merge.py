@@ -10,9 +10,11 @@ alerts on partitions should therefore ignore `worker`.
 from __future__ import annotations
 
 import platform
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -21,6 +23,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from ackfloor import __version__
@@ -41,7 +44,7 @@ from ackfloor_monitoring.gauges import (
     policy_labels,
     topics,
 )
-from ackfloor_monitoring.report import Report
+from ackfloor_monitoring.report import Report, Trace
 from ackfloor_monitoring.spec import Kind, MetricSpec
 
 _FAMILY: dict[Kind, Callable[..., Metric]] = {
@@ -113,6 +116,11 @@ def _family(spec: MetricSpec) -> Metric:
     return _FAMILY[spec.kind](spec.name, spec.help, labels=labels, unit=spec.unit)
 
 
+def _exemplar(trace: Trace, value: float) -> Exemplar:
+    """The way from a series to a trace; only OpenMetrics has it."""
+    return Exemplar({"trace_id": trace.trace_id}, value, trace.at_s)
+
+
 class _Scrape:
     """The families of one scrape while they fill."""
 
@@ -148,8 +156,9 @@ class _Scrape:
     def add_report(self, worker: str, report: Report) -> None:
         """Everything a worker told."""
         for spec in d.COUNTERS:
+            traces = dict(report.traces.get(spec.name, ()))
             for labels, count in report.counters.get(spec.name, ()):
-                self.add(spec, (worker, *labels), count)
+                self._add_count(spec, (worker, *labels), count, traces.get(labels))
         for spec in d.HISTOGRAMS:
             self._add_histogram(spec, worker, report)
         self.add(d.BUILD_INFO, (worker, __version__, platform.python_version()), 1)
@@ -157,12 +166,25 @@ class _Scrape:
         if report.snapshot is not None:
             self._add_snapshot(worker, report.snapshot)
 
+    def _add_count(
+        self, spec: MetricSpec, labels: Sequence[str], count: float, trace: Trace | None
+    ) -> None:
+        family = self.families[spec.name]
+        assert isinstance(family, CounterMetricFamily)
+        exemplar = None if trace is None else _exemplar(trace, 1.0)
+        family.add_metric((self._group, *labels), count, exemplar=exemplar)
+
     def _add_histogram(self, spec: MetricSpec, worker: str, report: Report) -> None:
         family = self.families[spec.name]
         assert isinstance(family, HistogramMetricFamily)
-        bounds = [*map(floatToGoString, report.edges.get(spec.name, ())), "+Inf"]
+        edges = report.edges.get(spec.name, ())
+        bounds = [*map(floatToGoString, edges), "+Inf"]
+        traces = dict(report.traces.get(spec.name, ()))
         for labels, counts, total in report.histograms.get(spec.name, ()):
-            buckets = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            buckets: list[Any] = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            if (trace := traces.get(labels)) is not None:
+                at = bisect_left(edges, trace.value_s)
+                buckets[at] = (*buckets[at], _exemplar(trace, trace.value_s))
             family.add_metric((self._group, worker, *labels), buckets, total)
 
     def _add_snapshot(self, worker: str, snapshot: Snapshot) -> None:

@@ -39,6 +39,9 @@ by default `127.0.0.1:9600`), as Prometheus text or OpenMetrics, whichever is as
   not in them; the topics and the committed positions are the truth.
 - Every consume timeout in force is a bucket edge of `ackfloor_handler_duration_seconds`. Other
   edges: `ackfloor_monitoring.plugin.PrometheusPlugin(buckets=...)`.
+- Where OpenMetrics is asked for, as Prometheus does, the newest failure of each series of
+  `ackfloor_messages_failed_total` and `ackfloor_handler_duration_seconds` has the trace of its
+  record as exemplar (label `trace_id`), if the record's `traceparent` says that it is kept.
 - Never a label: key, offset, text of an error or a reason given by the user.
 
 Also at the address: `/livez` (fails only for what a restart cures), `/readyz` (says what isn't

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ackfloor.observe import (
     Fault,
@@ -34,6 +34,19 @@ _ROW: dict[type[Any], attrgetter[tuple[Any, ...]]] = {
 }
 
 
+class Trace(NamedTuple):
+    """A trace that tells of a series.
+
+    Attributes:
+        value_s: the duration that was observed in it.
+        at_s: when, by the wall clock.
+    """
+
+    trace_id: str
+    value_s: float
+    at_s: float
+
+
 class ReportRefused(Exception):
     """These bytes are no report of this version."""
 
@@ -47,6 +60,7 @@ class Report:
         joined: the group has given this worker an assignment, maybe an empty one.
         edges: histogram -> its upper edges.
         histograms: histogram -> (labels, counts between edges, sum) of each series.
+        traces: metric -> (labels, the newest trace) of each series that has one.
     """
 
     started_s: float
@@ -55,6 +69,7 @@ class Report:
     counters: Mapping[str, Sequence[tuple[Labels, int]]]
     edges: Mapping[str, Sequence[float]]
     histograms: Mapping[str, Sequence[tuple[Labels, Sequence[int], float]]]
+    traces: Mapping[str, Sequence[tuple[Labels, Trace]]]
     snapshot: Snapshot | None
 
     def to_bytes(self) -> bytes:
@@ -67,6 +82,7 @@ class Report:
             "counters": self.counters,
             "edges": self.edges,
             "histograms": self.histograms,
+            "traces": self.traces,
             "snapshot": None if self.snapshot is None else _pack(self.snapshot),
         }
         return json.dumps(parts, separators=(",", ":")).encode()
@@ -95,6 +111,10 @@ class Report:
                 histograms={
                     name: [(tuple(labels), counts, total) for labels, counts, total in rows]
                     for name, rows in parts["histograms"].items()
+                },
+                traces={
+                    name: [(tuple(labels), Trace(*trace)) for labels, trace in rows]
+                    for name, rows in parts["traces"].items()
                 },
                 snapshot=None if packed is None else _unpack(packed),
             )

@@ -47,9 +47,9 @@ from ackfloor.observe import (
     SuspectStarted,
 )
 from ackfloor_monitoring import definitions as d
-from ackfloor_monitoring.report import Report
+from ackfloor_monitoring.report import Report, Trace
 from ackfloor_monitoring.spec import MetricSpec
-from ackfloor_monitoring.tallies import Distribution, Names, Tally
+from ackfloor_monitoring.tallies import Distribution, Labels, Names, Tally
 
 #: Classes of exceptions that keep their name as a label.
 MOST_ERRORS = 50
@@ -80,6 +80,9 @@ class WorkerMetrics:
         self._distributions = {
             spec: Distribution(buckets.get(spec.name, spec.buckets)) for spec in d.HISTOGRAMS
         }
+        self._now_s = now_s
+        #: The newest trace of each series of what fails.
+        self._traces: dict[MetricSpec, dict[Labels, Trace]] = {d.FAILED: {}, d.DURATION: {}}
         self._errors = Names(MOST_ERRORS)
         self._refusals = Names(MOST_ERRORS)
         self._seeded: set[tuple[str, str, str]] = set()
@@ -150,6 +153,7 @@ class WorkerMetrics:
                     ]
                     for spec, dist in self._distributions.items()
                 },
+                traces={spec.name: list(each.items()) for spec, each in self._traces.items()},
                 snapshot=self._snapshot,
             )
         return report.to_bytes()
@@ -191,9 +195,13 @@ class WorkerMetrics:
 
     def _failed(self, event: DeliveryFailed) -> None:
         labels = (event.topic, event.handler)
-        self._count(d.FAILED, *labels, self._errors.of(event.error_type))
-        outcome = "timed_out" if event.reason is Reason.TIMEOUT else "failed"
-        self._distributions[d.DURATION].add((*labels, outcome), event.duration_s)
+        kind = (*labels, self._errors.of(event.error_type))
+        self._count(d.FAILED, *kind)
+        outcome = (*labels, "timed_out" if event.reason is Reason.TIMEOUT else "failed")
+        self._distributions[d.DURATION].add(outcome, event.duration_s)
+        if event.trace_id:
+            trace = Trace(event.trace_id, max(event.duration_s, 0.0), self._now_s())
+            self._traces[d.FAILED][kind] = self._traces[d.DURATION][outcome] = trace
 
     def _timed_out(self, event: DeliveryTimedOut) -> None:
         labels = (event.topic, event.handler)

@@ -48,6 +48,7 @@ class Prometheus:
                     f"--config.file={folder / 'prometheus.yml'}",
                     f"--storage.tsdb.path={folder / 'data'}",
                     "--web.listen-address=127.0.0.1:0",
+                    "--enable-feature=exemplar-storage",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -96,6 +97,13 @@ class Prometheus:
     def names(self) -> set[str]:
         """The names of all series."""
         return set(self.ask("label/__name__/values"))
+
+    def traces(self, series: str) -> set[str]:
+        """The traces that the exemplars of the last hour name."""
+        now_s = time.time()
+        span = {"start": f"{now_s - 3600}", "end": f"{now_s + 3600}"}
+        found = self.ask("query_exemplars", query=series, **span)
+        return {each["labels"]["trace_id"] for one in found for each in one["exemplars"]}
 
     def rules(self) -> list[dict[str, Any]]:
         """Every rule with how its last evaluation went."""

@@ -52,6 +52,7 @@ async def bill(value: bytes, delivery: Delivery) -> None:
         raise KeyError("always")
     note(handled, delivery)
 """
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 #: What takes a crash in the right moment, a trip of the flood guard or a foreign commit.
 RARE = {
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
@@ -96,8 +97,10 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
     address = run.logged("metrics and health on ").rpartition("//")[2]
     server = prometheus(address)
     run.until(server.ready, "prometheus answers")
-    for value in (b"gate", b"discard", b"dead", b"hop", b"pause", b"late", b"fail"):
+    for value in (b"gate", b"discard", b"dead", b"hop", b"pause", b"late"):
         stage.produce(1, value)
+    traced = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01".encode())
+    stage.produce(1, b"fail", headers=[traced])
     stage.produce(200)
     # Read again and accepted: its time is one of the metrics.
     run.signal(signal.SIGHUP)
@@ -113,6 +116,9 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
     finally:
         assert missing == set()
 
+    # From what fails one gets to its trace.
+    for series in ("ackfloor_messages_failed_total", "ackfloor_handler_duration_seconds_bucket"):
+        run.until(lambda s=series: server.traces(s) == {TRACE}, f"the trace at {series}")
     expressions = [with_values(e) for e in asked(dashboard()) if not series_in(e) & NOT_NOW]
     assert len(expressions) > 50
     for expression in expressions:

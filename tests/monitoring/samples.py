@@ -91,7 +91,9 @@ def handler(**changes: Any) -> HandlerSnapshot:
 
 
 def failed(
-    error_type: str, reason: Reason = Reason.ERROR, duration_s: float = 0.2
+    error_type: str, reason: Reason = Reason.ERROR, duration_s: float = 0.2, trace_id: str = ""
 ) -> DeliveryFailed:
     """A delivery that failed."""
-    return DeliveryFailed("orders", 0, 7, "bill", 1, reason, error_type, "told", duration_s)
+    return DeliveryFailed(
+        "orders", 0, 7, "bill", 1, reason, error_type, "told", duration_s, trace_id=trace_id
+    )

@@ -22,6 +22,7 @@ from ackfloor.observe import (
     PartitionsAssigned,
     PauseReason,
     Progress,
+    Reason,
     RecordsAcked,
     SettingsState,
 )
@@ -363,3 +364,35 @@ def test_what_kafka_says_is_there_until_it_is_not_known(run: RunMetrics) -> None
     assert value(text, "kafka_lag_messages", **{**orders, "partition": "1"}) is None
     run.progress(None)
     assert "ackfloor_kafka_" not in scrape(run)
+
+
+def test_a_failure_leads_to_its_trace_where_openmetrics_is_asked_for(run: RunMetrics) -> None:
+    """The newest one of each error and of each outcome, in the bucket of its duration; the other
+    format has none."""
+    older, newer = "0af7651916cd43dd8448eb211c80319c", "ffff651916cd43dd8448eb211c80319c"
+    failures = [
+        failed("KeyError", duration_s=0.3, trace_id=older),
+        failed("KeyError", duration_s=0.2, trace_id=newer),
+        failed("KeyError", duration_s=700.0),
+        failed("ConsumeTimeout", Reason.TIMEOUT, duration_s=9_000.0, trace_id=older),
+    ]
+    run.update(0, worker([*failures, RecordsAcked("orders", "bill", [0.2], [0.1], [0.1])]))
+    families = parse_openmetrics(generate_openmetrics(run._registry).decode())
+    found = {
+        (s.name, s.labels.get("error") or s.labels["outcome"], s.labels.get("le")): (
+            s.exemplar.labels["trace_id"],
+            s.exemplar.value,
+            float(s.exemplar.timestamp or 0),
+        )
+        for family in families
+        for s in family.samples
+        if s.exemplar is not None
+    }
+    at_s = NOW_MS / 1000 - 60
+    assert found == {
+        ("ackfloor_messages_failed_total", "KeyError", None): (newer, 1.0, at_s),
+        ("ackfloor_messages_failed_total", "ConsumeTimeout", None): (older, 1.0, at_s),
+        ("ackfloor_handler_duration_seconds_bucket", "failed", "0.25"): (newer, 0.2, at_s),
+        ("ackfloor_handler_duration_seconds_bucket", "timed_out", "+Inf"): (older, 9_000.0, at_s),
+    }
+    assert older not in scrape(run)

@@ -43,6 +43,7 @@ from ackfloor.core.outcomes import (
 )
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
+from ackfloor.core.trace_context import sampled_trace
 
 
 class Endings:
@@ -158,6 +159,7 @@ class Endings:
                 outcome.failure.message,
                 delivery.finished_s - delivery.started_s,
                 assignment.topic,
+                sampled_trace(delivery.headers),
             )
         )
         if rules.batch is not None:

@@ -180,6 +180,8 @@ class DeliveryFailed:
     duration_s: float
     #: The topic that partition and offset belong to: the source, or a retry tier.
     read_from: str = ""
+    #: The trace that the record's producer began, where it is kept.
+    trace_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,18 @@ def test_a_failure_is_told_before_its_park() -> None:
     assert (world.floor(), world.engine.flow.open_count) == (0, 1)
 
 
+def test_a_failure_names_the_trace_of_its_record() -> None:
+    """So that one can go from a metric to what happened."""
+    world = World(FIVE)
+    world.assign()
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    header = ("traceparent", f"00-{trace}-b7ad6b7169203331-01".encode())
+    world.engine.polled([MemoryRecord("orders", 0, 0, _headers=[header])], world.now)
+    world.take()
+    world.fail(world.start(), Failed(Failure("KeyError", "'id'")))
+    assert world.told(DeliveryFailed)[0].trace_id == trace
+
+
 def test_a_released_record_stays_open() -> None:
     """Cut short by a shutdown: nothing is written, nothing spent, nothing told."""
     world, (delivery,) = running()
