@@ -7,6 +7,7 @@ the entry point group `ackfloor.commands` (a typer app each).
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import entry_points
 from typing import Annotated
@@ -83,16 +84,21 @@ _add_commands_of_packages()
 def main() -> None:
     """Run the command line; the console script."""
     try:
-        cli()
+        cli(color=_color())
     except AckfloorError as exc:
         fail(exc, exc.exit_code)
     except SettingError as exc:
         fail(exc, Exit.START)
 
 
+def _color() -> bool | None:
+    """Whether to colour: never where NO_COLOR says so, else where there is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
 def fail(error: Exception, code: int) -> None:
     """Print an error as one line and end."""
-    typer.secho(f"error: {error}", fg="red", err=True)
+    typer.secho(f"error: {error}", fg="red", err=True, color=_color())
     sys.exit(int(code))
 
 

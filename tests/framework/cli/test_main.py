@@ -130,3 +130,28 @@ def test_a_package_that_brings_broken_commands_breaks_no_other(tmp_path: Path) -
     assert (done.returncode, done.stdout) == (0, f"ackfloor {package.__version__}\n")
     assert "'broken'" in done.stderr
     assert "no_such_module" in done.stderr
+
+
+@E2E
+@pytest.mark.parametrize(("given", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_is_coloured_unless_it_is_not_to_be(
+    tmp_path: Path, given: dict[str, str], coloured: bool
+) -> None:
+    """As NO_COLOR says, whatever its value."""
+    ours, theirs = os.openpty()
+    variables = environment({"TERM": "xterm", **given})
+    if not given:
+        variables.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "ackfloor.cli.main", "inflight", "--listen", "nowhere"]
+    try:
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=variables, stderr=theirs, stdout=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, timeout=120, check=False,
+        )  # fmt: skip
+        said = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert ended.returncode == 1
+    assert "not an address" in said
+    assert ("\x1b[31m" in said) is coloured
