@@ -18,7 +18,7 @@ from ackfloor.cli.dlq_jobs import cancel, jobs
 from ackfloor.cli.dlq_replay import replay
 from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text
 from ackfloor.cli.letter_lines import letter_line
-from ackfloor.cli.letter_options import SinceOption, filtered, time_ms
+from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import (
     AllOption,
     LetterReading,
@@ -50,17 +50,17 @@ dlq_app = typer.Typer(
 
 
 @dlq_app.command()
+@filtered
 def groups(
+    wanted: LetterFilter,
     topics: TopicsArgument = None,
     group: OfGroupOption = None,
-    since: SinceOption = None,
     all_: AllOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
-    wanted = LetterFilter(since_ms=time_ms("--since", since))
     reading = LetterReading.open(bootstrap_servers, config)
     found, hidden = LetterGroups(), 0
     for topic in topics or reading.boxes.names(group):

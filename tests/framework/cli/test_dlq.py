@@ -51,7 +51,12 @@ def test_groups_are_counted_by_cause(stage: Stage) -> None:
             ("", "not said"): 1,
         }
     assert told("groups", "--group", fresh("nobody")) == []
-    assert [row["count"] for row in told("groups", stage.dlq, "--since", "2023-01-01")] == [2, 1]
+    for narrower, left in (
+        (["--since", "2023-01-01"], [2, 1]),
+        (["--error", "shop.Boom", "--attempts", "7"], [4]),
+        (["--handler", "bill", "--until", "2023-01-01"], [4]),
+    ):
+        assert [row["count"] for row in told("groups", stage.dlq, *narrower)] == left
 
 
 def test_what_is_replayed_is_hidden_until_it_is_asked_for(stage: Stage) -> None:
