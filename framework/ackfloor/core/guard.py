@@ -28,6 +28,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
+from sys import maxsize
 
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
@@ -43,6 +44,8 @@ FAIR_SHARE = 2
 #: lane there is may be bad itself, and must not keep the guard tripped for ever.
 MOST_PROBES = 20
 MOST_WINDOW = 100_000
+#: Where nothing is: behind everything.
+_NONE = (maxsize, inf, 0)
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -129,14 +132,16 @@ def _positive(name: str, value: timedelta | str) -> float:
 class Window:
     """How the last records of one kind ended; a record that failed twice is one."""
 
-    __slots__ = ("_handled", "failing", "handled")
+    __slots__ = ("_added", "_handled", "failing", "handled")
 
     def __init__(self) -> None:
-        #: Failing records, the oldest failure first -> when (monotonic seconds).
-        self.failing: dict[Origin, float] = {}
+        #: Failing records, the oldest failure first -> its place, and when (monotonic seconds).
+        self.failing: dict[Origin, tuple[int, float]] = {}
         self.handled = 0
-        #: [when, how many], oldest first.
-        self._handled: deque[list[float]] = deque()
+        #: Place, when and how many, oldest first.
+        self._handled: deque[tuple[int, float, int]] = deque()
+        #: Counts places: what comes in one turn has one time, and an order all the same.
+        self._added = 0
 
     def sample(self) -> int:
         """How many records are known."""
@@ -144,14 +149,16 @@ class Window:
 
     def add_handled(self, count: int, now_s: float, rules: FloodGuard) -> None:
         """Records were handled."""
-        self._handled.append([now_s, count])
+        self._added += 1
+        self._handled.append((self._added, now_s, count))
         self.handled += count
         self.trim(now_s, rules)
 
     def add_failing(self, origin: Origin, now_s: float, rules: FloodGuard) -> None:
         """A record failed, perhaps again."""
+        self._added += 1
         self.failing.pop(origin, None)
-        self.failing[origin] = now_s
+        self.failing[origin] = self._added, now_s
         self.trim(now_s, rules)
 
     def trim(self, now_s: float, rules: FloodGuard) -> None:
@@ -159,18 +166,19 @@ class Window:
         handled, failing = self._handled, self.failing
         oldest_s = now_s - rules.forget_after_s
         while True:
-            handled_s = handled[0][0] if handled else inf
-            failing_s = next(iter(failing.values()), inf)
+            place, handled_s, count = handled[0] if handled else _NONE
+            failing_place, failing_s = next(iter(failing.values()), _NONE[:2])
             excess = self.sample() - rules.window
             if excess <= 0 and min(handled_s, failing_s) >= oldest_s:
                 return
-            if failing_s < handled_s:
+            if failing_place < place:
                 del failing[next(iter(failing))]
-            elif 0 < excess < handled[0][1] and handled_s >= oldest_s:
-                handled[0][1] -= excess
+            elif 0 < excess < count and handled_s >= oldest_s:
+                handled[0] = place, handled_s, count - excess
                 self.handled -= excess
             else:
-                self.handled -= int(handled.popleft()[1])
+                handled.popleft()
+                self.handled -= count
 
 
 class Guard:
