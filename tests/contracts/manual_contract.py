@@ -37,5 +37,5 @@ class ManualContract:
         eventually(lambda: bench.answered == [0, 1] and bench.inbox.errors)
         assert isinstance(first.outcome, Failed)
         assert second.outcome is ACKED
-        handler, error = bench.inbox.errors[0]
-        assert (handler, str(error)) == ("bill", "after")
+        delivery, error = bench.inbox.errors[0]
+        assert (delivery, str(error)) == (second, "after")
