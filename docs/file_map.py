@@ -29,6 +29,7 @@ FOLDERS = (
     "framework/ackfloor/testing",
     "handlers/ackfloor_handlers",
     "handlers/ackfloor_handlers/demo",
+    "handlers/ackfloor_handlers/incident",
     "monitoring/ackfloor_monitoring",
     "monitoring/ackfloor_monitoring/dashboards",
     "monitoring/ackfloor_monitoring/spark",

@@ -106,7 +106,7 @@ LAYERS: Final = {
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
     # It plays the part of the outside world: produces, reads back, and watches over HTTP.
     "demo": Layer(
-        ("ackfloor_handlers.demo",),
+        ("ackfloor_handlers.demo", "ackfloor_handlers.incident"),
         ("handlers",),
         frozenset({"confluent_kafka", "prometheus_client", "pydantic", "rich"}),
     ),

@@ -1,0 +1,126 @@
+"""The incident of docs/guide/incident.md: begun, found, mended and redriven by its own commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackfloor.testing import KafkaCluster
+from tests.framework.cli.command import PATIENCE_S, Running, ackfloor, environment
+from tests.structure.pages import blocks, commands
+from tests.structure.sources import REPOSITORY
+
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
+
+PAGE = (REPOSITORY / "docs" / "guide" / "incident.md").read_text()
+APP = "ackfloor_handlers.incident.app:app"
+#: What each command of the page tells, in the order of the page.
+TOLD = (
+    ("curl", r"ship: \d+ of the last \d+ records failed.*WarehouseDown"),
+    ("lag", r"payments--shop--dlq +0 +dlq +- +25 +- +0 +25 "),
+    ("inflight", r"points/0/\d+ +credit (.|\n)*lock_row"),
+    ("dlq groups", r"charge +AttributeError +25 "),
+    ("dlq show", r"release +2\.4\.0\n(.|\n)*in _price"),
+    ("dlq replay", r": 25 would be sent"),
+    ("dlq replay", r": 25 sent"),
+    ("lag", r"payments--shop--dlq +0 +dlq +- +25 +- +25 +0 "),
+)
+
+
+class Operator:
+    """Somebody who has the page, a terminal and a run."""
+
+    def __init__(self, folder: Path, servers: str) -> None:
+        self._folder = folder
+        self._known = {"ACKFLOOR_BOOTSTRAP_SERVERS": servers}
+        self._run: Running | None = None
+
+    def outside(self, what: str) -> None:
+        """`python -m ackfloor_handlers.incident begin|mend`."""
+        command = [sys.executable, "-m", "ackfloor_handlers.incident", what]
+        subprocess.run(
+            command, cwd=self._folder, env=environment(self._known), check=True, timeout=PATIENCE_S
+        )
+
+    def start(self, release: str) -> None:
+        """Start the shop, on a port of its own."""
+        given = {"ACKFLOOR_RELEASE": release, "ACKFLOOR_RUN_LISTEN": "127.0.0.1:0"}
+        self._run = Running(APP, cwd=self._folder, **(self._known | given))
+        served = self._run.logged("metrics and health on ")
+        self._known["ACKFLOOR_RUN_LISTEN"] = served.rpartition("http://")[2]
+
+    def stop(self) -> int | None:
+        """End the shop as Ctrl-C does; its exit code."""
+        run, self._run = self._run, None
+        if run is None:
+            return None
+        try:
+            run.signal(signal.SIGTERM)
+            return run.wait()
+        finally:
+            run.close()
+
+    def told(self, words: list[str]) -> str:
+        """What a command of the page prints."""
+        if words[0] == "curl":
+            words = [w.replace("127.0.0.1:9600", self._known["ACKFLOOR_RUN_LISTEN"]) for w in words]
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+            )
+        else:
+            done = ackfloor(*words[1:], cwd=self._folder, **self._known)
+        return done.stdout
+
+    def sees(self, words: list[str], expected: str, *, once: bool) -> None:
+        """Give a command of the page, again until it tells what the page says."""
+        until_s = time.monotonic() + (0 if once else PATIENCE_S)
+        while not re.search(expected, told := self.told(words)):
+            assert time.monotonic() < until_s, f"{words} tells:\n{told}"
+
+    def open_records(self) -> int:
+        """How many records of the group are open, dead letters without a disposition included."""
+        told = ackfloor("lag", "--group", "shop", "-o", "json", cwd=self._folder, **self._known)
+        return sum(row["open"] or 0 for row in json.loads(told.stdout))
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    """An operator with a broker of their own; nothing of both is left afterwards."""
+    with KafkaCluster() as cluster:
+        at_work = Operator(tmp_path, cluster.bootstrap_servers)
+        try:
+            yield at_work
+        finally:
+            at_work.stop()
+
+
+def test_the_walk_through_leads_where_it_says(operator: Operator) -> None:
+    """Cause and extent, the fix, and the redrive: in fewer than ten commands, with nothing left."""
+    steps = [
+        words
+        for block in blocks(PAGE)
+        if block.language == "console"
+        for words in commands(block.text)
+    ]
+    assert len(steps) == len(TOLD) < 10
+    operator.outside("begin")
+    operator.start("2.4.0")
+    for words, (name, expected) in zip(steps, TOLD, strict=True):
+        assert " ".join(words).removeprefix("ackfloor ").startswith(name)
+        if "--dry-run" in words:
+            operator.outside("mend")
+            assert operator.stop() == 0
+            operator.start("2.4.1")
+        operator.sees(words, expected, once="--yes" in words)
+    until_s = time.monotonic() + PATIENCE_S
+    while operator.open_records() > 0:
+        assert time.monotonic() < until_s, "something is still open"
+    assert operator.stop() == 0
