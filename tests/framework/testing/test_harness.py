@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from ackfloor import (
     current_delivery,
 )
 from ackfloor.observe import Event, Snapshot
-from ackfloor.testing import Harness, Trouble, Unsettled
+from ackfloor.testing import Harness, Trouble, Unsettled, driver
 from tests.framework.runtime.live import within
 
 
@@ -214,6 +215,31 @@ def test_a_stuck_handler_is_parked_at_its_deadline(kind: str) -> None:
         # The thread needs real time to end, which a thread that was left behind is not given.
         within(lambda: kind == "async" or late())
         assert late() == (1 if kind == "thread" else 0)
+
+
+def test_a_machine_that_stands_still_makes_no_handler_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time in which nobody ran does not count as time that a handler did not use."""
+    app, go = App(group="g"), threading.Event()
+    stood_still_s: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        stood_still_s.append(0.0 if stood_still_s else 5.0)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(stood_still_s), sleep=sleep)
+    monkeypatch.setattr(driver, "time", clock)
+
+    @app.handler("orders")
+    def slow(order: Order) -> None:
+        threading.Timer(0.05, go.set).start()
+        go.wait()
+
+    with Harness(app) as h:
+        h.send("orders", Order(id=1))
+        assert len(h.handled()) == 1
+    assert len(stood_still_s) > 1
 
 
 def test_a_sleep_in_a_handler_is_manual_time() -> None:
