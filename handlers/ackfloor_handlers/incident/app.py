@@ -64,7 +64,7 @@ async def ship(parcel: int) -> None:
     await pick(parcel)
 
 
-@app.handler("points", ordering="key", retry=LATER)
+@app.handler("points", ordering="key", consume_timeout="5m", retry=LATER)
 async def credit(points: Points) -> None:
     """Credit a customer's points, one after the other."""
     await lock_row(points.customer)
