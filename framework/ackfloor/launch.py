@@ -47,6 +47,10 @@ TOPICS_S = 10.0
 TOPICS_PAUSE_S = 0.2
 
 
+def _unheard(_why: str) -> None:
+    """Nobody asks why it takes so long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What is about to run.
@@ -114,11 +118,14 @@ class Launch:
             if spec.executor == "process":
                 plan_of(self.app, spec, signature)
 
-    def prepare_topics(self, connect_timeout: str | None = None) -> None:
+    def prepare_topics(
+        self, connect_timeout: str | None = None, waits: Callable[[str], None] = _unheard
+    ) -> None:
         """Wait for Kafka and see to the topics: create what is missing, name what differs.
 
         Args:
             connect_timeout: how long to wait for a broker, such as "30s"; None for ever.
+            waits: is told why there is no answer yet, and "" when there is one.
 
         Raises:
             KafkaUnreachable: no broker answered in time.
@@ -133,7 +140,7 @@ class Launch:
             else parse_duration(connect_timeout, field="--connect-timeout")
         )
         cluster = Cluster(self.kafka_options())
-        cluster.wait(timeout_s)
+        cluster.wait(timeout_s, waits=waits)
         app = self.settings.app
         plans = cluster.plan(
             self.handlers,
@@ -152,7 +159,11 @@ class Launch:
             elif plan.action in (Action.DRIFT, Action.LEFTOVER):
                 log.warning("topic %s: %s", plan.topic, "; ".join(plan.notes))
 
-    def topology(self, stopping: Callable[[], bool] = lambda: False) -> Topology:
+    def topology(
+        self,
+        stopping: Callable[[], bool] = lambda: False,
+        waits: Callable[[str], None] = _unheard,
+    ) -> Topology:
         """What a worker subscribes to and parks in, as the cluster has it now.
 
         Raises:
@@ -162,7 +173,7 @@ class Launch:
         from ackfloor.kafka.topics import Cluster, routes_of
 
         cluster = Cluster(self.kafka_options())
-        cluster.wait(None, stopping)
+        cluster.wait(None, stopping, waits)
         plans = self._plans(cluster, stopping)
         partitions = {plan.topic: plan.partitions for plan in plans}
         routes = routes_of(plans, self.handlers)

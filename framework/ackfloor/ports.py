@@ -124,6 +124,13 @@ class Source(Protocol):
         """The last known log end of each assigned partition, without asking the broker."""
         ...
 
+    def troubles(self) -> Mapping[str, str]:
+        """What is in the way at the brokers: a topic, the group or "brokers" -> why, and the fix.
+
+        By what is known already; nothing is asked. It ends when the brokers say so.
+        """
+        ...
+
     def close(self) -> None:
         """Leave the group. The listener's `on_revoked` has run when it returns."""
         ...
@@ -337,6 +344,10 @@ class RunMonitor(Protocol):
 
     def start(self, listen: str) -> str:
         """Serve on `host:port` (port 0: any free one) and return the address served."""
+        ...
+
+    def waits(self, worker: int | None, why: str) -> None:
+        """Why a worker, or the run itself (None), can't start yet; empty when it can."""
         ...
 
     def update(self, worker: int, report: bytes) -> None:

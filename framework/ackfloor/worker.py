@@ -162,7 +162,9 @@ class Process:
         observers: list[Observer] = [*launch.app.observers]
         if self._monitor is not None:
             observers += [self._monitor, _Reporter(self._report)]
-        topology = launch.topology(lambda: self._stops > 0)
+        topology = launch.topology(
+            lambda: self._stops > 0, lambda why: self._status("starting", why)
+        )
         outside = launch.outside(
             self._events, f"worker-{self._number}", watched=topology.partitions
         )
@@ -229,9 +231,9 @@ class Process:
         if channel.send_if_room(self._connection, Kind.OVER, json.dumps(over).encode()):
             over.clear()
 
-    def _status(self, status: str) -> None:
+    def _status(self, status: str, waits: str = "") -> None:
         if self._connection is not None:
-            channel.send_status(self._connection, status=status, pid=os.getpid())
+            channel.send_status(self._connection, status=status, pid=os.getpid(), waits=waits)
 
     def orphaned(self) -> None:
         """The supervisor is gone: drain, and be gone even if that does not end."""

@@ -5,8 +5,8 @@ ended and isn't coming back. A record that is stuck, a handler that hangs or a b
 away never fail it: parking cures the first two, and a restart would only deliver again.
 
 Ready fails for everything a person should know of: workers missing, starting, draining or
-without an assignment, faults that keep records open (a flood guard that tripped is one), handlers
-that asked for a pause.
+without an assignment or a broker that lets them in, faults that keep records open (a flood guard
+that tripped and a right that is missing are some), handlers that asked for a pause.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ class WorkerFacts:
         snapshot: its newest one, None before the first.
         joined: the group has given it an assignment, maybe an empty one.
         gone_since_ms: when its process ended, None while one runs.
+        waits: why it, or the run, can't start yet: no broker answers, or lets it in.
     """
 
     snapshot: Snapshot | None = None
     joined: bool = False
     gone_since_ms: int | None = None
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,15 @@ def _findings(
             fails_live=gone_s > rules.restart_limit_s,
         )
     elif facts.snapshot is None:
-        yield Finding("state", worker, "is starting")
+        yield _starting(worker, facts.waits)
     else:
         yield from _of_snapshot(worker, facts.snapshot, facts.joined, now_ms, rules)
+
+
+def _starting(worker: int, waits: str) -> Finding:
+    if waits:
+        return Finding("kafka", worker, f"waits for Kafka: {waits}")
+    return Finding("state", worker, "is starting")
 
 
 def _of_snapshot(

@@ -54,6 +54,8 @@ class RunMetrics:
         self._lock = Lock()
         self._reports: dict[int, Report] = {}
         self._gone_since_ms: dict[int, int] = {}
+        #: A worker, or None for the run itself -> why it can't start yet.
+        self._waits: dict[int | None, str] = {}
         self._ended = 0
         self._refused: set[int] = set()
         self._registry = registry or CollectorRegistry(auto_describe=False)
@@ -85,6 +87,11 @@ class RunMetrics:
     def stop(self) -> None:
         """Stop serving."""
         self._server.stop()
+
+    def waits(self, worker: int | None, why: str) -> None:
+        """Why a worker, or the run itself (None), can't start yet; empty when it can."""
+        with self._lock:
+            self._waits[worker] = why
 
     def update(self, worker: int, report: bytes) -> None:
         """Take a worker's newest report; one that can't be read is logged once and left out."""
@@ -131,8 +138,11 @@ class RunMetrics:
                 worker: WorkerFacts(gone_since_ms=since_ms)
                 for worker, since_ms in self._gone_since_ms.items()
             }
+            if self._waits.get(None):
+                facts = {n: WorkerFacts(waits=self._waits[None]) for n in range(self._workers)}
             for worker, report in self._reports.items():
-                facts[worker] = WorkerFacts(report.snapshot, report.joined)
+                waits = self._waits.get(worker, "")
+                facts[worker] = WorkerFacts(report.snapshot, report.joined, waits=waits)
         return judge(facts, self._now_ms(), self._workers, self._rules)
 
     # The pages.

@@ -22,6 +22,7 @@ from ackfloor.cli.parameters import (
 from ackfloor.cli.rows import plain
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.finding import Finding, passes
+from ackfloor.core.topics import dlq_topic, tier_topic
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.redrive import kafka_options
@@ -159,7 +160,13 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
         dlq_retention_s=app.dlq_retention_s,
         create_topics=app.create_topics,
     )
-    yield from kafka.topic_rights(admin, facts)
+    ours = {
+        name
+        for spec in launch.handlers
+        for topic in spec.topics
+        for name in (dlq_topic(topic, group), *(tier_topic(topic, group, s) for s in spec.tiers()))
+    }
+    yield from kafka.topic_rights(admin, facts, {*sources, *ours} - facts.keys())
     yield kafka.clock(admin, {name: topic.partitions for name, topic in facts.items()})
 
 

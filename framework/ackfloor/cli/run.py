@@ -149,7 +149,9 @@ def _supervised(
     launch.check_handlers()
     # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
     with _monitor(launch, live) as monitor:
-        launch.prepare_topics(connect_timeout)
+        launch.prepare_topics(
+            connect_timeout, lambda why: None if monitor is None else monitor.waits(None, why)
+        )
         supervisor = Supervisor(
             _worker_command(app, given, factory, only),
             settings.workers,

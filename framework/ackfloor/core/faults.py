@@ -1,11 +1,13 @@
 """Faults: what outside keeps records open, named until it ends.
 
 A fault never stops work. It is what readiness and people are told while the engine goes on
-trying. A fault has a kind (`parking`, `commit`, `topics`, `threads`, ...) and a subject; only
+trying. A fault has a kind (`parking`, `commit`, `kafka`, `abandoned`, ...) and a subject; only
 the latest message of each is kept, and at most `MOST` subjects of a kind.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ackfloor.core.snapshot import Fault
 
@@ -35,6 +37,13 @@ class Faults:
             self._by_kind.pop(kind, None)
         else:
             self._by_kind.get(kind, {}).pop(subject, None)
+
+    def replace(self, kind: str, messages: Mapping[str, str], now_ms: int) -> None:
+        """These are the faults of a kind now; what stays keeps the time it was first seen."""
+        for subject in self._by_kind.get(kind, {}).keys() - messages.keys():
+            self.clear(kind, subject)
+        for subject, message in messages.items():
+            self.put(kind, subject, message, now_ms)
 
     def any(self, kind: str) -> bool:
         """Whether a fault of this kind is in force."""

@@ -30,39 +30,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ackfloor.core.finding import Finding, State
-from ackfloor.core.topics import parse_topic
-from ackfloor.kafka.certificates import certificate_fault
 from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.refusals import refusal
+from ackfloor.kafka.rights import DISPENSABLE, missing, named, needed
 
 REQUEST_S = 10.0
 PROBE_S = 1.0
 #: Seconds that a record may be ahead of this machine's clock.
 AHEAD_S = 5.0
 
-#: What a worker does with each kind of topic.
-NEEDED: Mapping[str, tuple[AclOperation, ...]] = {
-    "source": (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ),
-    "retry": (
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.READ,
-        AclOperation.WRITE,
-    ),
-    "dlq": (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE),
-}
-#: Without these a worker works, and can't compare what it finds with the plan.
-_DISPENSABLE = frozenset({AclOperation.DESCRIBE_CONFIGS})
 _MAX_TIMESTAMP: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
-#: The client's codes of what is wrong with a connection, the most telling first, and what to do.
-_CONNECTION_FIXES = {
-    KafkaError._SSL: "mend the certificate, or kafka.ssl_ca_location, which says whom to trust",  # noqa: SLF001
-    KafkaError._AUTHENTICATION: "mend kafka.sasl_mechanism, kafka.sasl_username or its password",  # noqa: SLF001
-    KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
-    KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
-}
 _NEW_GROUP = "new: nobody has worked in it yet"
 _UNREACHABLE = "start one (ackfloor broker up), or mend kafka.bootstrap_servers"
 
@@ -100,21 +80,16 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
             brokers = len(admin.list_topics(timeout=PROBE_S).brokers)
         except KafkaException as exc:
             admin.poll(0)
-            named = [code for code in _CONNECTION_FIXES if any(e.code() == code for e in errors)]
-            if not named and time.monotonic() < until_s:
+            refused = refusal(errors, config)
+            if refused is not None:
+                found = Finding("brokers", "fail", refused.why, refused.fix)
+                return Connection(None, found, refused.let_in)
+            if time.monotonic() < until_s:
                 continue
-            if not named:
-                heard = [e for e in errors if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
-                why = told(heard[-1] if heard else exc)
-                text = f"no broker has answered at {servers} within {timeout_s:g} s: {why}"
-                return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
-            error = next(e for e in errors if e.code() == named[0])
-            refused = named[0] != KafkaError._RESOLVE  # noqa: SLF001
-            why = told(error)
-            if named[0] == KafkaError._SSL and (fault := certificate_fault(config)):  # noqa: SLF001
-                why = f"the certificate is not believed: {fault}"
-            found = Finding("brokers", "fail", why, _CONNECTION_FIXES[named[0]])
-            return Connection(None, found, refused)
+            heard = [e for e in errors if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+            why = told(heard[-1] if heard else exc)
+            text = f"no broker has answered at {servers} within {timeout_s:g} s: {why}"
+            return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
         found = Finding("brokers", "ok", f"{brokers} known through {servers}")
         return Connection(admin, found, brokers=brokers)
 
@@ -175,40 +150,44 @@ def _described(admin: AdminClient, group: str) -> Any:
     return coordinated(ask, REQUEST_S)
 
 
-def topic_rights(admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:
-    """Whether this user may do with each topic what a worker does."""
+def topic_rights(
+    admin: AdminClient, topics: Collection[str], unseen: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Whether this user may do with each topic what a worker does.
+
+    Args:
+        topics: those that this user sees.
+        unseen: those that are not there, or hidden from him: only the latter are told of.
+    """
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
-        TopicCollection(sorted(topics)),
+        TopicCollection(sorted({*topics, *unseen})),
         include_authorized_operations=True,
         request_timeout=REQUEST_S,
     )
-    for name in sorted(topics):
-        yield _topic_right(name, futures[name])
+    for name in sorted({*topics, *unseen}):
+        found = _topic_right(name, futures[name])
+        if name in topics or found.state == "fail":
+            yield found
 
 
 def _topic_right(name: str, future: Future[Any]) -> Finding:
-    parsed, check = parse_topic(name), f"rights on {name}"
-    needed = NEEDED["source" if parsed is None else parsed.kind]
+    check, wanted = f"rights on {name}", needed(name)
     try:
         allowed = future.result(REQUEST_S + 1.0).authorized_operations
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
-        return Finding(check, state, told(exc), f"grant {_named(needed)} on topic {name}")
+        return Finding(check, state, told(exc), f"grant {named(wanted)} on topic {name}")
     if allowed is None:
         return Finding(check, "not tried", "this broker does not tell what a user may do")
-    missing = [operation for operation in needed if operation not in allowed]
-    if not missing:
-        return Finding(check, "ok", _named(needed))
-    fix = f"grant {_named(missing)} on topic {name}"
-    if _DISPENSABLE.issuperset(missing):
+    lacking = missing(name, allowed)
+    if not lacking:
+        return Finding(check, "ok", named(wanted))
+    fix = f"grant {named(lacking)} on topic {name}"
+    if DISPENSABLE.issuperset(lacking):
         text = "a worker works without; what the topic is like can't be compared with the plan"
-        return Finding(check, "warn", f"not allowed: {_named(missing)}; {text}", fix)
-    return Finding(check, "fail", f"not allowed: {_named(missing)}", fix)
-
-
-def _named(operations: Collection[AclOperation]) -> str:
-    return ", ".join(operation.name for operation in operations)
+        return Finding(check, "warn", f"not allowed: {named(lacking)}; {text}", fix)
+    return Finding(check, "fail", f"not allowed: {named(lacking)}", fix)
 
 
 def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:

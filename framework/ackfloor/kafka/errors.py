@@ -40,6 +40,10 @@ DENIED = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+#: Nobody has answered a request in time.
+NO_ANSWER = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
+)
 #: What an abort takes out of the client's queues.
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 

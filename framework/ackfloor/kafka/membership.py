@@ -74,6 +74,8 @@ class Membership:
         self._joined = False
         self._admitted = False
         self._spare_look_s = 0.0
+        #: How often the group has told what this member is to read.
+        self.told = 0
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
@@ -118,6 +120,7 @@ class Membership:
             # Also an empty one, once: a spare worker is a member that is ready to take over.
             self._announce(starts)
         self._joined = True
+        self.told += 1
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         described = self._topic_ids.learn({partition.topic for partition in partitions})
@@ -203,6 +206,7 @@ class Membership:
         before, self._admitted = self._admitted, admitted(self._consumer.consumer_group_metadata())
         if before and self._admitted:
             self._joined = True
+            self.told += 1
             self._announce([])
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:

@@ -94,6 +94,9 @@ class KafkaSource:
         self._full = False
         #: Error text -> when it may be logged again.
         self._say_again_s: dict[str, float] = {}
+        #: The group, where this user may not work in it: until it assigns or takes a commit.
+        self._denied: dict[str, str] = {}
+        self._told = 0
         self._closed = False
 
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
@@ -130,6 +133,8 @@ class KafkaSource:
             self._full = len(batch) == self._batch
             count += self._report(batch)
         self._membership.look()
+        if self._denied and self._membership.told != self._told:
+            self._denied.clear()
         return count
 
     def _check(self) -> None:
@@ -152,6 +157,10 @@ class KafkaSource:
             self._erred(error, message)
         return len(messages)
 
+    def troubles(self) -> Mapping[str, str]:
+        """What is in the way at the brokers; see `ports.Source`."""
+        return {**self._topic_ids.troubles, **self._denied}
+
     def _erred(self, error: KafkaError, message: Message) -> None:
         # What ends the client is told as a message, whose error does not call itself fatal.
         if is_fatal(error):
@@ -161,6 +170,10 @@ class KafkaSource:
             if (topic, partition) in self._membership:
                 self._membership.restart(topic, partition, message.offset())
             return
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            group = self._config["group.id"]
+            self._denied[f"group {group}"] = f"not allowed; grant READ on group {group}"
+            self._told = self._membership.told
         text = told(error) + advice(error)
         now_s = time.monotonic()
         if now_s >= self._say_again_s.get(text, 0.0):
@@ -179,6 +192,8 @@ class KafkaSource:
             self._commits.commit(self._consumer, positions)
 
     def _committed(self, results: Sequence[Result]) -> None:
+        if any(refused is None for _, refused in results):
+            self._denied.clear()
         self._listener.on_committed(results)
 
     def membership(self) -> object:

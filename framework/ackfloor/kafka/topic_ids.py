@@ -10,6 +10,9 @@ where the leaders of the new topic are, and neither reads nor writes there again
 New clients can, so the worker ends and is started afresh; the id in the commit's metadata then
 tells it to read the new topic from its start.
 
+The same look says what the user may not do with a topic any more, and whether a broker lets anybody
+in (`troubles`): what the consumer is told of that comes once, and never that it is over.
+
 A broker that does not tell (it is away, or an ACL forbids it) leaves the id unknown, which
 checks nothing and hinders nothing.
 
@@ -21,16 +24,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.errors import told
+from ackfloor.kafka.errors import DENIED, NO_ANSWER, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.refusals import refusal
+from ackfloor.kafka.rights import DISPENSABLE, missing, named, needed
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -65,9 +71,13 @@ class TopicIds:
     def __init__(self, options: KafkaOptions, watched: Collection[str] = ()) -> None:
         self._watched = frozenset(watched)
         quiet = logging.getLogger("ackfloor.kafka.admin")
-        self._admin: AdminClient | None = make_client(
-            AdminClient, "admin", admin_config(options), logger=quiet
-        )
+        quiet.setLevel(logging.CRITICAL)
+        #: What the client said since the last look.
+        self._heard: deque[KafkaError] = deque(maxlen=10)
+        config = {**admin_config(options), "error_cb": self._heard.append}
+        self._admin: AdminClient | None = make_client(AdminClient, "admin", config, logger=quiet)
+        #: What was in the way at the last look: topic, or "brokers" -> why, and what to do.
+        self.troubles: Mapping[str, str] = {}
         #: Topic -> its id as it was first told.
         self._known: dict[str, str] = {}
         self._asked: Mapping[str, Future[Any]] = {}
@@ -99,9 +109,31 @@ class TopicIds:
             return
         asked, self._asked = self._asked, {}
         self._look_s = now_s + LOOK_EVERY_S
+        if asked:
+            self.troubles = self._found_troubles(asked)
         for topic, future in asked.items():
             self._noted(topic, future, 0.0)
         self._asked = self._ask(self._watched.union(topic for topic, _ in read))
+
+    def _found_troubles(self, asked: Mapping[str, Future[Any]]) -> Mapping[str, str]:
+        """What the answers say of rights; a broker that does not answer, once for all."""
+        found: dict[str, str] = {}
+        for topic, future in asked.items():
+            exc = future.exception()
+            error = None if exc is None else kafka_error(exc)
+            if exc is None:
+                allowed = future.result().authorized_operations
+                lacking = [] if allowed is None else missing(topic, allowed)
+                if not DISPENSABLE.issuperset(lacking):
+                    found[topic] = f"not allowed; grant {named(lacking)} on topic {topic}"
+            elif error is not None and error.code() in DENIED:
+                found[topic] = f"not allowed; grant {named(needed(topic))} on topic {topic}"
+            elif error is not None and error.code() in NO_ANSWER:
+                refused = refusal(self._heard)
+                why = told(exc) if refused is None else f"{refused.why}; {refused.fix}"
+                found["brokers"] = why
+        self._heard.clear()
+        return found
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = answer(topic, future, timeout_s)
@@ -120,7 +152,9 @@ class TopicIds:
         if self._admin is None or not topics:
             return {}
         futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
-            TopicCollection(sorted(set(topics))), request_timeout=REQUEST_S
+            TopicCollection(sorted(set(topics))),
+            include_authorized_operations=True,
+            request_timeout=REQUEST_S,
         )
         return futures
 

@@ -19,8 +19,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from ackfloor.core.state import Route
 from ackfloor.core.topics import parse_topic
 from ackfloor.errors import ConfigError, KafkaUnreachable, StartError
-from ackfloor.kafka.errors import kafka_error, told
+from ackfloor.kafka.errors import DENIED, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.refusals import refusal
 from ackfloor.kafka.topic_plan import Action, TopicFacts, TopicPlan, plan_topics
 from ackfloor.registration import HandlerSpec
 
@@ -51,21 +52,29 @@ class Cluster:
         """The bootstrap servers, for messages."""
         return str(self._config.get("bootstrap.servers", ""))
 
-    def wait(self, timeout_s: float | None, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Wait until a broker answers, saying so every few seconds.
+    def wait(
+        self,
+        timeout_s: float | None,
+        stopping: Callable[[], bool] = lambda: False,
+        waits: Callable[[str], None] = lambda _why: None,
+    ) -> None:
+        """Wait until a broker answers, saying so every few seconds; `waits` hears of each change.
 
         Raises:
             KafkaUnreachable: none did within `timeout_s` seconds (None: wait for ever), or
                 before `stopping` said that it is no longer of use.
         """
         started_s = time.monotonic()
-        say_at_s = started_s
+        say_at_s, said = started_s, ""
         while True:
             try:
                 self._admin.list_topics(timeout=PROBE_S)
             except KafkaException as exc:
                 why = self._why(exc)
                 waited_s = time.monotonic() - started_s
+                if why != said:
+                    said = why
+                    waits(why)
                 if stopping():
                     raise KafkaUnreachable(f"no broker answered at {self.servers}") from None
                 if timeout_s is not None and waited_s >= timeout_s:
@@ -79,11 +88,16 @@ class Cluster:
                     log.warning("waiting for Kafka at %s: %s", self.servers, why)
                 time.sleep(0.2)
             else:
+                if said:
+                    waits("")
                 return
 
     def _why(self, exc: KafkaException) -> str:
         """Why nobody answers: a refused login or certificate is told to callbacks alone."""
         self._admin.poll(0)
+        refused = refusal(self._heard, self._config)
+        if refused is not None:
+            return f"{refused.why}; {refused.fix}"
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 -- says nothing of why
         telling = [error for error in self._heard if error.code() != down]
         return told(telling[-1] if telling else exc)
@@ -177,7 +191,9 @@ class Cluster:
                 error = kafka_error(exc)
                 if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
-                raise StartError(f"topic {name} could not be created: {told(exc)}") from exc
+                denied = error is not None and error.code() in DENIED
+                fix = f"; grant CREATE on topic {name}" if denied else ""
+                raise StartError(f"topic {name} could not be created: {told(exc)}{fix}") from exc
             created.append(name)
         self._await_topics([plan.topic for plan in missing])
         return created

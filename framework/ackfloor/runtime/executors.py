@@ -121,8 +121,9 @@ class Executors:
         """Whether so many handlers were abandoned that the process should be replaced."""
         return any(e.abandoned() > self._max_abandoned for e in self.by_name.values())
 
-    def note_faults(self, faults: Faults, now: Now) -> None:
-        """Name what people should know, or that it has ended."""
+    def note_faults(self, faults: Faults, troubles: Mapping[str, str], now: Now) -> None:
+        """Name what people should know, or that it has ended; `troubles` are the source's."""
+        faults.replace("kafka", troubles, now.wall_ms)
         for name, executor in self.by_name.items():
             count = executor.abandoned()
             if count:

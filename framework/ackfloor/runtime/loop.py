@@ -223,7 +223,7 @@ class Loop:
             self._freshness.stirred = True
         if self._freshness.due(now.mono_s):
             self._notices.flush(now.mono_s)
-            self.executors.note_faults(self.engine.faults, now)
+            self.executors.note_faults(self.engine.faults, self._source.troubles(), now)
             self.latest = build_snapshot(
                 self.engine.state,
                 self.executors.by_name,

@@ -240,6 +240,7 @@ class Supervisor:
         status = json.loads(body)
         if self._settings is not None:
             self._settings.status(worker.number, str(status.get("status")))
+        self._monitored(lambda monitor: monitor.waits(worker.number, status.get("waits", "")))
         worker.ran = worker.ran or status.get("status") == "running"
         if self._on_status is not None:
             self._on_status(worker.number, status)
