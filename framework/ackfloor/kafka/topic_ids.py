@@ -119,10 +119,10 @@ class TopicIds:
         """What the answers say of rights; a broker that does not answer, once for all."""
         found: dict[str, str] = {}
         for topic, future in asked.items():
-            exc = future.exception()
+            exc = future.exception(0)
             error = None if exc is None else kafka_error(exc)
             if exc is None:
-                allowed = future.result().authorized_operations
+                allowed = future.result(0).authorized_operations
                 lacking = [] if allowed is None else missing(topic, allowed)
                 if not DISPENSABLE.issuperset(lacking):
                     found[topic] = f"not allowed; grant {named(lacking)} on topic {topic}"

@@ -44,3 +44,17 @@ def test_an_outage_names_no_more_subjects_than_a_person_reads() -> None:
     assert len(faults.all()) == MOST
     faults.put("parking", "orders/0/0", "unauthorised", 99)
     assert faults.all()[0] == Fault("parking", "orders/0/0", "unauthorised", 0)
+
+
+def test_all_faults_of_a_kind_are_replaced_at_once() -> None:
+    """What stays keeps its time, what is not named any more has ended."""
+    faults = Faults()
+    faults.put("parking", "orders/0/7", "away", 5)
+    faults.replace("kafka", {"orders": "not allowed", "brokers": "no answer"}, 10)
+    faults.replace("kafka", {"orders": "still not allowed"}, 20)
+    assert faults.all() == (
+        Fault("parking", "orders/0/7", "away", 5),
+        Fault("kafka", "orders", "still not allowed", 10),
+    )
+    faults.replace("kafka", {}, 30)
+    assert not faults.any("kafka")

@@ -46,6 +46,9 @@ class Monitor:
         if self._broken:
             raise LookupError("broken monitor")
 
+    def waits(self, worker: int | None, why: str) -> None:
+        """Nobody here waits for a broker."""
+
     def worker_gone(self, worker: int) -> None:
         say(gone=worker)
         if self._broken:
