@@ -114,7 +114,7 @@ class SecureBroker:
 
     def grant(self, user: str, rights: Sequence[Right]) -> None:
         """Let a user do this."""
-        for future in self.admin.create_acls([r.binding(user) for r in rights]).values():
+        for future in self.admin.create_acls(list({r.binding(user) for r in rights})).values():
             future.result(60)
 
     def take(self, user: str, right: Right | None = None) -> None:
