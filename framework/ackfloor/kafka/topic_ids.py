@@ -78,6 +78,7 @@ class TopicIds:
         self._admin: AdminClient | None = make_client(AdminClient, "admin", config, logger=quiet)
         #: What was in the way at the last look: topic, or "brokers" -> why, and what to do.
         self.troubles: Mapping[str, str] = {}
+        self._unanswered = ""
         #: Topic -> its id as it was first told.
         self._known: dict[str, str] = {}
         self._asked: Mapping[str, Future[Any]] = {}
@@ -118,6 +119,7 @@ class TopicIds:
     def _found_troubles(self, asked: Mapping[str, Future[Any]]) -> Mapping[str, str]:
         """What the answers say of rights; a broker that does not answer, once for all."""
         found: dict[str, str] = {}
+        unanswered = ""
         for topic, future in asked.items():
             exc = future.exception(0)
             error = None if exc is None else kafka_error(exc)
@@ -129,9 +131,13 @@ class TopicIds:
             elif error is not None and error.code() in DENIED:
                 found[topic] = f"not allowed; grant {named(needed(topic))} on topic {topic}"
             elif error is not None and error.code() in NO_ANSWER:
-                refused = refusal(self._heard)
-                why = told(exc) if refused is None else f"{refused.why}; {refused.fix}"
-                found["brokers"] = why
+                unanswered = told(exc)
+        if unanswered and (refused := refusal(self._heard)) is not None:
+            found["brokers"] = f"{refused.why}; {refused.fix}"
+        elif unanswered and self._unanswered:
+            # The second time: one answer that comes late is no trouble.
+            found["brokers"] = unanswered
+        self._unanswered = unanswered
         self._heard.clear()
         return found
 
