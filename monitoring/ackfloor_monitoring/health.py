@@ -1,8 +1,9 @@
 """Health: whether the run is alive and whether it is ready, and why not.
 
-Alive fails only for what a restart cures: a loop that makes no turns, a worker process that
-ended and isn't coming back. A record that is stuck, a handler that hangs or a broker that is
-away never fail it: parking cures the first two, and a restart would only deliver again.
+Alive fails only for what a restart cures: a loop that makes no turns, an event loop that has stood
+still for so long that whatever blocks it was parked, a worker process that ended and isn't coming
+back. A record that is stuck, a handler that hangs or a broker that is away never fail it: parking
+cures the first two, and a restart would only deliver again.
 
 Ready fails for everything a person should know of: workers missing, starting, draining or
 without an assignment or a broker that lets them in, faults that keep records open (a flood guard
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from ackfloor.observe import Snapshot
 
@@ -128,9 +130,17 @@ def _of_snapshot(
         yield Finding("assignment", worker, "has no assignment from the group")
     for fault in snapshot.faults:
         message = f"{fault.subject}: {fault.message}"
-        yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms)
+        lasts_s = (now_ms - fault.since_ms) / 1000
+        cured = fault.kind == "event_loop" and lasts_s > _blocked_limit_s(snapshot, rules)
+        yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms, cured)
     for handler in snapshot.handlers:
         if handler.held_for_s > 0 and not handler.tripped:
             why = handler.held_reason or "no reason given"
             text = f"handler {handler.name} is paused for another {handler.held_for_s:.1f} s: {why}"
             yield Finding("held", worker, text)
+
+
+def _blocked_limit_s(snapshot: Snapshot, rules: HealthRules) -> float:
+    """After which time whatever blocks the event loop has been parked, if it ever is."""
+    timeouts_s = (handler.consume_timeout_s for handler in snapshot.handlers)
+    return max((inf if one is None else one for one in timeouts_s), default=0) + rules.turn_limit_s

@@ -23,6 +23,13 @@ def fault(kind: str) -> WorkerFacts:
     return WorkerFacts(snapshot(faults=(told,)), joined=True)
 
 
+def blocked(seconds: int, timeout_s: float | None) -> WorkerFacts:
+    """A worker whose event loop has stood still for a while."""
+    told = Fault("event_loop", "asyncio", "nothing has run on it", NOW_MS - seconds * 1_000)
+    handlers = (handler(consume_timeout_s=1), handler(consume_timeout_s=timeout_s))
+    return WorkerFacts(snapshot(faults=(told,), handlers=handlers), joined=True)
+
+
 def state(name: str) -> WorkerFacts:
     """A worker in a state."""
     return WorkerFacts(snapshot(state=name), joined=True)
@@ -52,6 +59,9 @@ def idle(seconds: int) -> WorkerFacts:
         (fault("abandoned"), True, False, ["faults.abandoned"]),
         (fault("kafka"), True, False, ["faults.kafka"]),
         (fault("leftover"), True, False, ["faults.leftover"]),
+        (blocked(179, timeout_s=60), True, False, ["faults.event_loop"]),
+        (blocked(181, timeout_s=60), False, False, ["faults.event_loop"]),
+        (blocked(1_000_000, timeout_s=None), True, False, ["faults.event_loop"]),
         (idle(119), True, True, []),
         (idle(121), False, False, ["loop"]),
         (gone(1), True, False, ["workers"]),
