@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, Literal, cast
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ackfloor.core.model import Record
+from ackfloor.kafka import membership
 from ackfloor.kafka.broadcast import KafkaBroadcastSource
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.sink import KafkaSink
@@ -157,8 +159,11 @@ class TestKafkaSource(SourceContract):
     """KafkaSource keeps the contract."""
 
     @pytest.fixture
-    def world(self, kafka_world: KafkaWorld) -> KafkaWorld:  # type: ignore[override]
-        """The run's broker."""
+    def world(  # type: ignore[override]
+        self, kafka_world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> KafkaWorld:
+        """The run's broker; on a machine that stands still, answers are not asked for again."""
+        monkeypatch.setattr(membership, "FRESH_S", inf)
         return kafka_world
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from ackfloor.runtime.exit_codes import Exit
-from ackfloor.runtime.notices import MOST_LINES
+from ackfloor.runtime.limited import MOST_LINES
 from tests.e2e.stage import Stage, gone, page, ready, reasons, worker_pids
 from tests.framework.cli.command import Running, ackfloor
 
