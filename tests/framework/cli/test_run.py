@@ -204,11 +204,19 @@ def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Runni
     address = run.logged("metrics and health on http://").rpartition("http://")[2]
     live, _ = get(address, "/livez")
     assert live == 200
-    ready, said = get(address, "/readyz")
-    assert ready == 503
-    assert [r["message"] for r in said["reasons"]] == ["has not reported yet"] * 2
+    run.until(lambda: messages(address)[0].startswith("waits for Kafka: "), "the reason")
+    one, other = messages(address)
+    assert one == other
+    assert NOWHERE in one
     run.signal(signal.SIGTERM)
     run.wait()
+
+
+def messages(address: str) -> list[str]:
+    """Why the run is not ready."""
+    ready, said = get(address, "/readyz")
+    assert ready == 503
+    return [reason["message"] for reason in said["reasons"]]
 
 
 def get(address: str, page: str) -> tuple[int, dict[str, list[dict[str, str]]]]:

@@ -19,6 +19,8 @@ from ackfloor.core.envelope import (
     Reason,
     fingerprint,
     read_envelope,
+    read_number,
+    read_text,
     shed,
     write_headers,
 )
@@ -237,3 +239,22 @@ def test_a_fingerprint_is_the_type_and_the_place() -> None:
     assert fingerprint("ValueError", frames[:1]) != mark
     assert fingerprint("ValueError", ()) != mark
     assert len(fingerprint("Bad\udc80", ())) == 16
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "text"),
+    [
+        (None, None, None),
+        (b"", None, ""),
+        (b"41927", 41_927, "41927"),
+        (b"-1", -1, "-1"),
+        (b"forty", None, "forty"),
+        (b"\xff1", None, None),
+    ],
+)
+def test_one_header_is_read_alone(
+    value: bytes | None, number: int | None, text: str | None
+) -> None:
+    """What is none of the kind asked for is as if it were not there."""
+    assert read_number(value) == number
+    assert read_text(value) == text

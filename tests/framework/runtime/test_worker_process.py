@@ -114,6 +114,7 @@ def test_it_reports_before_it_has_a_broker_and_a_signal_ends_the_wait(
     assert json.loads(worker.told(Kind.STATUS)) == {
         "status": "starting",
         "pid": worker.process.pid,
+        "waits": "",
     }
     assert worker.told(Kind.REPORT)
     worker.logged("waiting for Kafka at 127.0.0.1:1")
