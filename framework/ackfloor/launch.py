@@ -11,9 +11,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from socket import gethostname
@@ -28,7 +28,7 @@ from ackfloor.ports import MonitoringPlugin
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.clock import SystemClock
 from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.lookout import Look
+from ackfloor.runtime.lookout import Looking
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
 from ackfloor.settings import Settings, sections_of
@@ -280,17 +280,11 @@ class Launch:
             redaction=self.settings.redaction.rules(),
         )
 
-    @contextmanager
-    def looking(self) -> Iterator[Look]:
+    def looking(self) -> Looking:
         """What the run asks Kafka with how far its group has come."""
-        from ackfloor.kafka.progress import ProgressReader
+        from ackfloor.kafka.progress import looking_at
 
-        group = self.settings.group
-        reader = ProgressReader(self.kafka_options("look"))
-        try:
-            yield lambda: reader.of(group, reader.members(group).owners)
-        finally:
-            reader.close()
+        return partial(looking_at, self.kafka_options("look"), self.settings.group)
 
     @staticmethod
     def monitoring() -> MonitoringPlugin | None:

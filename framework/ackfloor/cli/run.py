@@ -170,7 +170,7 @@ def _lookout(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
     if monitor is None or every_s is None:
         yield
         return
-    lookout = Lookout(launch.looking, monitor.progress, every_s)
+    lookout = Lookout(launch.looking(), monitor.progress, every_s)
     lookout.start()
     try:
         yield

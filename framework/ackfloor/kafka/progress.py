@@ -8,8 +8,9 @@ positions are asked through a consumer: the admin client's question can crash th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -56,6 +57,16 @@ class Members(NamedTuple):
     known: bool
     number: int
     owners: Mapping[Place, str]
+
+
+@contextmanager
+def looking_at(options: KafkaOptions, group: str) -> Iterator[Callable[[], list[Progress]]]:
+    """Look at one group, as often as it is called."""
+    reader = ProgressReader(options)
+    try:
+        yield lambda: reader.of(group, reader.members(group).owners)
+    finally:
+        reader.close()
 
 
 class ProgressReader:
