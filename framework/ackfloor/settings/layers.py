@@ -253,5 +253,5 @@ def _read(path: Path, value: object, source: str) -> str:
 def shown(path: Path, value: object) -> object:
     """A value as a message may show it: what is misspelled may be a password."""
     setting = names.find(path)
-    hidden = setting.secret if setting else path[0] in ("kafka", "registry")
+    hidden = setting.secret if setting else path[0] in OF_THEIR_OWN
     return HIDDEN if hidden else value

@@ -108,8 +108,8 @@ class Settings(BaseModel):
         Not of `[kafka]` and `[registry]`, whose settings are judged together: half of them
         mean nothing.
         """
-        together = ("kafka", "registry")
-        cls._of({path: found for path, found in hidden.items() if path[0] not in together})
+        apart = layers.OF_THEIR_OWN
+        cls._of({path: found for path, found in hidden.items() if path[0] not in apart})
 
     @classmethod
     def _of(cls, assigned: Layer) -> Self:
