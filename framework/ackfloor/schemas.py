@@ -11,6 +11,7 @@ Importing this loads neither the registry's client nor a format.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +27,7 @@ __all__ = ["Avro", "JsonSchema", "Protobuf"]
 
 
 @dataclass(frozen=True, slots=True)
-class _FromRegistry:
+class _FromRegistry(ABC):
     """A format; it learns from the settings where its registry is, and becomes a decoder."""
 
     _settings: RegistrySettings | None = field(default=None, kw_only=True, repr=False)
@@ -54,8 +55,9 @@ class _FromRegistry:
             raise MissingExtra("registry", purpose) from None
         return make(settings, self._wait_s, without_none(value_type), field)
 
+    @abstractmethod
     def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
-        raise NotImplementedError
+        """What makes the decoder of this format; raises ImportError without its package."""
 
 
 class Avro(_FromRegistry):
