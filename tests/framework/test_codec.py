@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -12,39 +11,9 @@ from hypothesis import strategies as st
 from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
 
 from ackfloor.codec import Decode, make_decoder
-from ackfloor.core.model import Headers, Record
+from ackfloor.core.model import Record
 from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
-
-
-@dataclass
-class Stored:
-    """A record as Kafka gives it."""
-
-    data: bytes | None
-
-    def topic(self) -> str:
-        return "orders"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
-
-    def key(self) -> bytes | None:
-        return None
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def headers(self) -> Headers | None:
-        return [("content-type", b"x")]
-
-    def timestamp(self) -> tuple[int, int]:
-        return (1, 0)
-
-    def __len__(self) -> int:
-        return len(self.data or b"")
+from tests.framework.stored import Stored
 
 
 class Paid(BaseModel):

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from ackfloor import App, ConfigError, DecodeError, DecoderUnavailable, MissingExtra
 from ackfloor.codec import make_decoder
 from ackfloor.core.envelope import Reason
-from ackfloor.core.model import Headers, Record
+from ackfloor.core.model import Record
 from ackfloor.kafka.schema_lookups import SchemaLookups
 from ackfloor.schemas import Avro, JsonSchema, Protobuf
 from ackfloor.settings import RegistrySettings
@@ -32,42 +31,10 @@ from tests.framework.kafka.schemas_written import (
     json_schema,
     protobuf,
 )
+from tests.framework.stored import Stored
 
 ORDER = {"id": 7, "buyer": "mina"}
 PATIENCE_S = 60.0
-
-
-@dataclass
-class Stored:
-    """A record as Kafka gives it."""
-
-    data: bytes
-    of: str = TOPIC
-    head: Headers | None = None
-
-    def topic(self) -> str:
-        return self.of
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
-
-    def key(self) -> bytes | None:
-        return None
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def headers(self) -> Headers | None:
-        return self.head
-
-    def timestamp(self) -> tuple[int, int]:
-        return (1, 0)
-
-    def __len__(self) -> int:
-        return len(self.data)
 
 
 @pytest.fixture
