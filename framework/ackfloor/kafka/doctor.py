@@ -159,12 +159,13 @@ def topic_rights(
         topics: those that this user sees.
         unseen: those that are not there, or hidden from him: only the latter are told of.
     """
+    asked = sorted(name for name in {*topics, *unseen} if needed(name))
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
-        TopicCollection(sorted({*topics, *unseen})),
+        TopicCollection(asked),
         include_authorized_operations=True,
         request_timeout=REQUEST_S,
     )
-    for name in sorted({*topics, *unseen}):
+    for name in asked:
         found = _topic_right(name, futures[name])
         if name in topics or found.state == "fail":
             yield found

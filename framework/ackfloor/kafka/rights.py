@@ -17,6 +17,8 @@ NEEDED: Mapping[str, tuple[AclOperation, ...]] = {
         AclOperation.WRITE,
     ),
     "dlq": (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE),
+    # Who looks at dead letters and replays them uses it; a worker never does.
+    "dispositions": (),
 }
 #: Without these a worker works, and can't compare what it finds with the plan.
 DISPENSABLE = frozenset({AclOperation.DESCRIBE_CONFIGS})

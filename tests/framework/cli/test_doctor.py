@@ -227,6 +227,14 @@ def test_topics_that_are_missing_or_unfit_are_named(
     assert (dlq["state"], dlq["fix"]) == ("fail", "ackfloor topics apply MODULE:APP")
 
 
+def test_a_topic_of_dispositions_asks_nothing_of_a_worker(scene: Scene) -> None:
+    """It is there after the first replay; only who replays has rights on it."""
+    scene.create(["", "retry-1s", "dlq", "dispositions"])
+    scene.grant()
+    until(lambda: scene.doctor("--strict").exit_code == 0)
+    assert f"rights on {scene.name('dispositions')}" not in scene.found()
+
+
 def test_records_from_the_future_are_told(scene: Scene) -> None:
     """By that much this machine's clock is behind, or theirs ahead."""
     scene.create()
