@@ -144,6 +144,10 @@ class Disposed:
         """How many of a partition's dead letters from this offset on have a disposition."""
         return self._of(partition).count_from(offset)
 
+    def first_without(self, partition: int, offset: int) -> int:
+        """The first offset of a partition, from this one on, that has no disposition."""
+        return self._of(partition).first_missing(offset)
+
     def __len__(self) -> int:
         return sum(map(len, self._offsets.values()))
 

@@ -46,6 +46,17 @@ class OffsetSet:
     def __len__(self) -> int:
         return self._count
 
+    def first_missing(self, offset: int) -> int:
+        """The lowest offset from this one on that is not in it."""
+        number, bit = divmod(offset, _PAGE_BITS)
+        while (page := self._pages.get(number)) is not None:
+            bits = int.from_bytes(page, "little") >> bit
+            bit += (~bits & (bits + 1)).bit_length() - 1
+            if bit < _PAGE_BITS:
+                break
+            number, bit = number + 1, 0
+        return number * _PAGE_BITS + bit
+
     def count_from(self, offset: int) -> int:
         """How many offsets in it are not below this one."""
         first, bit = divmod(offset, _PAGE_BITS)

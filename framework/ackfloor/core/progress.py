@@ -27,6 +27,9 @@ class Progress:
         floor: the committed position; None where there is no commit.
         runs: settled above the floor, as ascending runs [start, end).
         disposed: dead letters that were replayed, discarded or archived, and are in the log.
+        empty: offsets of a dead-letter topic that hold no letter, as far as anybody has read.
+        oldest_ms: when the oldest dead letter of which nothing became was written; None where
+            there is none, or it is not known.
         owner: the member that has the partition; empty where nobody has.
         note: what is odd about it, in a sentence.
     """
@@ -40,6 +43,8 @@ class Progress:
     floor: int | None = None
     runs: Runs = ()
     disposed: int = 0
+    empty: int = 0
+    oldest_ms: int | None = None
     owner: str = ""
     note: str = ""
 
@@ -63,7 +68,7 @@ class Progress:
         first = self.start if self.kind == "dlq" else self.floor
         if first is None or self.end is None:
             return None
-        return max(0, self.end - max(first, self.start or 0) - self.settled)
+        return max(0, self.end - max(first, self.start or 0) - self.settled - self.empty)
 
     @property
     def oldest(self) -> int | None:

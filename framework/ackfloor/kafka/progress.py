@@ -23,17 +23,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from ackfloor.core.dispositions import Disposed, dispositions_topic_of
 from ackfloor.core.model import StartPosition
 from ackfloor.core.progress import Progress, oddity
 from ackfloor.core.settled import settled_by
 from ackfloor.core.topics import ParsedTopic, parse_topic
-from ackfloor.errors import AckfloorError
 from ackfloor.kafka.coordinator import coordinated
-from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.open_letters import OpenLetters
 from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
-from ackfloor.kafka.topic_ids import answer, printed
+from ackfloor.kafka.topic_ids import answer
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -84,7 +82,7 @@ class ProgressReader:
         quiet.setLevel(logging.CRITICAL)
         self._admin = make_client(AdminClient, "admin", self._config, logger=quiet)
         self._consumers: dict[str, Consumer] = {}
-        self._letters: dict[str, tuple[str, DispositionsLog, Disposed]] = {}
+        self._letters = OpenLetters(options, self._ids)
 
     def close(self) -> None:
         """Let the clients go."""
@@ -150,7 +148,7 @@ class ProgressReader:
                 owner=owners.get(place, ""),
             )  # fmt: skip
             found.append(_with_commit(seen, commits.get(place), ids.get(topic, "")))
-        return self._without_disposed(found, topics)
+        return self._letters.told(found, topics)
 
     def _topics(self) -> dict[str, list[int]]:
         """The partitions of every topic that this user may see."""
@@ -216,41 +214,6 @@ class ProgressReader:
             except (KafkaException, TimeoutError) as exc:
                 log.debug("an end of %s/%s: %s", place.topic, place.partition, told(exc))
         return found
-
-    def _without_disposed(
-        self, found: list[Progress], topics: Mapping[str, Collection[int]]
-    ) -> list[Progress]:
-        """Dead letters that something was done with are settled."""
-        disposed: dict[str, Disposed] = {}
-        notes: dict[str, str] = {}
-        for topic in {each.topic for each in found if each.kind == "dlq"}:
-            name = dispositions_topic_of(topic)
-            if name not in topics:
-                continue
-            try:
-                disposed[topic] = self._disposed(topic, name, len(topics[name]))
-            except AckfloorError as exc:
-                notes[topic] = f"what was done with its letters is not known: {exc}"
-        return [
-            replace(
-                each,
-                disposed=disposed[each.topic].count_from(each.partition, each.start or 0),
-            )
-            if each.topic in disposed
-            else replace(each, note=notes.get(each.topic, each.note))
-            for each in found
-        ]
-
-    def _disposed(self, topic: str, name: str, partitions: int) -> Disposed:
-        """What was done with the letters of a topic; read on from where it was read to before."""
-        topic_id = printed(self._ids([topic])[topic])
-        known = self._letters.get(topic)
-        if known is None or known[0] != topic_id:
-            known = (topic_id, DispositionsLog(self._options, name, partitions), Disposed(topic_id))
-            self._letters[topic] = known
-        _, reader, disposed = known
-        reader.read_on(disposed)
-        return disposed
 
 
 def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict[str, str]:

@@ -132,3 +132,15 @@ def test_those_from_an_offset_on_are_counted(added: set[int], first: int) -> Non
         disposed.note(disposition_key(1, offset), NOTE.to_bytes())
     assert disposed.count_from(1, first) == sum(offset >= first for offset in added)
     assert disposed.count_from(0, 0) == 0
+
+
+@given(st.integers(0, 40_000), st.integers(0, 20_000), st.sets(st.integers(0, 40_000)))
+def test_the_first_without_is_found(length: int, first: int, taken_back: set[int]) -> None:
+    """As a naive search does, over full pages and inside of one."""
+    offsets = OffsetSet()
+    for offset in range(length):
+        offsets.add(offset)
+    for offset in taken_back:
+        offsets.discard(offset)
+    naive = next(n for n in range(first, 80_000) if n not in offsets)
+    assert offsets.first_missing(first) == naive

@@ -64,6 +64,7 @@ def test_of_dead_letters_those_with_a_disposition_are_settled() -> None:
     seen = of(kind="dlq", start=3, end=10, disposed=2)
     assert (seen.lag, seen.settled, seen.open) == (None, 2, 5)
     assert (seen.oldest, oddity(seen)) == (None, "")
+    assert of(kind="dlq", start=3, end=10, disposed=2, empty=5).open == 0
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.sets(st.integers(0, 40)))

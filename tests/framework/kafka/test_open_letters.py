@@ -1,0 +1,80 @@
+"""Dead letters that are open, and the oldest of them, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackfloor.core.progress import Progress
+from ackfloor.kafka.progress import looking_at
+from ackfloor.redrive import select
+from tests.framework.kafka.wire import options
+from tests.redrive_stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str) -> Stage:
+    """A group with topics of its own."""
+    return Stage(bootstrap_servers)
+
+
+@pytest.fixture
+def look(stage: Stage) -> Iterator[Callable[[], list[Progress]]]:
+    """Looks at the partitions of its dead-letter topic, as a run does."""
+    with looking_at(options(stage.servers), stage.group) as looking:
+        yield lambda: [each for each in looking() if each.kind == "dlq"]
+
+
+def written_ms(stage: Stage) -> dict[tuple[int, int], int]:
+    """When each letter was written, by its place."""
+    return {
+        (message.partition() or 0, message.offset() or 0): message.timestamp()[1]
+        for message in stage.read(stage.dlq)
+    }
+
+
+def test_the_oldest_open_letter_is_told_until_nothing_is_open(
+    stage: Stage, look: Callable[[], list[Progress]]
+) -> None:
+    """In any order, over markers of transactions, and again when there are new letters."""
+    assert [(each.open, each.oldest_ms) for each in look()] == [(0, None), (0, None)]
+    # Twice, so that there is a marker in the middle.
+    stage.bury_in_transaction(3)
+    stage.bury_in_transaction(3)
+    times = written_ms(stage)
+    places = sorted(times)
+
+    def seen() -> Progress:
+        return next(each for each in look() if each.partition == 1)
+
+    assert seen().oldest_ms == times[places[0]]
+    # What is disposed of in the middle does not hide what is before it.
+    stage.job().run(select([places[1]]))
+    assert seen().oldest_ms == times[places[0]]
+    stage.job().run(select([places[0]]))
+    assert seen().oldest_ms == times[places[2]]
+    assert seen().oldest_ms == times[places[2]]
+    # Over the marker and to the last.
+    stage.job().run(select(places[2:5]))
+    assert (seen().open, seen().oldest_ms) == (2, times[places[5]])
+    stage.job().run(select(places[5:]))
+    assert (seen().open, seen().settled, seen().oldest_ms) == (0, 6, None)
+    stage.bury_in_transaction(1)
+    newest = written_ms(stage)
+    place = max(newest)
+    assert seen().oldest_ms == newest[place]
+
+
+def test_what_lies_behind_many_that_are_disposed_of_is_found(
+    stage: Stage, look: Callable[[], list[Progress]]
+) -> None:
+    """They are jumped over, from a marker on."""
+    stage.bury_in_transaction(1)
+    stage.bury([(None, b"%d" % n, []) for n in range(5_000)], partition=1)
+    places = sorted(written_ms(stage))
+    stage.job().run(select(places[:-1]))
+    [seen] = [each for each in look() if each.open]
+    assert (seen.open, seen.oldest_ms) == (1, written_ms(stage)[places[-1]])
