@@ -124,6 +124,13 @@ class Source(Protocol):
         """The last known log end of each assigned partition, without asking the broker."""
         ...
 
+    def poll_limit_s(self) -> float | None:
+        """How long the group waits for a poll before it gives the partitions to others.
+
+        In seconds; None where nobody waits.
+        """
+        ...
+
     def troubles(self) -> Mapping[str, str]:
         """What is in the way at the brokers: a topic, the group or "brokers" -> why, and the fix.
 

@@ -9,6 +9,7 @@ from ackfloor_monitoring.gauges import (
     HANDLER_GAUGES,
     KAFKA_LAG,
     KAFKA_LOOK,
+    KAFKA_OLDEST,
     KAFKA_OPEN,
     LOOP_SECONDS,
     PARTITION_GAUGES,
@@ -283,14 +284,14 @@ HISTOGRAMS = (
 #: Of the run as a whole: these alone carry no `worker` label.
 RUN_WIDE = (
     *(WORKERS_EXPECTED, WORKERS_REPORTING, WORKERS_ENDED),
-    *(KAFKA_LAG, KAFKA_OPEN, KAFKA_LOOK),
+    *(KAFKA_LAG, KAFKA_OPEN, KAFKA_OLDEST, KAFKA_LOOK),
     *(RELOADS, RELOAD_FAILURES, LAST_RELOAD_SUCCESSFUL, LAST_RELOAD, RESTART_NEEDED),
 )
 
 METRICS: tuple[MetricSpec, ...] = (
     *(spec for spec in COUNTERS if spec.group == FLOW),
     *(entry.spec for entry in PARTITION_GAUGES),
-    *(TOPIC_INFO, KAFKA_LAG, KAFKA_OPEN, KAFKA_LOOK),
+    *(TOPIC_INFO, KAFKA_LAG, KAFKA_OPEN, KAFKA_OLDEST, KAFKA_LOOK),
     *HISTOGRAMS,
     *(entry.spec for entry in HANDLER_GAUGES),
     POLICY_INFO,

@@ -188,6 +188,13 @@ KAFKA_OPEN = gauge(
     "What of it is not settled. For `kind` `retry` this is how much waits there; for `dlq` it is "
     "how many dead letters were not replayed, discarded or archived.",
 )
+KAFKA_OLDEST = gauge(
+    PROGRESS,
+    "kafka_oldest_dead_letter_timestamp_seconds",
+    PARTITION,
+    "When the oldest dead letter was written that was not replayed, discarded or archived; absent "
+    "where there is none, or the run may not read the topic.",
+)
 KAFKA_LOOK = gauge(
     PROGRESS,
     "kafka_look_timestamp_seconds",
@@ -259,5 +266,11 @@ WORKER_GAUGES = (
         "loop_last_turn_timestamp_seconds",
         "When the worker's loop last made a turn.",
         lambda s: s.last_turn_ms / 1000,
+    ),
+    _worker(
+        "max_poll_interval_seconds",
+        "How long the group waits for the loop's next turn before it gives the worker's partitions "
+        "to others (`max.poll.interval.ms`).",
+        lambda s: s.poll_limit_s,
     ),
 )

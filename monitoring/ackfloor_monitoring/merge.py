@@ -33,6 +33,7 @@ from ackfloor_monitoring.gauges import (
     HANDLER_GAUGES,
     KAFKA_LAG,
     KAFKA_LOOK,
+    KAFKA_OLDEST,
     KAFKA_OPEN,
     LOOP_SECONDS,
     PARTITION_GAUGES,
@@ -152,6 +153,8 @@ class _Scrape:
             labels = (seen.topic, str(seen.partition), seen.kind)
             self.add(KAFKA_LAG, labels, seen.lag)
             self.add(KAFKA_OPEN, labels, seen.open)
+            if seen.oldest_ms is not None:
+                self.add(KAFKA_OLDEST, labels[:2], seen.oldest_ms / 1000)
 
     def add_report(self, worker: str, report: Report) -> None:
         """Everything a worker told."""

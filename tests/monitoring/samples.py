@@ -72,6 +72,7 @@ SNAPSHOT = Snapshot(
     faults=(),
     polled_s=40.5,
     worked_s=19.25,
+    poll_limit_s=300.0,
 )
 
 

@@ -39,7 +39,16 @@ SEEN = (
     Progress("billing", "orders", 0, "source", start=0, end=10, floor=3, runs=((5, 7),)),
     Progress("billing", "orders", 1, "source", start=0, end=4),
     Progress("billing", "orders--billing--retry-1s", 0, "retry", start=0, end=8, floor=6),
-    Progress("billing", "orders--billing--dlq", 0, "dlq", start=2, end=9, disposed=3),
+    Progress(
+        "billing",
+        "orders--billing--dlq",
+        0,
+        "dlq",
+        start=2,
+        end=9,
+        disposed=3,
+        oldest_ms=NOW_MS - 500,
+    ),
 )
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -360,6 +369,10 @@ def test_what_kafka_says_is_there_until_it_is_not_known(run: RunMetrics) -> None
     assert value(text, "kafka_open_messages", **orders) == 5
     assert value(text, "kafka_lag_messages", **letters) is None
     assert value(text, "kafka_open_messages", **letters) == 4
+    oldest = "kafka_oldest_dead_letter_timestamp_seconds"
+    place = {name: letters[name] for name in ("topic", "partition")}
+    assert value(text, oldest, **place) == NOW_MS / 1000 - 0.5
+    assert [name for name, _ in samples(text)].count(f"ackfloor_{oldest}") == 1
     # Without a commit nobody can tell.
     assert value(text, "kafka_lag_messages", **{**orders, "partition": "1"}) is None
     run.progress(None)

@@ -115,6 +115,7 @@ class Snapshot:
     Attributes:
         polled_s: seconds that its loop has waited in polls so far.
         worked_s: seconds that it has done anything else.
+        poll_limit_s: how long its group waits for its next poll; None where nobody waits.
     """
 
     group: str
@@ -130,3 +131,4 @@ class Snapshot:
     faults: tuple[Fault, ...]
     polled_s: float = 0.0
     worked_s: float = 0.0
+    poll_limit_s: float | None = None

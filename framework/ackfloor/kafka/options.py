@@ -161,13 +161,22 @@ def _check_strategy(given: Mapping[str, Any]) -> None:
         )
 
 
+def poll_limit_ms(config: Mapping[str, Any]) -> int:
+    """How long a consumer may go without a poll, in milliseconds.
+
+    Raises:
+        ConfigError: `max.poll.interval.ms` is no whole number.
+    """
+    return _whole("consumer", "max.poll.interval.ms", config, MAX_POLL_INTERVAL_MS)
+
+
 def check_drain(config: Mapping[str, Any], drain_s: float) -> None:
     """Refuse a drain so long that the group would expel the worker during a rebalance.
 
     Raises:
         ConfigError: it takes more than a third of `max.poll.interval.ms`.
     """
-    interval_ms = _whole("consumer", "max.poll.interval.ms", config, MAX_POLL_INTERVAL_MS)
+    interval_ms = poll_limit_ms(config)
     if drain_s * 3000 > interval_ms:
         raise ConfigError(
             "app.drain_timeout",

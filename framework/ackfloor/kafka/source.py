@@ -37,6 +37,7 @@ from ackfloor.kafka.options import (
     consumer_config,
     incremental,
     make_client,
+    poll_limit_ms,
 )
 from ackfloor.kafka.start_positions import Start
 from ackfloor.kafka.topic_ids import TopicIds
@@ -238,6 +239,10 @@ class KafkaSource:
             if known[1] >= 0:
                 ends[partition.topic, partition.partition] = known[1]
         return ends
+
+    def poll_limit_s(self) -> float:
+        """`max.poll.interval.ms` in seconds."""
+        return poll_limit_ms(self._config) / 1000
 
     def close(self) -> None:
         """Leave the group; the listener's `on_revoked` runs first, on this thread."""

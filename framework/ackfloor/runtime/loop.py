@@ -227,7 +227,7 @@ class Loop:
             self.latest = build_snapshot(
                 self.engine.state,
                 self.executors.by_name,
-                self._source.high_watermarks() if self._subscribed else {},
+                self._source if self._subscribed else None,
                 self._times,
                 now,
                 group=self._group,

@@ -15,7 +15,7 @@ from ackfloor.core.snapshot import (
     Snapshot,
 )
 from ackfloor.core.state import WorkerState
-from ackfloor.ports import Executor
+from ackfloor.ports import Executor, Source
 from ackfloor.runtime.turn_times import TurnTimes
 
 #: How many of a handler's longest-running deliveries a snapshot names.
@@ -28,14 +28,19 @@ STACK_AFTER_S = 1.0
 def build_snapshot(
     state: WorkerState,
     executors: Mapping[str, Executor],
-    high_watermarks: Mapping[tuple[str, int], int],
+    source: Source | None,
     times: TurnTimes,
     now: Now,
     *,
     group: str,
     status: str,
 ) -> Snapshot:
-    """What the worker looks like right now; called on the owner thread."""
+    """What the worker looks like right now; called on the owner thread.
+
+    Args:
+        source: None before it has joined the group.
+    """
+    high_watermarks = source.high_watermarks() if source else {}
     return Snapshot(
         group=group,
         state=status,
@@ -55,6 +60,7 @@ def build_snapshot(
         faults=state.faults.all(),
         polled_s=times.polled_s,
         worked_s=times.worked_s,
+        poll_limit_s=source.poll_limit_s() if source else None,
     )
 
 

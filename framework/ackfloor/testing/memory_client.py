@@ -209,6 +209,10 @@ class MemorySource:
             return {(k.topic, k.partition): position for k, position in self._positions.items()}
 
     @staticmethod
+    def poll_limit_s() -> None:
+        """Nobody waits: a member in memory may stand still for ever."""
+
+    @staticmethod
     def troubles() -> Mapping[str, str]:
         """Nothing: a broker in memory lets everybody in."""
         return {}

@@ -62,6 +62,15 @@ FAILURES = Row(
             ),
         ),
         graph(
+            "Oldest dead letter",
+            "How long the oldest one has waited that nothing was done with.",
+            Target(
+                "time() - min by (topic) (ackfloor_kafka_oldest_dead_letter_timestamp_seconds{$s})",
+                "{{topic}}",
+            ),
+            unit="s",
+        ),
+        graph(
             "Timeouts and late answers",
             "Deliveries ended by their timeout, and answers that came after that.",
             Target(rate("ackfloor_messages_timed_out_total", "handler"), "{{handler}} timed out"),

@@ -169,7 +169,7 @@ def test_a_drain_stays_within_a_third_of_the_poll_interval() -> None:
     with pytest.raises(ConfigError, match=r"max\.poll\.interval\.ms=30000.*36000") as refused:
         KafkaSource(options, "g", drain_s=12)
     assert refused.value.field == "app.drain_timeout"
-    KafkaSource(KafkaOptions(), "g", drain_s=100)
+    assert KafkaSource(KafkaOptions(), "g", drain_s=100).poll_limit_s() == 300.0
 
 
 @pytest.mark.parametrize(

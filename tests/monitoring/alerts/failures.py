@@ -10,6 +10,8 @@ RECEIVED = of("messages_received_total", BILL, via="source")
 EXHAUSTED = of("messages_dead_lettered_total", BILL, reason="exhausted", error="KeyError")
 DECODED = of("messages_dead_lettered_total", BILL, reason="decode", error="ValueError")
 LETTERS = {"topic": "orders--billing--dlq", "partition": "0", "kind": "dlq"}
+IN_DLQ = {"topic": "orders--billing--dlq", "partition": "0"}
+OLDEST = "kafka_oldest_dead_letter_timestamp_seconds"
 DURATION = "handler_duration_seconds_bucket"
 
 CASES = [
@@ -62,6 +64,20 @@ CASES = [
         fires=1600,
         labels={"job": "shop", "group": "billing", "topic": "orders--billing--dlq", "kind": "dlq"},
         over=2960,
+    ),
+    # The oldest was written 24 days less an hour before the start, and is replayed in the 200th
+    # minute; that of the other partition is younger. Both runs see them.
+    Case(
+        "AckfloorDeadLettersAgeing",
+        {
+            of_run(OLDEST, IN_DLQ): "-2070000x200 -1000x40",
+            of_run(OLDEST, IN_DLQ, OTHER_RUN): "-2070000x200 -1000x40",
+            of_run(OLDEST, {**IN_DLQ, "partition": "1"}): "-1000x240",
+        },
+        quiet=(50, 90),
+        fires=150,
+        labels={"job": "shop", "group": "billing", "topic": "orders--billing--dlq"},
+        over=210,
     ),
     Case(
         "AckfloorRetryStorm",

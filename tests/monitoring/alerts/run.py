@@ -43,7 +43,10 @@ CASES = [
     ),
     Case(
         "AckfloorLoopStalled",
-        {of("loop_last_turn_timestamp_seconds"): "0+60x10 600x10 1320+60x40"},
+        {
+            of("loop_last_turn_timestamp_seconds"): "0+60x10 600x10 1320+60x40",
+            of("max_poll_interval_seconds"): "300x60",
+        },
         quiet=(10, 12),
         fires=18,
         labels={**RUN, "worker": "0"},
