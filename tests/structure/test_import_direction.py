@@ -101,7 +101,8 @@ LAYERS: Final = {
     "cli": Layer(
         ("ackfloor.cli",),
         (*BELOW_SHELL, "kafka", "runtime", "testing", "facade", "process"),
-        frozenset({"click", "rich", "typer"}) | PYDANTIC,
+        # Of Spark's extra, for one form of an export, where it is installed.
+        frozenset({"click", "pyarrow", "rich", "typer"}) | PYDANTIC,
     ),
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
     # It plays the part of the outside world: produces, reads back, and watches over HTTP.

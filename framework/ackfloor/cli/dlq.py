@@ -1,8 +1,8 @@
 """`ackfloor dlq`: what lies in dead-letter topics, and what is to become of it.
 
-Here are the commands that look; those that do something are in `dlq_replay.py`, `dlq_dispose.py`
-and `dlq_jobs.py`. What was replayed, discarded or archived before is hidden unless `--all` asks
-for it. What `[redaction]` takes away is not shown.
+Here are the commands that look; those that write something are in `dlq_export.py`,
+`dlq_replay.py`, `dlq_dispose.py` and `dlq_jobs.py`. What was replayed, discarded or archived
+before is hidden unless `--all` asks for it. What `[redaction]` takes away is not shown.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ackfloor.cli.dlq_dispose import archive, discard
+from ackfloor.cli.dlq_export import export
 from ackfloor.cli.dlq_jobs import cancel, jobs
 from ackfloor.cli.dlq_replay import replay
 from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text
-from ackfloor.cli.letter_lines import letter_line
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import (
     AllOption,
     LetterReading,
+    PartitionOption,
     Places,
     PlacesArgument,
     TopicsArgument,
@@ -83,6 +84,15 @@ def ls(
     limit: Annotated[
         int, typer.Option(min=1, envvar="ACKFLOOR_DLQ_LIMIT", help="At most so many.")
     ] = 100,
+    partition: PartitionOption = None,
+    scan_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="ACKFLOOR_DLQ_SCAN_LIMIT",
+            help="Stop when so many were read, whether or not they were meant.",
+        ),
+    ] = None,
     all_: AllOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
@@ -93,7 +103,7 @@ def ls(
     reading = LetterReading.open(bootstrap_servers, config)
     found: list[Letter] = []
     hidden = 0
-    for each in reading.letters(named, wanted):
+    for each in reading.letters(named, wanted, partition, scan_limit):
         if each.disposed and not all_:
             hidden += 1
         elif len(found) == limit:
@@ -137,33 +147,7 @@ def show(
         typer.echo(letter_text(found, reading.rules))
 
 
-@dlq_app.command()
-@filtered
-def export(
-    places: PlacesArgument,
-    wanted: LetterFilter,
-    all_: AllOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Dead letters as JSON to standard output, a line for each, without what [redaction] hides.
-
-    Nothing is changed. What is not UTF-8 stands under a name that ends in _base64.
-    """
-    named = Places.of(places)
-    reading = LetterReading.open(bootstrap_servers, config)
-    hidden = written = 0
-    for each in reading.letters(named, wanted):
-        if each.disposed and not all_:
-            hidden += 1
-            continue
-        sys.stdout.write(letter_line(each, reading.rules))
-        written += 1
-    sys.stdout.flush()
-    typer.secho(f"{written:,} dead letters", err=True)
-    tell_hidden(hidden)
-
-
+dlq_app.command()(export)
 dlq_app.command()(replay)
 dlq_app.command()(discard)
 dlq_app.command()(archive)

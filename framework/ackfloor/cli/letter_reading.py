@@ -46,6 +46,10 @@ AllOption = Annotated[
         help="Also those that were replayed, discarded or archived.",
     ),
 ]
+PartitionOption = Annotated[
+    int | None,
+    typer.Option(min=0, envvar="ACKFLOOR_DLQ_PARTITION", help="Read this partition only."),
+]
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})/(?P<offset>[0-9]{1,18})")
 
 
@@ -128,15 +132,32 @@ class LetterReading:
         options = kafka_options(flags=flags, config=config)
         return cls(options, LetterBoxes(options), rules)
 
-    def letters(self, places: Places, wanted: LetterFilter) -> Iterator[Letter]:
+    def letters(
+        self,
+        places: Places,
+        wanted: LetterFilter,
+        partition: int | None = None,
+        scan_limit: int | None = None,
+    ) -> Iterator[Letter]:
         """Those that are meant and there, counted on a terminal as they are read.
+
+        Args:
+            partition: only of this one.
+            scan_limit: how many are read, meant or not; where there are more, that is told.
 
         Raises:
             RedriveRefused, KafkaUnreachable: they can't be read.
+            typer.BadParameter: single dead letters are named, and a partition as well.
         """
         from ackfloor.kafka.dead_letters import Gone
 
-        for each in self._found(places):
+        for number, each in enumerate(self._found(places, partition)):
+            if number == scan_limit:
+                text = (
+                    f"stopped after {number:,} were read: raise --scan-limit, or name a --partition"
+                )
+                typer.secho(text, err=True)
+                return
             if not isinstance(each, Gone) and wanted.matches(each.letter):
                 yield each
 
@@ -168,10 +189,14 @@ class LetterReading:
                 chosen.offsets.setdefault(partition, array("q")).append(offset)
         return chosen
 
-    def _found(self, places: Places) -> Iterator[Letter | Gone]:
+    def _found(self, places: Places, partition: int | None = None) -> Iterator[Letter | Gone]:
+        if places.only is not None and partition is not None:
+            raise typer.BadParameter(
+                "places name their partitions: leave it out", param_hint="--partition"
+            )
         found: Iterable[Letter | Gone]
         if places.only is None:
-            found = self.boxes.letters(places.topic)
+            found = self.boxes.letters(places.topic, partition)
         else:
             found = self.boxes.at(places.topic, places.only)
         return counted(found, places.topic)

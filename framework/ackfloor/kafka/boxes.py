@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ackfloor.core.redrive import DeadLetter, Wanted
 from ackfloor.core.topics import ParsedTopic, parse_topic
@@ -44,6 +44,19 @@ class Boxes:
             raise RedriveRefused(f"{topic} does not exist, or this user may not see it")
         return self.partitions[topic]
 
+    def check(self, topic: str, partitions: Iterable[int]) -> None:
+        """See whether a topic has these partitions.
+
+        Raises:
+            RedriveRefused: there is no such topic or partition.
+        """
+        count = self.count(topic)
+        for partition in partitions:
+            if partition >= count:
+                raise RedriveRefused(
+                    f"{topic} has no partition {partition}: it has {count}, from 0"
+                )
+
     def at(self, topic: str, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
         """The records at these places, in order; those that are not there as `Gone`.
 
@@ -51,12 +64,7 @@ class Boxes:
             RedriveRefused: there is no such topic or partition, or it may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        count = self.count(topic)
-        for partition in wanted:
-            if partition >= count:
-                raise RedriveRefused(
-                    f"{topic} has no partition {partition}: it has {count}, from 0"
-                )
+        self.check(topic, wanted)
         reader = DeadLetterReader(self._options, topic)
         try:
             yield from reader.read(wanted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -71,7 +71,9 @@ class DeadLetterReader:
             if wanted[partition]:
                 yield from self._partition(partition, wanted[partition])
 
-    def all(self, partitions: int, starts: Mapping[int, int] | None = None) -> Iterator[DeadLetter]:
+    def all(
+        self, partitions: Iterable[int], starts: Mapping[int, int] | None = None
+    ) -> Iterator[DeadLetter]:
         """Every dead letter that was there when its partition was begun, partition by partition.
 
         Args:
@@ -80,7 +82,7 @@ class DeadLetterReader:
         Raises:
             KafkaUnreachable, RedriveRefused: as `read` does.
         """
-        for partition in range(partitions):
+        for partition in partitions:
             low = self._low(TopicPartition(self._topic, partition))
             start = max(low, (starts or {}).get(partition, 0))
             self._consumer.assign([TopicPartition(self._topic, partition, start)])

@@ -40,14 +40,18 @@ class LetterBoxes:
         """Dead-letter topics of ours, of one consumer group or of all."""
         return [name for name, _ in self._boxes.of("dlq", group)]
 
-    def letters(self, topic: str) -> Iterator[Letter]:
-        """Every dead letter of a topic, in the order of its partitions.
+    def letters(self, topic: str, partition: int | None = None) -> Iterator[Letter]:
+        """Every dead letter of a topic, in the order of its partitions, or of one partition.
 
         Raises:
-            RedriveRefused: there is no such topic, or it may not be read.
+            RedriveRefused: there is no such topic or partition, or it may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        partitions, disposed = self._boxes.count(topic), self._disposed(topic)
+        partitions = range(self._boxes.count(topic))
+        if partition is not None:
+            self._boxes.check(topic, [partition])
+            partitions = range(partition, partition + 1)
+        disposed = self._disposed(topic)
         reader = DeadLetterReader(self._options, topic)
         try:
             for letter in reader.all(partitions):

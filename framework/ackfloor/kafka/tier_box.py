@@ -50,7 +50,7 @@ class TierBoxes:
         starts = {partition: each.position for partition, each in commits.items()}
         reader = DeadLetterReader(self._options, topic)
         try:
-            for record in reader.all(self._boxes.count(topic), starts):
+            for record in reader.all(range(self._boxes.count(topic)), starts):
                 if not _is_settled(record.offset, commits.get(record.partition)):
                     yield record
         finally:

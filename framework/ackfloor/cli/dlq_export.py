@@ -1,0 +1,69 @@
+"""`ackfloor dlq export`: dead letters in full, for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.letter_files import ExportFormat, written
+from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_reading import (
+    AllOption,
+    LetterReading,
+    PartitionOption,
+    Places,
+    PlacesArgument,
+    tell_hidden,
+)
+from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.core.letter_filter import LetterFilter
+from ackfloor.runtime.exit_codes import Exit
+
+
+@filtered
+def export(
+    places: PlacesArgument,
+    wanted: LetterFilter,
+    partition: PartitionOption = None,
+    format_: Annotated[
+        ExportFormat,
+        typer.Option(
+            "--format",
+            envvar="ACKFLOOR_DLQ_EXPORT_FORMAT",
+            help="jsonl, csv or parquet; only jsonl can be edited and replayed.",
+        ),
+    ] = ExportFormat.jsonl,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ACKFLOOR_DLQ_EXPORT_FILE",
+            help="A new file to write; parquet needs one.",
+            show_default="standard output",
+        ),
+    ] = None,
+    all_: AllOption = False,
+    bootstrap_servers: ServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Dead letters in full, as JSON, a line for each, without what [redaction] hides.
+
+    Nothing is changed. What is not UTF-8 stands under a name that ends in _base64. CSV and Parquet
+    have the same fields as columns, with the headers as JSON.
+    """
+    if format_ is ExportFormat.parquet and file is None:
+        typer.secho("--format parquet is no text: name a --file", err=True)
+        raise typer.Exit(Exit.USAGE)
+    named = Places.of(places)
+    reading = LetterReading.open(bootstrap_servers, config)
+    hidden = count = 0
+    with written(format_, file, reading.rules) as writer:
+        for each in reading.letters(named, wanted, partition):
+            if each.disposed and not all_:
+                hidden += 1
+                continue
+            writer.write(each)
+            count += 1
+    typer.secho(f"{count:,} dead letters", err=True)
+    tell_hidden(hidden)
