@@ -7,13 +7,14 @@ registry's) is no fault of the record: it stays open until the registry is back.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from ackfloor.errors import DecodeError, DecoderUnavailable
+from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
 from ackfloor.settings import RegistrySettings
 
 #: The registry's own words for: no such subject, no such version, no such schema.
@@ -22,11 +23,30 @@ UNKNOWN = frozenset({40401, 40402, 40403})
 CACHED = 10_000
 
 
+def _unusable(settings: RegistrySettings, exc: OSError) -> ConfigError:
+    """Which file it is: the client does not say."""
+    names = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+    given = {name: path for name in names if (path := getattr(settings, name)) is not None}
+    lost = [name for name, path in given.items() if not os.access(path, os.R_OK)]
+    name = next(iter(lost or given), "url")
+    why = exc.strerror or str(exc)
+    return ConfigError(
+        f"registry.{name}", given.get(name, settings.url), why, "name a PEM file that can be read"
+    )
+
+
 class SchemaClient(SchemaRegistryClient):
-    """Asks a registry, each thing once."""
+    """Asks a registry, each thing once.
+
+    Raises:
+        ConfigError: a file of the settings can't be used.
+    """
 
     def __init__(self, settings: RegistrySettings) -> None:
-        super().__init__({**settings.client(), "cache.capacity": CACHED})
+        try:
+            super().__init__({**settings.client(), "cache.capacity": CACHED})
+        except OSError as exc:  # those of TLS are such as well
+            raise _unusable(settings, exc) from exc
         self._where = settings.url
 
     # What the deserialisers ask: schemas by id, and those that a schema refers to.

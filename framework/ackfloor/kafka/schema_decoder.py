@@ -8,6 +8,7 @@ see `schema_lookups`. Errors carry no payload: they end up in headers and logs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ackfloor.codec import shaper, type_name
 from ackfloor.core.model import Record
+from ackfloor.core.topics import parse_topic
 from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
 from ackfloor.kafka.schema_client import SchemaClient
 from ackfloor.kafka.schema_lookups import SchemaLookups
@@ -63,7 +65,7 @@ class RegistryDecoder:
         headers = record.headers()
         schema = _schema_of(data, headers)
         # A retry topic's values have the subject of the topic they came from.
-        topic = record.topic().partition("--")[0]
+        topic = _source_of(record.topic())
         context = SerializationContext(topic, MessageField.VALUE, [*(headers or ())])
         self._lookups.require((topic, schema), lambda: self._deserialize(data, context))
         plain = self._plain(data, context, schema)
@@ -79,6 +81,13 @@ class RegistryDecoder:
             kind = type(exc).__name__
             text = f"not a valid {self._format} value of schema {_named(schema)}: {kind}"
             raise DecodeError(f"{text}{_place(exc)}", error_type=kind) from None
+
+
+@lru_cache(maxsize=4_096)
+def _source_of(topic: str) -> str:
+    """The topic that a retry topic's records came from, or the topic itself."""
+    parsed = parse_topic(topic)
+    return topic if parsed is None else parsed.topic
 
 
 def _schema_of(data: bytes, headers: Any) -> bytes:

@@ -9,14 +9,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import UUID
 
 import pytest
+from confluent_kafka.serialization import SerializationContext
 
 from ackfloor import App, ConfigError, DecodeError, DecoderUnavailable, MissingExtra
 from ackfloor.codec import make_decoder
 from ackfloor.core.envelope import Reason
 from ackfloor.core.model import Record
+from ackfloor.kafka.schema_decoder import RegistryDecoder
 from ackfloor.kafka.schema_lookups import SchemaLookups
 from ackfloor.schemas import Avro, JsonSchema, Protobuf
 from ackfloor.settings import RegistrySettings
@@ -118,6 +121,47 @@ def test_a_retry_topic_has_the_subject_of_its_source(registry: SchemaRegistry) -
     for topic in (TOPIC, f"{TOPIC}--billing--retry-5s"):
         assert decoded(decode, data, of=topic) == Order(**ORDER)
     assert registry.asked == ["GET /schemas/ids/1"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "source"),
+    [
+        ("orders-eu-1", "orders-eu-1"),
+        ("orders-eu-1--billing-eu--retry-90s", "orders-eu-1"),
+        # Somebody else's: a minute is never written so, and this has no group.
+        ("orders-eu-1--billing-eu--retry-60s", "orders-eu-1--billing-eu--retry-60s"),
+        ("orders--eu", "orders--eu"),
+    ],
+)
+def test_the_subject_is_that_of_the_topic_which_a_retry_topic_belongs_to(
+    registry: SchemaRegistry, topic: str, source: str
+) -> None:
+    """Whatever dashes are in its name; and another's topic belongs to none."""
+    seen = []
+
+    def deserialize(data: bytes, context: SerializationContext) -> object:
+        seen.append(context.topic)
+        return data
+
+    decoder = RegistryDecoder("Avro", deserialize, None, 60.0)
+    assert decoder.decode(b"\x00\x00\x00\x00\x01v", Stored(b"", topic)) == b"\x00\x00\x00\x00\x01v"
+    assert set(seen) == {source}
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl_ca_location", "ssl_certificate_location", "ssl_key_location"]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    """Before a worker starts, by the setting that names it."""
+    paths = dict.fromkeys(["ssl_ca_location", "ssl_certificate_location", "ssl_key_location"])
+    for each in paths:
+        paths[each] = str(tmp_path / each)
+        (tmp_path / each).write_text("no PEM")
+    (tmp_path / name).unlink()
+    settings = RegistrySettings(url="https://127.0.0.1:1", **paths)
+    with pytest.raises(ConfigError, match="name a PEM file that can be read") as caught:
+        make_decoder(Order, False, decoder=Avro().reaching(settings, None))
+    assert (caught.value.field, caught.value.value) == (f"registry.{name}", paths[name])
 
 
 def test_an_unknown_schema_is_asked_for_once(registry: SchemaRegistry) -> None:
