@@ -20,6 +20,7 @@ from ackfloor.cli.parameters import (
     settings_flags,
 )
 from ackfloor.cli.rows import plain
+from ackfloor.codec import SchemaDecoder
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.finding import Finding, passes
 from ackfloor.core.topics import dlq_topic, tier_topic
@@ -100,6 +101,7 @@ def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding
     yield versions()
     if launch is not None:
         yield from _settings(launch)
+        yield from _registry(launch)
     yield connection.finding
     if connection.admin is None:
         names = _LATER if launch is not None else _LATER[:1]
@@ -134,6 +136,20 @@ def _settings(launch: Launch) -> Iterator[Finding]:
         yield Finding(check, "warn", f"{text}: {why}", "lower the one or raise the other")
         return
     yield Finding(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
+
+
+def _registry(launch: Launch) -> Iterator[Finding]:
+    """What the registry says, where a decoder of the app's needs one."""
+    topics = {
+        topic
+        for spec in launch.handlers
+        if isinstance(spec.decoder, SchemaDecoder)
+        for topic in spec.topics
+    }
+    if topics:
+        from ackfloor.kafka.schema_findings import registry_findings
+
+        yield from registry_findings(launch.settings.registry, topics)
 
 
 def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
