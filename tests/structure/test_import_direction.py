@@ -132,6 +132,7 @@ ALSO: Final = {
     "monitoring": frozenset({"ackfloor.core.durations", "ackfloor.core.envelope"}),
     "spark": frozenset(
         {
+            "ackfloor.cli.commands",
             "ackfloor.cli.parameters",
             "ackfloor.cli.rows",
             "ackfloor.cli.times",

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.errors import AckfloorError
 
 if TYPE_CHECKING:
     from ackfloor.testing.background import BackgroundBroker
 
-broker_app = typer.Typer(
-    name="broker", help="A local Kafka in the background.", no_args_is_help=True
-)
+broker_app = Commands(name="broker", help="A local Kafka in the background.", no_args_is_help=True)
 
 
 _Name = Annotated[

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.config_set import set_
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 
-config_app = typer.Typer(
-    name="config", help="What a run is told, and by whom.", no_args_is_help=True
-)
+config_app = Commands(name="config", help="What a run is told, and by whom.", no_args_is_help=True)
 config_app.command(name="set")(set_)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.dlq_dispose import archive, discard
 from ackfloor.cli.dlq_export import export
 from ackfloor.cli.dlq_jobs import cancel, jobs
@@ -45,7 +46,7 @@ from ackfloor.runtime.exit_codes import Exit
 if TYPE_CHECKING:
     from ackfloor.kafka.letter_box import Letter
 
-dlq_app = typer.Typer(
+dlq_app = Commands(
     name="dlq", help="Dead letters, to look at and to put back to work.", no_args_is_help=True
 )
 

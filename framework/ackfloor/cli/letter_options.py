@@ -59,11 +59,13 @@ def letter_filter(
         str | None, typer.Option(envvar="ACKFLOOR_DLQ_KEY", help="Only with this key.")
     ] = None,
     header: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="NAME[=VALUE]",
             envvar="ACKFLOOR_DLQ_HEADER",
-            help="Only with this header, and with this value where one is given.",
+            help="Only with this header, and with this value where one is given. Repeatable (in "
+            "the variable: separated by spaces): only what has all of them.",
+            show_default=False,
         ),
     ] = None,
     attempts: Annotated[
@@ -85,18 +87,13 @@ def letter_filter(
     Raises:
         typer.BadParameter: a value can't be understood.
     """
-    name, equals, value = (header or "").partition("=")
-    if header is not None and not name:
-        raise typer.BadParameter(
-            f"{header!r} names no header: write NAME or NAME=VALUE", param_hint="--header"
-        )
     least, most = _attempts(attempts)
     return LetterFilter(
         handler=handler,
         error=error,
         reason=reason,
         key=key,
-        header=None if header is None else (name, value if equals else None),
+        headers=tuple(map(_header, header or ())),
         least_attempts=least,
         most_attempts=most,
         since_ms=time_ms("--since", since),
@@ -130,6 +127,15 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     chosen.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     chosen.__annotations__ = {each.name: each.annotation for each in keywords}
     return chosen
+
+
+def _header(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise typer.BadParameter(
+            f"{text!r} names no header: write NAME or NAME=VALUE", param_hint="--header"
+        )
+    return name, value if equals else None
 
 
 def _attempts(text: str | None) -> tuple[int | None, int | None]:

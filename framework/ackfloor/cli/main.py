@@ -17,6 +17,7 @@ import typer
 import ackfloor
 from ackfloor.cli.acks import acks
 from ackfloor.cli.broker import broker_app
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.config import config_app
 from ackfloor.cli.demo import demo
 from ackfloor.cli.dlq import dlq_app
@@ -30,7 +31,7 @@ from ackfloor.cli.topics import topics_app
 from ackfloor.errors import AckfloorError, SettingError
 from ackfloor.runtime.exit_codes import Exit
 
-cli = typer.Typer(
+cli = Commands(
     name="ackfloor",
     help="A Kafka consumer framework in which one stuck message holds back nothing.",
     no_args_is_help=True,

@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.cli.policy_show import show
@@ -24,7 +25,7 @@ from ackfloor.errors import ConfigError
 from ackfloor.registration import HandlerSpec
 from ackfloor.settings import Settings, sections_of
 
-policy_app = typer.Typer(name="policy", help="Retry policies.", no_args_is_help=True)
+policy_app = Commands(name="policy", help="Retry policies.", no_args_is_help=True)
 
 
 @policy_app.callback()

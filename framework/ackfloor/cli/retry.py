@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.dlq_shown import fields_of, letter_rows, letter_text, moment
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ackfloor.core.redrive import DeadLetter
     from ackfloor.kafka.tier_box import TierBoxes
 
-retry_app = typer.Typer(name="retry", help="What waits in retry topics.", no_args_is_help=True)
+retry_app = Commands(name="retry", help="What waits in retry topics.", no_args_is_help=True)
 
 
 @retry_app.command()

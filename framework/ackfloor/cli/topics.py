@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ackfloor.cli.commands import Commands
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import Output, OutputOption
@@ -19,7 +20,7 @@ from ackfloor.kafka.topics import Cluster
 from ackfloor.launch import Launch
 from ackfloor.runtime.exit_codes import Exit
 
-topics_app = typer.Typer(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
+topics_app = Commands(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
 
 
 _App = Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")]

@@ -27,7 +27,8 @@ class LetterFilter:
         error: the error's class, whole or without its module, or what `cause_of` says.
         reason: why it was dead-lettered, such as "exhausted".
         key: the record's key as text.
-        header: a header of the record's own, by name, and its value as text; None for any value.
+        headers: headers of the record's own, all of which it has: by name, and its value as text;
+            None for any value.
         least_attempts, most_attempts: how many deliveries were made.
         since_ms, until_ms: when it failed, from and before, in wall-clock ms.
     """
@@ -36,7 +37,7 @@ class LetterFilter:
     error: str | None = None
     reason: str | None = None
     key: str | None = None
-    header: tuple[str, str | None] | None = None
+    headers: tuple[tuple[str, str | None], ...] = ()
     least_attempts: int | None = None
     most_attempts: int | None = None
     since_ms: int | None = None
@@ -51,7 +52,7 @@ class LetterFilter:
             self.handler in {None, told.handler}
             and self.reason in {None, told.reason}
             and (self.key is None or letter.key == self.key.encode())
-            and (self.header is None or _has_header(letter, *self.header))
+            and all(_has_header(letter, *each) for each in self.headers)
             and _within(told.attempt, self.least_attempts, self.most_attempts)
             and self._in_time(failed_at_ms(letter, told))
             and (self.error is None or self.error in _names_of_error(told))
@@ -63,7 +64,7 @@ class LetterFilter:
 
     def told(self) -> dict[str, Any]:
         """The conditions as JSON has them."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> LetterFilter:
@@ -73,28 +74,39 @@ class LetterFilter:
             ValueError: a condition that this version does not know: it would be met by more; or
                 one that is not of its type.
         """
-        unknown = told.keys() - {each.name for each in fields(cls)}
+        known = {name: value for name, value in told.items() if name != _ONE_HEADER}
+        unknown = known.keys() - {each.name for each in fields(cls)}
         if unknown:
             raise ValueError(f"unknown conditions: {', '.join(sorted(unknown))}")
-        header = told.get("header")
-        found = cls(**{**told, "header": tuple(header) if isinstance(header, list) else header})
-        if not found._is_sound():
-            raise ValueError(f"a condition is not of its type: {dict(told)}")
-        return found
+        headers = [told[_ONE_HEADER]] if _ONE_HEADER in told else told.get("headers", [])
+        if isinstance(headers, list):
+            each = (tuple(one) if isinstance(one, list) else one for one in headers)
+            found = cls(**{**known, "headers": tuple(each)})
+            if found._is_sound():
+                return found
+        raise ValueError(f"a condition is not of its type: {dict(told)}")
 
     def _is_sound(self) -> bool:
         """Whether all conditions are of their types: a note may hold anything."""
         texts: list[object] = [self.handler, self.error, self.reason, self.key]
         numbers = [self.least_attempts, self.most_attempts, self.since_ms, self.until_ms]
-        match self.header:
-            case None | (str(), str() | None):
-                return all(isinstance(text, str | None) for text in texts) and all(
-                    type(number) in {int, NoneType} for number in numbers
-                )
-        return False
+        return (
+            all(isinstance(text, str | None) for text in texts)
+            and all(type(number) in {int, NoneType} for number in numbers)
+            and all(map(_is_header, self.headers))
+        )
 
 
 _ANY: Final = LetterFilter()
+#: What notes of 0.x before several headers could be named hold in place of `headers`.
+_ONE_HEADER: Final = "header"
+
+
+def _is_header(told: object) -> bool:
+    match told:
+        case (str(), str() | None):
+            return True
+    return False
 
 
 def _has_header(letter: DeadLetter, wanted: str, value: str | None) -> bool:

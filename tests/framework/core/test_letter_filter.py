@@ -21,10 +21,12 @@ from tests.framework.core.test_letter_groups import FOREIGN, letter
         ({"reason": "decode"}, False, False),
         ({"key": "k"}, True, False),
         ({"key": ""}, False, False),
-        ({"header": ("h", None)}, False, True),
-        ({"header": ("h", "1")}, False, True),
-        ({"header": ("h", "2")}, False, False),
-        ({"header": ("ackfloor.group", "billing")}, True, False),
+        ({"headers": (("h", None),)}, False, True),
+        ({"headers": (("h", "1"),)}, False, True),
+        ({"headers": (("h", "2"),)}, False, False),
+        ({"headers": (("h", "1"), ("h", "2"))}, False, False),
+        ({"headers": (("h", "1"), ("h", None))}, False, True),
+        ({"headers": (("ackfloor.group", "billing"),)}, True, False),
         ({"least_attempts": 3, "most_attempts": 3}, True, False),
         ({"least_attempts": 4}, False, False),
         ({"most_attempts": 2}, False, True),
@@ -53,7 +55,7 @@ def test_a_letter_whose_headers_cannot_be_read_has_none() -> None:
     """It is meant only where nothing is asked of them."""
     unreadable = type(FOREIGN)("t", 0, 0, b"k", b"v", None, 9_000)
     assert LetterFilter(key="k").matches(unreadable)
-    assert not LetterFilter(header=("h", None)).matches(unreadable)
+    assert not LetterFilter(headers=(("h", None),)).matches(unreadable)
 
 
 def test_the_cause_is_what_groups_print() -> None:
@@ -70,10 +72,16 @@ def test_a_condition_of_a_newer_version_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [{"key": 5}, {"header": "h"}, {"header": [1, "v"]}, {"header": ["h"]}, {"since_ms": 1.5},
-     {"least_attempts": True}, {"error": ["a"]}, {"header": ["h", 5]}],
+    [{"key": 5}, {"header": "h"}, {"header": [1, "v"]}, {"header": ["h"]}, {"header": ["h", 5]},
+     {"headers": "h"}, {"headers": ["h"]}, {"headers": [["h", 5]]}, {"header": None},
+     {"since_ms": 1.5}, {"least_attempts": True}, {"error": ["a"]}],
 )  # fmt: skip
 def test_a_condition_that_is_not_of_its_type_is_refused(told: dict[str, Any]) -> None:
     """A note of a job may hold anything."""
     with pytest.raises(ValueError, match="not of its type"):
         LetterFilter.of(told)
+
+
+def test_the_note_of_an_older_version_names_one_header() -> None:
+    """It means the same letters as it did."""
+    assert LetterFilter.of({"header": ["h", None]}) == LetterFilter(headers=(("h", None),))

@@ -6,8 +6,7 @@ the head of a command's file imports PySpark; what needs it is imported inside t
 
 from __future__ import annotations
 
-import typer
-
+from ackfloor.cli.commands import Commands
 from ackfloor_monitoring.spark.cli.audit import audit
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars
 from ackfloor_monitoring.spark.cli.ingest import ingest
@@ -16,7 +15,7 @@ from ackfloor_monitoring.spark.cli.report import report
 from ackfloor_monitoring.spark.cli.watch import watch
 from ackfloor_monitoring.spark.cli.whatif import whatif
 
-spark_app = typer.Typer(
+spark_app = Commands(
     name="spark", help="The history of failures, and what it says.", no_args_is_help=True
 )
 

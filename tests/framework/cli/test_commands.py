@@ -1,0 +1,48 @@
+"""What all commands have in common: how a command line is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ackfloor.cli.main import cli
+from ackfloor.cli.reference import commands, options
+from ackfloor.core.letter_filter import LetterFilter
+
+COMMANDS = dict(commands())
+
+
+def _given_once() -> list[Any]:
+    return [
+        pytest.param(path, option.opts[0], id=f"{path} {option.opts[0]}")
+        for path, command in COMMANDS.items()
+        for option in options(command)
+        if not option.multiple and not option.is_flag
+    ]
+
+
+@pytest.mark.parametrize(("path", "option"), _given_once())
+def test_an_option_of_one_value_is_not_given_twice(path: str, option: str) -> None:
+    """The first would be lost, and of a filter that is what widens a discard."""
+    given = [*path.split()[1:], option, "a", option, "b"]
+    ended = CliRunner(env={"COLUMNS": "200"}).invoke(cli, given)
+    assert ended.exit_code == 2, ended.output
+    assert option in ended.stderr
+    assert "is given more than once" in ended.stderr
+
+
+def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them must be there, as the filter says."""
+    meant: list[LetterFilter] = []
+
+    def look(_self: object, _places: object, wanted: LetterFilter) -> list[object]:
+        meant.append(wanted)
+        return []
+
+    reading = type("Reading", (), {"letters": look, "rules": None})
+    monkeypatch.setattr("ackfloor.cli.dlq.LetterReading.open", lambda *_: reading())
+    given = ["--header", "tenant=acme", "--header", "source"]
+    assert CliRunner().invoke(cli, ["dlq", "ls", "t", *given]).exit_code == 0
+    assert meant == [LetterFilter(headers=(("tenant", "acme"), ("source", None)))]
