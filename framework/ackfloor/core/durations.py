@@ -22,7 +22,7 @@ _LONGEST_TEXT = 64
 #: Longer than any schedule makes sense, short enough for every clock it is added to.
 LONGEST_S = 365 * 86_400.0
 
-_FIX = 'write numbers with units, largest first (d, h, m, s, ms), such as "1h30m", or a timedelta'
+_FIX = "write numbers with units, largest first (d, h, m, s, ms), such as 1h30m"
 
 
 def parse_duration(value: timedelta | str, *, field: str) -> float:
@@ -70,7 +70,8 @@ def _refuse(value: object, text: str, field: str) -> SettingError:
     if text.startswith("-"):
         return SettingError(field, value, "a duration can't be negative", _FIX)
     if _NUMBER.fullmatch(text):
-        fix = f'write "{text}s" or timedelta(seconds={text})'
+        # What came as text is corrected where it was written, which may be a shell.
+        fix = f"write {text}s" if isinstance(value, str) else f'write "{text}s"'
         return SettingError(field, value, "a bare number has no unit", fix)
     return SettingError(field, value, "not a duration", _FIX)
 

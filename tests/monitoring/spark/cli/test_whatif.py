@@ -63,7 +63,7 @@ def test_a_policy_is_said_as_in_code(words: Words, policy: RetryPolicy) -> None:
     [
         (
             Words(initial_delay="10"),
-            "--initial-delay='10': a bare number has no unit; write \"10s\"",
+            "--initial-delay='10': a bare number has no unit; write 10s",
         ),
         (Words(max_redeliveries=-1), "--max-redeliveries=-1: not a count"),
         (Words(max_redeliveries=1_001), "--max-redeliveries=1001: over 1000"),
