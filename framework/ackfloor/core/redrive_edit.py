@@ -48,7 +48,8 @@ def edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
     if made is letter:
         return letter
     if not isinstance(made, DeadLetter):
-        raise _refused(letter, f"is made {type(made).__name__}", "return the dead letter")
+        gave = "None" if made is None else f"a {type(made).__name__}"
+        raise _refused(letter, f"it returned {gave}", "return the dead letter, or a copy of it")
     for name in _KEPT:
         if getattr(made, name) != getattr(letter, name):
             raise _refused(letter, f"its {name} is changed", "edit value and headers only")

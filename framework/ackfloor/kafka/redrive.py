@@ -287,7 +287,7 @@ def _edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
     try:
         return edited(letter, edit)
     except SettingError as exc:
-        raise RedriveRefused(f"--{exc}") from exc
+        raise RedriveRefused(f"the edit of {exc.value}: {exc.why}; {exc.fix}") from exc
 
 
 def _given_up(exc: Unwritten) -> KafkaUnreachable:

@@ -127,6 +127,7 @@ def test_a_function_edits_what_is_meant(stage: Stage, fixes: str) -> None:
         "from dataclasses import replace\n\n"
         "def repair(letter):\n"
         '    return replace(letter, value=letter.value.replace(b\'"one"\', b"1"))\n\n'
+        "def forget(letter):\n    pass\n\n"
         "answer = 42\n"
     )
     meant = ["replay", stage.dlq, "--edit-with", f"{fixes}:repair", "--yes"]
@@ -134,6 +135,8 @@ def test_a_function_edits_what_is_meant(stage: Stage, fixes: str) -> None:
     assert isinstance(broken.exception, RedriveRefused)
     assert f"{stage.dlq}/1/1 at " in str(broken.exception)
     assert f"{fixes}.py:4: AttributeError" in str(broken.exception)
+    forgot = dlq("replay", stage.dlq, "--edit-with", f"{fixes}:forget", "--yes")
+    assert f"the edit of {stage.dlq}/0/0: it returned None; return the " in str(forgot.exception)
     assert stage.read(stage.tier) == []
     assert dlq(*meant, "--key", "k1").exit_code == 0
     [(value, _, mark)] = sent(stage).values()

@@ -68,7 +68,7 @@ def test_what_comes_back_as_it_was_is_not_marked() -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        (lambda _: None, "is made NoneType"),
+        (lambda _: None, "it returned None; return the dead letter"),
         (lambda each: replace(each, key=b"other"), "its key is changed"),
         (lambda each: replace(each, offset=4), "its offset is changed"),
         (lambda each: replace(each, value="text"), "its value is made str"),
