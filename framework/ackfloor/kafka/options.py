@@ -200,6 +200,11 @@ def make_client(
         return kind(dict(config), **given)
     except KafkaException as exc:
         text = told(exc)
+        if "GSSAPI" in text and not {"sasl.mechanism", "sasl.mechanisms"} & config.keys():
+            raise ConfigError(
+                "kafka.sasl_mechanism", "", "not set: the client takes GSSAPI, and has none",
+                "set it: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+            ) from None  # fmt: skip
         # Longest first: `acks` is part of other words.
         names = sorted((n for n in config if n in text), key=len, reverse=True)
         name = names[0] if names else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from ackfloor.errors import ConfigError
 from ackfloor.kafka.options import (
@@ -187,6 +187,13 @@ def test_what_librdkafka_refuses_is_named(name: str, value: str, shown: str) -> 
         make_client(Consumer, "consumer", consumer_config(KafkaOptions(consumer=given), "g"))
     assert (refused.value.field, refused.value.value) == (f"kafka.consumer.{name}", shown)
     assert "BEGIN" not in str(refused.value)
+
+
+def test_a_login_without_a_mechanism_names_the_setting() -> None:
+    """Not what librdkafka would have to be compiled with."""
+    config = {"security.protocol": "sasl_ssl", "sasl.username": "u", "sasl.password": "p"}
+    with pytest.raises(ConfigError, match=r"^kafka\.sasl_mechanism='': not set: .*SCRAM-SHA-512"):
+        make_client(Producer, "producer", config)
 
 
 @pytest.mark.parametrize("value", ["5m", "", "1.5", None, True])
