@@ -18,6 +18,7 @@ from ackfloor.cli.letter_reading import (
     tell_hidden,
 )
 from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.redrive_shown import dead_letters
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.runtime.exit_codes import Exit
 
@@ -65,5 +66,5 @@ def export(
                 continue
             writer.write(each)
             count += 1
-    typer.secho(f"{count:,} dead letters", err=True)
+    typer.secho(dead_letters(count), err=True)
     tell_hidden(hidden)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ackfloor.kafka.letter_box import Letter
 
 _MOST_PAYLOAD = 4_000
+#: What people read here under the name that `dlq groups` gives it.
+_LABELS = {"error_fingerprint": "cause"}
 
 
 def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:
@@ -49,7 +51,8 @@ def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, A
                 "handler": told.handler,
                 "reason": told.reason,
                 "error": told.error_type,
-                "attempt": told.attempt,
+                # None: put back to work, or another tool's, which does not say.
+                "attempt": told.attempt or None,
                 "replays": told.replays,
                 "key": text_of(rules.of_key(letter.key)),
                 "bytes": len(letter.value or b""),
@@ -90,10 +93,10 @@ def letter_text(found: Letter, rules: Redaction) -> str:
         del facts[part]
     lines = []
     for name, value in facts.items():
-        if value in (None, (), [], ""):
+        if value in (None, (), [], "") or (name == "attempt" and not value):
             continue
         is_time = name.endswith("_ms") and name != "duration_ms"
-        label = name.removesuffix("_ms") if is_time else name
+        label = _LABELS.get(name) or (name.removesuffix("_ms") if is_time else name)
         lines.append(f"{label:<20} {moment(value) if is_time else plain(str(value))}")
     lines += [f"{'header':<20} {plain(name)}: {value}" for name, value in headers]
     if stack:

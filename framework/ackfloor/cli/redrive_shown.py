@@ -16,6 +16,13 @@ from ackfloor.core.redrive import DeadLetter, Left, Order
 from ackfloor.core.redrive_tally import Preview, Tally
 
 CAUSES = 10
+
+
+def dead_letters(count: int) -> str:
+    """So many, in words."""
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
 #: What is done, as people say it: done, and to be done.
 DONE = {
     Disposition.REPLAYED: "sent",

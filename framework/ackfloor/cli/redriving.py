@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ackfloor.cli.redrive_shown import (
     DONE,
     TO_DO,
+    dead_letters,
     line_of,
     progress_bar,
     report_of,
@@ -105,7 +106,7 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
         if dry_run:
             return
         action = parts[0].job.order.action
-        letters = f"{sum(preview.tally.sent for _, preview in previews):,} dead letters"
+        letters = dead_letters(sum(preview.tally.sent for _, preview in previews))
         confirm(f"{TO_DO[action]} {letters}?", f"{letters} would be {DONE[action]}")
     elif any(part.edit is not unedited for part in parts):
         # An edit that is refused is so before anything is sent.

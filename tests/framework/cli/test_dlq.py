@@ -17,12 +17,17 @@ from tests.redrive_stage import Stage
 
 pytestmark = pytest.mark.kafka
 
+LONG_AGO_MS = 1_700_000_000_000
+
 
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
     """Four dead letters of one cause, two of another, and one of another tool."""
+    stage.died = replace(stage.died, error_fingerprint="f00d")
     stage.bury([(b"k%d" % n, b'{"card": "4711"}', [("own", b"\xff")]) for n in range(4)])
-    stage.died = replace(stage.died, error_type="shop.Bad\x1b[31m", failed_at_ms=1_700_000_000_000)
+    stage.died = replace(
+        stage.died, error_type="shop.Bad\x1b[31m", error_fingerprint="bad", failed_at_ms=LONG_AGO_MS
+    )
     stage.bury([(None, b"\x00\xff", []), (b"", None, [])], replays=2)
     stage.bury([(b"foreign", b"x", [("h", b"1")])], foreign=True)
     return stage
@@ -85,6 +90,7 @@ def test_one_is_shown_in_full(stage: Stage) -> None:
     """For people, as JSON, and its payload byte for byte; bytes that are no text as hexadecimal."""
     place = next(str(row["place"]) for row in told("ls", stage.dlq, "--key", "k1"))
     text = dlq("show", place).stdout
+    assert f"{'cause':<20} f00d" in text
     for line in (f"{'error_type':<20} shop.Boom", f"{'header':<20} own: 0xff", '{"card": "4711"}'):
         assert line in text
     facts = json.loads(dlq("show", place, "-o", "json").stdout)

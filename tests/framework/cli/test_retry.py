@@ -89,6 +89,9 @@ def test_tiers_are_counted_by_what_is_due(stage: Stage) -> None:
 def test_records_are_listed_and_shown(stage: Stage, tmp_path: Path) -> None:
     """Narrowed down as dead letters are; one in full, without what redaction takes away."""
     assert [row["key"] for row in rows("show", stage.tier, "--attempts", "4+")] == ["k4", "k5"]
+    # The first one was put back to work: no attempt of it counts.
+    assert [row["attempt"] for row in rows("show", stage.tier)] == [None, 1, 2, 3, 4, 5]
+    assert "attempt" not in retry("show", f"{stage.tier}/0/0").stdout
     ended = retry("show", stage.tier, "--limit", "2")
     assert "there are more: raise --limit 2" in ended.stderr
     (tmp_path / "ackfloor.toml").write_text('[redaction]\nfields = ["card"]\n')
