@@ -257,9 +257,9 @@ class Process:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _log_ack_map(self) -> None:
-        if self._dump and self._loop is not None and self._loop.latest is not None:
+        if self._dump and self._loop is not None and self._loop.telling.latest is not None:
             self._dump = False
-            log.info("ack map:\n%s", ack_map(self._loop.latest))
+            log.info("ack map:\n%s", ack_map(self._loop.telling.latest))
 
 
 def _first_settings(connection: Connection, mail: Mailbox) -> Told:

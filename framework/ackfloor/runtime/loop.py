@@ -34,15 +34,13 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded, overdue_under
-from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.transaction import Outcome, Transact, Transaction
 from ackfloor.ports import Clock, Sink, Source, TransactionalSink
 from ackfloor.runtime.executors import Executors
-from ackfloor.runtime.freshness import Freshness
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
-from ackfloor.runtime.report import build_snapshot
+from ackfloor.runtime.telling import Telling
 from ackfloor.runtime.turn_times import TurnTimes
 
 log = logging.getLogger("ackfloor.worker")
@@ -89,19 +87,15 @@ class Loop:
         self.executors = executors
         self._inbox = inbox
         self._clock = clock
-        self._observers = observers
         self._notices = notices
-        self._group = group
         self._drain_s = drain_s
         #: What else the owner thread does once a turn, also while it drains: the supervisor's mail.
         self.interlude: Callable[[], None] = _nothing
         self._times = TurnTimes(clock.monotonic())
         self._wait_s = SHORTEST_WAIT_S
-        self._freshness = Freshness()
-        #: What the worker is doing: starting, running, draining, stopped.
-        self.status = "starting"
-        self._subscribed = False
-        self.latest: Snapshot | None = None
+        self.telling = Telling(
+            engine, source, executors, observers, notices, self._times, group=group
+        )
 
     # One turn.
 
@@ -110,8 +104,8 @@ class Loop:
         self.executors.start()
         self._sink.open(self)
         self._source.subscribe(topics, self)
-        self._subscribed = True
-        self.status = "running"
+        self.telling.subscribed = True
+        self.telling.become("running")
 
     def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
         """Wait at most `max_wait_s` seconds for records; returns whether anything happened."""
@@ -120,7 +114,8 @@ class Loop:
         moved = self.settle_down()
         self._times.worked(self._clock.monotonic())
         busy = count > 0 or moved
-        self._freshness.stirred |= busy
+        if busy:
+            self.telling.stir()
         self._wait_s = SHORTEST_WAIT_S if busy else min(self._wait_s * 2, LONGEST_IDLE_WAIT_S)
         return busy
 
@@ -138,7 +133,7 @@ class Loop:
         if engine.suspects.active:
             engine.suspects.tick(now, quiet=not any(self.executors.running()))
         moved |= self._execute()
-        self._tell(now)
+        self.telling.tell(now)
         return moved
 
     def _patience(self) -> float:
@@ -215,27 +210,6 @@ class Loop:
         elif isinstance(command, Probe):
             self.engine.probed(command.handler, self.executors.probe(command), self._clock.now())
 
-    def _tell(self, now: Now) -> None:
-        events = self.engine.take_events(now)
-        if events:
-            self._notices.happened(events, now.mono_s)
-            self._observers.observe(events)
-            self._freshness.stirred = True
-        if self._freshness.due(now.mono_s):
-            self._notices.flush(now.mono_s)
-            self.executors.note_faults(self.engine.faults, self._source.troubles(), now)
-            self.latest = build_snapshot(
-                self.engine.state,
-                self.executors.by_name,
-                self._source if self._subscribed else None,
-                self._times,
-                now,
-                group=self._group,
-                status=self.status,
-            )
-            self._observers.snapshot(self.latest)
-            self._freshness.made(self.latest, now.mono_s)
-
     # Settings.
 
     def reload(self, reloaded: Reloaded) -> None:
@@ -245,7 +219,7 @@ class Loop:
             ValueError: something differs that can't change; nothing was changed then.
         """
         self.engine.reload(reloaded, self._clock.now())
-        self._freshness.stirred = True
+        self.telling.stir()
         for rules in reloaded.handlers:
             self.executors.by_name[rules.name].resize(rules.concurrency)
 
@@ -350,7 +324,7 @@ class Loop:
             now = self._clock.now()
             self._expire(now)
             self._execute()
-            self._tell(now)
+            self.telling.tell(now)
             if quiet() and not (self._inbox.answered or self._inbox.batches):
                 return True
             if now.mono_s >= until_s:
@@ -365,8 +339,7 @@ class Loop:
         4. Outstanding parks are confirmed. 5. Leaving the group commits the floors (through
         `on_revoked`). 6. Observers see the last events.
         """
-        self.status = "draining"
-        self._freshness.stirred = True
+        self.telling.become("draining")
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
         if self.engine.transactional:
@@ -383,12 +356,11 @@ class Loop:
             self._await_quiet(keys, left_s)
         self._sink.close(max(1.0, left_s) if not forced() else 0.5)
         self._execute()
-        if self._subscribed:
+        if self.telling.subscribed:
             self._source.close()
-            self._subscribed = False
-        self.status = "stopped"
-        self._freshness.expire()
-        self._tell(self._clock.now())
+            self.telling.subscribed = False
+        self.telling.become("stopped")
+        self.telling.tell_last(self._clock.now())
         return cut_short
 
 
