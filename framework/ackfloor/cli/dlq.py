@@ -7,7 +7,6 @@ before is hidden unless `--all` asks for it. What `[redaction]` takes away is no
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +37,7 @@ from ackfloor.cli.parameters import (
     OutputOption,
     ServersOption,
 )
-from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.cli.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.letter_groups import LetterGroups
 from ackfloor.runtime.exit_codes import Exit
@@ -143,7 +142,7 @@ def show(
         sys.stdout.buffer.write(found.letter.value or b"")
     elif output is Output.json:
         facts = fields_of(found, reading.rules)
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        typer.echo(json_text(facts, indent=2))
     else:
         typer.echo(letter_text(found, reading.rules))
 

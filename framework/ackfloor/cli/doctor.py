@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from ackfloor.cli.parameters import (
     ServersOption,
     settings_flags,
 )
-from ackfloor.cli.rows import plain
+from ackfloor.cli.rows import json_text, plain
 from ackfloor.codec import SchemaDecoder
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.finding import Finding, passes
@@ -190,7 +189,7 @@ def _shown(findings: Iterator[Finding], output: Output) -> Iterator[Finding]:
     """Print findings as they come; as JSON when all are there."""
     if output is Output.json:
         found = list(findings)
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+        typer.echo(json_text([asdict(each) for each in found], indent=2))
         yield from found
         return
     for finding in findings:

@@ -7,7 +7,6 @@ takes away is not shown.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
 from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, settings_flags
 from ackfloor.cli.retry_early import bury, promote
-from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.cli.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.durations import format_duration
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.tier_counts import TierCount
@@ -89,7 +88,7 @@ def show(
         if output is RowsOutput.table:
             typer.echo(letter_text(found, rules))
         else:
-            typer.echo(json.dumps(fields_of(found, rules), indent=2, ensure_ascii=False))
+            typer.echo(json_text(fields_of(found, rules), indent=2))
         return
     records: list[DeadLetter] = []
     for record in counted(boxes.open(place), place):

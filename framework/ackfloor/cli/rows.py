@@ -46,10 +46,10 @@ def print_rows(rows: Sequence[Row], output: RowsOutput, columns: Sequence[str] =
     """
     names = list(rows[0]) if rows else list(columns)
     if output is RowsOutput.json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        typer.echo(json_text(rows, indent=2))
     elif output is RowsOutput.jsonl:
         for row in rows:
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            typer.echo(json_text(row))
     elif output is RowsOutput.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -76,6 +76,12 @@ def console(pipe_width: int = PIPE_WIDTH) -> Console:
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found = Console(width=pipe_width)
     return found
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """A value as JSON that can be printed: half a surrogate pair stays an escape."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def plain(text: str) -> str:

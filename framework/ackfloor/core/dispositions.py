@@ -73,7 +73,7 @@ class DispositionNote:
             "target": self.target,
             "topic_id": self.topic_id,
         }
-        return json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
+        return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def disposition_key(partition: int, offset: int) -> bytes:

@@ -128,7 +128,10 @@ def _masked_json(value: bytes, paths: Sequence[Sequence[str]]) -> bytes | None:
         found = _mask(document, paths, ())
     except (ValueError, RecursionError):
         return None
-    return json.dumps(document, ensure_ascii=False).encode() if found else value
+    if not found:
+        return value
+    # Half a surrogate pair, which UTF-8 has no bytes for, becomes the escape again that it was.
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _mask(node: Any, paths: Sequence[Sequence[str]], above: tuple[str, ...]) -> bool:

@@ -87,7 +87,7 @@ class JobNote:
             "asked": dict(self.asked),
             "why": self.why,
         }
-        return json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
+        return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
     def state_at(self, now_ms: int) -> JobState:
         """What is known of it now."""

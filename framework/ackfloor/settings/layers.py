@@ -68,7 +68,7 @@ def file_layer(path: FilePath) -> Layer:
     except OSError as exc:
         reason = exc.strerror or type(exc).__name__
         raise ConfigError("config", str(path), reason, "name a file that can be read") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise ConfigError("config", str(path), f"not TOML: {exc}", "mend that line") from None
     return _checked(_tables(tables, f"file {path}"))
 

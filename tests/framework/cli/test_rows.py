@@ -40,6 +40,18 @@ def test_json_lines_and_csv_say_the_same(capsys: pytest.CaptureFixture[str]) -> 
     assert second[:3] == ['or"ders,\x1b[31m', "", "é\n"]
 
 
+def test_what_utf8_can_not_say_is_printed_as_json_writes_it(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """Half a surrogate pair: no row is lost for it."""
+    rows = [{"by": "caf\udce9", "why": "ä"}]
+    print_rows(rows, RowsOutput.json)
+    print_rows(rows, RowsOutput.jsonl)
+    told = capfdbinary.readouterr().out
+    assert told.count(b"caf\\udce9") == 2
+    assert told.count("ä".encode()) == 2
+
+
 def test_nothing_found_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """And is valid in each form; a heading stays."""
     print_rows([], RowsOutput.table)

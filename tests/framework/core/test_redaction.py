@@ -47,6 +47,15 @@ def test_fields_are_masked_wherever_they_are() -> None:
     assert json.loads(rules.of_payload(json.dumps(document).encode()) or b"") == masked
 
 
+def test_what_json_can_say_and_utf8_can_not_stays_beside_a_masked_field() -> None:
+    """Half a surrogate pair is written as the escape that it was."""
+    rules = Redaction(fields=("card",))
+    document = {"card": "4711", "note": "half \ud83d of a face", "ä": "\U0001f600"}
+    masked = rules.of_payload(json.dumps(document).encode())
+    assert masked is not None
+    assert json.loads(masked) == {**document, "card": MASK}
+
+
 def test_payloads_and_keys_can_be_dropped() -> None:
     """Nothing of them is left."""
     rules = Redaction(payload="drop", key="drop")

@@ -35,6 +35,12 @@ def test_a_note_is_read_back_as_it_was() -> None:
     assert (facts["state"], facts["at"]) == ("running", "2023-11-14T22:13:21.000Z")
 
 
+def test_a_note_keeps_text_that_utf8_can_not_say() -> None:
+    """A name of the system that is no UTF-8, or what another tool has written."""
+    strange = replace(NOTE, by="caf\udce9", why="half \ud83d of a face")
+    assert read_job(strange.key, strange.to_bytes()) == strange
+
+
 def test_silence_ends_what_runs_and_nothing_else() -> None:
     """At its time, not before."""
     assert NOTE.state_at(NOTE.silent_at_ms - 1) is JobState.RUNNING

@@ -233,6 +233,8 @@ def test_mistakes_name_setting_value_fix_and_place(environment: dict[str, str], 
     [
         ("[ap]\nworkers = 1", "no such section; did you mean app?"),
         ("[app]\nworkers = ", "not TOML"),
+        pytest.param(f"[app]\nworkers = {'9' * 5_000}", "not TOML", id="a number without an end"),
+        pytest.param(f"deep = {'[' * 5_000}", "not TOML", id="lists without an end"),
         ("app = 3", "app=3: not a table; write a table: [app]"),
         ("[kafka]\nconsumer = 3", "kafka.consumer=3: not a table; write a table: [kafka.consumer]"),
         ("[handlers]\nbill = 3", "handlers.bill=3: not a table"),
