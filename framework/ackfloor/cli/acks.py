@@ -26,6 +26,8 @@ COLUMNS = (
 #: A table is to fit into a line: marks of its maps, and what it leaves to the other forms.
 TABLE_MARKS = 16
 NOT_IN_TABLES = frozenset({"settled", "written_s_ago", "open_for_s"})
+#: What a narrow one does without, the first to go first.
+SPARE = ("read_to", "seen", "handler", "note", "oldest", "gaps", "map")
 
 _PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
 
@@ -89,7 +91,7 @@ def acks(
             rows = _rows(found, _state(listen, config), looking.written_ms(found), marks)
             return [_for_people(row, group) for row in rows] if table else rows
 
-        show(look, COLUMNS, output, watch=watch)
+        show(look, COLUMNS, output, SPARE, watch=watch)
 
 
 def _wanted(place: str | None) -> Callable[[Progress], bool]:

@@ -17,7 +17,14 @@ from ackfloor.cli.dlq_dispose import archive, discard
 from ackfloor.cli.dlq_export import export
 from ackfloor.cli.dlq_jobs import cancel, jobs
 from ackfloor.cli.dlq_replay import replay
-from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text
+from ackfloor.cli.dlq_shown import (
+    GROUPS_SPARE,
+    LETTERS_SPARE,
+    fields_of,
+    group_rows,
+    letter_rows,
+    letter_text,
+)
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import (
     AllOption,
@@ -72,7 +79,7 @@ def groups(
                 hidden += 1
             else:
                 found.add(letter)
-    print_rows(group_rows(found.largest_first(), reading.rules), output)
+    print_rows(group_rows(found.largest_first(), reading.rules), output, spare=GROUPS_SPARE)
     tell_hidden(hidden)
 
 
@@ -111,7 +118,7 @@ def ls(
             break
         else:
             found.append(each)
-    print_rows(letter_rows(found, reading.rules), output)
+    print_rows(letter_rows(found, reading.rules), output, spare=LETTERS_SPARE)
     tell_hidden(hidden)
 
 

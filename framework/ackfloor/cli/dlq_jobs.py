@@ -34,7 +34,7 @@ def jobs(
     rows = [
         _row(topic, note) for topic in topics or boxes.names(group) for note in boxes.jobs(topic)
     ]
-    print_rows(rows, output)
+    print_rows(rows, output, spare=("why", "target", "by", "last", "began", "of", "action"))
 
 
 def _row(topic: str, note: JobNote) -> dict[str, Any]:

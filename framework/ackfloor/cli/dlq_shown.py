@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MOST_PAYLOAD = 4_000
 #: What people read here under the name that `dlq groups` gives it.
 _LABELS = {"error_fingerprint": "cause"}
+#: What narrow tables of groups and of letters do without, the first to go first.
+GROUPS_SPARE = ("message", "first", "topic", "last", "error")
+LETTERS_SPARE = ("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "due")
 
 
 def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ from ackfloor.cli.run_address import ListenOption, read_state
 from ackfloor.core.durations import parse_duration
 
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "worker", "pid")
+#: What a narrow table does without, the first to go first.
+SPARE = ("pid", "worker", "attempt")
 
 
 def inflight(
@@ -47,7 +49,7 @@ def inflight(
     found = [row for row in _rows(state) if row["running_s"] >= shortest_s]
     found.sort(key=lambda row: -row["running_s"])
     columns = (*COLUMNS, "stack") if trace else COLUMNS
-    print_rows([{name: row[name] for name in columns} for row in found], output, columns)
+    print_rows([{name: row[name] for name in columns} for row in found], output, columns, SPARE)
     for text in _left_out(state):
         typer.secho(text, fg="yellow", err=True)
 

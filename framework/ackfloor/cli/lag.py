@@ -17,6 +17,8 @@ COLUMNS = (
     *("group", "topic", "partition", "kind", "floor", "end"),
     *("lag", "settled", "open", "owner", "note"),
 )
+#: What a narrow table does without, the first to go first.
+SPARE = ("owner", "settled", "kind", "note", "end", "floor")
 
 
 def lag(
@@ -41,7 +43,7 @@ def lag(
     archived are settled. No worker has to run, and nothing is changed.
     """
     with onlooker(group, bootstrap_servers, config) as looking:
-        show(lambda: [_row(each) for each in looking.look()], COLUMNS, output, watch=watch)
+        show(lambda: [_row(each) for each in looking.look()], COLUMNS, output, SPARE, watch=watch)
 
 
 def _row(progress: Progress) -> Row:

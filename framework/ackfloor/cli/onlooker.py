@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
+from rich.table import Table
 
 from ackfloor.cli.parameters import settings_flags
-from ackfloor.cli.rows import Row, RowsOutput, console, print_rows, table_of
+from ackfloor.cli.rows import Row, RowsOutput, console, print_rows
+from ackfloor.cli.tables import fitted
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
@@ -111,25 +113,42 @@ def onlooker(group: str | None, servers: str | None, config: Path | None) -> Ite
 
 
 def show(
-    look: Callable[[], Sequence[Row]], columns: Sequence[str], output: RowsOutput, *, watch: bool
+    look: Callable[[], Sequence[Row]],
+    columns: Sequence[str],
+    output: RowsOutput,
+    spare: Sequence[str],
+    *,
+    watch: bool,
 ) -> None:
-    """Print what is seen, once or until Ctrl-C."""
+    """Print what is seen, once or until Ctrl-C.
+
+    Args:
+        spare: columns that a table in a narrow terminal does without, the first to go first.
+    """
     if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
         typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
         raise typer.Exit(Exit.USAGE)
 
     def draw(rows: Sequence[Row]) -> None:
-        print_rows(_telling(rows) if output is RowsOutput.table else rows, output, columns)
+        told = _telling(rows) if output is RowsOutput.table else rows
+        print_rows(told, output, columns, spare)
 
-    rows = look()
+    def table(rows: Sequence[Row]) -> Table:
+        return fitted(_telling(rows), target.width, spare)[0]
+
+    rows, target = look(), console()
     if not watch:
         draw(rows)
         return
-    target = console()
+    in_place = output is RowsOutput.table and target.is_terminal
     try:
-        if output is RowsOutput.table and target.is_terminal:
-            with Live(table_of(_telling(rows)), console=target, auto_refresh=False) as live:
-                _again(look, lambda rows: live.update(table_of(_telling(rows)), refresh=True))
+        # In place, unless lines would be broken. Rows below the screen's end come all the same.
+        if in_place and (table(rows).width or 0) <= target.width:
+            seen = table(rows)
+            with Live(
+                seen, console=target, auto_refresh=False, vertical_overflow="visible"
+            ) as live:
+                _again(look, lambda rows: live.update(table(rows), refresh=True))
         else:
             draw(rows)
             _again(look, draw)

@@ -10,14 +10,12 @@ from math import inf
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import Output, OutputOption
 from ackfloor.cli.policy_show import show
+from ackfloor.cli.tables import print_table
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.retry import RetryPolicy, warnings
 from ackfloor.core.topics import tier_topic
@@ -75,39 +73,42 @@ def preview(
         told = [_facts(spec, settings.group, retention_s, now) for spec in specs]
         sys.stdout.write(json.dumps(told, indent=2) + "\n")
         return
-    console = Console()
     for spec in specs:
-        _print(console, spec, settings.group, retention_s, now)
+        _print(spec, settings.group, retention_s, now)
 
 
-def _print(
-    console: Console, spec: HandlerSpec, group: str, retention_s: float | None, now: datetime
-) -> None:
+def _print(spec: HandlerSpec, group: str, retention_s: float | None, now: datetime) -> None:
     policy = spec.retry
     timeout = "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
     title = f"{spec.name}: {', '.join(spec.topics)} (consume timeout {timeout})"
-    table = Table(title=title, box=SIMPLE_HEAD)
-    table.add_column("delivery", justify="right")
-    table.add_column("wait", justify="right")
-    table.add_column("since the\nfirst failure", justify="right")
-    table.add_column("due (UTC)")
-    # Copied into other commands, so it may be folded and never cut.
-    table.add_column("waits in", overflow="fold")
-    table.add_row("1", "", "", "", spec.topics[0])
+    rows = [_row(1, "", "", "", spec.topics[0])]
     delays = policy.schedule()
     for number, (delay_s, total_s) in enumerate(zip(delays, accumulate(delays), strict=True), 2):
         due = now + timedelta(seconds=total_s)
-        table.add_row(
-            str(number),
-            format_duration(delay_s),
-            format_duration(total_s),
-            f"{due:%Y-%m-%d %H:%M:%S}",
-            _tier(spec, group, delay_s) or "its place",
+        rows.append(
+            _row(
+                number,
+                format_duration(delay_s),
+                format_duration(total_s),
+                f"{due:%Y-%m-%d %H:%M:%S}",
+                _tier(spec, group, delay_s) or "its place",
+            )
         )
-    console.print(table)
-    console.print(_end(policy, spec, group))
+    typer.echo(title)
+    print_table(rows, spare=("due (UTC)", "since the\nfirst failure"))
+    typer.echo(_end(policy, spec, group))
     for warning in warnings(policy, dead_letter_on=spec.dead_letter_on, retention_s=retention_s):
-        Console(stderr=True).print(f"[yellow]warning:[/] {warning}")
+        typer.echo(f"{typer.style('warning:', fg='yellow')} {warning}", err=True)
+
+
+def _row(delivery: int, wait: str, since: str, due: str, where: str) -> dict[str, object]:
+    return {
+        "delivery": delivery,
+        "wait": wait,
+        "since the\nfirst failure": since,
+        "due (UTC)": due,
+        "waits in": where,
+    }
 
 
 def _tier(spec: HandlerSpec, group: str, delay_s: float) -> str | None:

@@ -36,7 +36,7 @@ def show(
     rows = [
         dict(zip(COLUMNS, (*row, workers), strict=True)) for row, workers in sorted(whose.items())
     ]
-    print_rows(rows, output, COLUMNS)
+    print_rows(rows, output, COLUMNS, ("workers", "on_failure", "ordering", "concurrency"))
     for number, worker in state["workers"].items():
         if worker is None:
             typer.secho(f"worker {number} is starting", fg="yellow", err=True)

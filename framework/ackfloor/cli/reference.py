@@ -29,6 +29,10 @@ variable; the option on the command line is stronger. Four options of `run` are 
 ([configuration](config.md)): `--workers`, `--listen`, `--log-level` and `--log-format` overrule
 `app.workers` and so on, from wherever those come.
 
+A row of a table is one line. Where a terminal is too narrow, a table leaves out the columns that it
+then names on standard error; names, places and fingerprints are never cut or folded. A pipe gets
+all columns in full.
+
 `ackfloor --version` prints the version, `ackfloor --install-completion` sets up completion for
 your shell, and `-h` or `--help` explains any command.
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ackfloor.cli.commands import Commands
-from ackfloor.cli.dlq_shown import fields_of, letter_rows, letter_text, moment
+from ackfloor.cli.dlq_shown import LETTERS_SPARE, fields_of, letter_rows, letter_text, moment
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
 from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, settings_flags
@@ -58,7 +58,7 @@ def ls(
         for record in counted(boxes.open(topic), topic):
             count.add(record.envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
-    print_rows(rows, output)
+    print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
 
 
 @retry_app.command()
@@ -98,7 +98,7 @@ def show(
             typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
             break
         records.append(record)
-    print_rows(_record_rows(records, rules), output)
+    print_rows(_record_rows(records, rules), output, spare=LETTERS_SPARE)
 
 
 retry_app.command()(promote)

@@ -6,14 +6,12 @@ import json
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import Output, OutputOption
+from ackfloor.cli.tables import print_table
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.kafka.topic_plan import Action, TopicPlan
 from ackfloor.kafka.topics import Cluster
@@ -120,19 +118,19 @@ def _show(plans: tuple[TopicPlan, ...], output: Output) -> None:
         ]
         typer.echo(json.dumps(facts, indent=2))
         return
-    table = Table(box=SIMPLE_HEAD)
-    # Copied into other commands, so it may be folded and never cut.
-    table.add_column("topic", overflow="fold")
-    for name in ("action", "partitions", "replicas", "retention", "notes"):
-        table.add_column(name)
-    for p in plans:
-        retention_ms = int(p.config.get("retention.ms", "-1"))
-        table.add_row(
-            p.topic,
-            p.action.value,
-            str(p.partitions),
-            str(p.replication_factor),
-            "unlimited" if retention_ms < 0 else format_duration(retention_ms / 1000),
-            "; ".join(p.notes),
-        )
-    Console().print(table)
+    rows = [
+        {
+            "topic": p.topic,
+            "action": p.action.value,
+            "partitions": p.partitions,
+            "replicas": p.replication_factor,
+            "retention": _retention(int(p.config.get("retention.ms", "-1"))),
+            "notes": "; ".join(p.notes),
+        }
+        for p in plans
+    ]
+    print_table(rows, spare=("replicas", "retention", "partitions", "notes"))
+
+
+def _retention(ms: int) -> str:
+    return "unlimited" if ms < 0 else format_duration(ms / 1000)
