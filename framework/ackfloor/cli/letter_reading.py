@@ -146,9 +146,11 @@ class LetterReading:
             scan_limit: how many are read, meant or not; where there are more, that is told.
 
         Raises:
-            RedriveRefused, KafkaUnreachable: they can't be read.
+            RedriveRefused: they can't be read, or one that is named is not there.
+            KafkaUnreachable: no broker answers.
             typer.BadParameter: single dead letters are named, and a partition as well.
         """
+        from ackfloor.kafka.boxes import not_there
         from ackfloor.kafka.dead_letters import Gone
 
         for number, each in enumerate(self._found(places, partition)):
@@ -158,7 +160,9 @@ class LetterReading:
                 )
                 typer.secho(text, err=True)
                 return
-            if not isinstance(each, Gone) and wanted.matches(each.letter):
+            if isinstance(each, Gone):
+                raise not_there(places.topic, each)
+            if wanted.matches(each.letter):
                 yield each
 
     def choose(

@@ -80,7 +80,13 @@ class Boxes:
         """
         [found] = self.at(topic, {partition: array("q", [offset])})
         if isinstance(found, Gone):
-            raise RedriveRefused(
-                f"{topic}/{partition}/{offset} is not there: removed by retention, or never written"
-            )
+            raise not_there(topic, found)
         return found
+
+
+def not_there(topic: str, place: Gone) -> RedriveRefused:
+    """What was asked for by its place is not in the log."""
+    return RedriveRefused(
+        f"{topic}/{place.partition}/{place.offset} is not there: removed by retention, or never "
+        "written"
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -83,7 +84,7 @@ class DeadLetterReader:
             KafkaUnreachable, RedriveRefused: as `read` does.
         """
         for partition in partitions:
-            low = self._low(TopicPartition(self._topic, partition))
+            low, _ = self._ends(TopicPartition(self._topic, partition))
             start = max(low, (starts or {}).get(partition, 0))
             self._consumer.assign([TopicPartition(self._topic, partition, start)])
             for message in self._messages(partition):
@@ -91,14 +92,18 @@ class DeadLetterReader:
                     yield letter_of(message)
 
     def _partition(self, partition: int, wanted: array[int]) -> Iterator[DeadLetter | Gone]:
-        place = TopicPartition(self._topic, partition)
-        low = self._low(place)
+        """The dead letters at these offsets of one partition; at least one is wanted."""
+        low, end = self._ends(TopicPartition(self._topic, partition))
+        first, behind = bisect_left(wanted, low), bisect_left(wanted, end)
+        yield from (Gone(partition, offset) for offset in wanted[:first])
+        if first < behind:
+            yield from self._within(partition, wanted[first:behind])
+        # The client neither reads nor seeks beyond the end: it would be thrown back to the start.
+        yield from (Gone(partition, offset) for offset in wanted[max(first, behind) :])
+
+    def _within(self, partition: int, wanted: array[int]) -> Iterator[DeadLetter | Gone]:
+        """The dead letters at these offsets, none of them outside the log."""
         n = 0
-        while n < len(wanted) and wanted[n] < low:
-            yield Gone(partition, wanted[n])
-            n += 1
-        if n == len(wanted):
-            return
         self._consumer.assign([TopicPartition(self._topic, partition, wanted[n])])
         for message in self._messages(partition):
             # None: the end of the partition.
@@ -114,9 +119,10 @@ class DeadLetterReader:
             if at is not None and wanted[n] - at > READ_OVER:
                 self._consumer.seek(TopicPartition(self._topic, partition, wanted[n]))
 
-    def _low(self, place: TopicPartition) -> int:
+    def _ends(self, place: TopicPartition) -> tuple[int, int]:
+        """The first offset of a log, and the one behind its last."""
         try:
-            return self._consumer.get_watermark_offsets(place, timeout=REQUEST_S)[0]
+            return self._consumer.get_watermark_offsets(place, timeout=REQUEST_S)
         except KafkaException as exc:
             raise read_error(exc.args[0], place.topic) from exc
 
@@ -138,7 +144,7 @@ class DeadLetterReader:
                     return
                 elif error.code() in OUT_OF_RANGE:
                     # Retention has come past since the first look.
-                    low = self._low(TopicPartition(self._topic, partition))
+                    low, _ = self._ends(TopicPartition(self._topic, partition))
                     self._consumer.assign([TopicPartition(self._topic, partition, low)])
                 elif error.code() in _DENIED | _MISSING:
                     raise read_error(error, self._topic)

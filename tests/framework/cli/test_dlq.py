@@ -123,6 +123,9 @@ def test_what_is_not_there_is_told(stage: Stage) -> None:
         (["ls", "no-such-topic"], "no-such-topic does not exist"),
         (["show", f"{stage.dlq}/9/0"], "has no partition 9: it has 2"),
         (["show", f"{stage.dlq}/0/999"], "/0/999 is not there"),
+        (["show", f"{stage.dlq}/0/99999"], "/0/99999 is not there"),
+        (["ls", f"{stage.dlq}/0/0", f"{stage.dlq}/0/99999"], "/0/99999 is not there"),
+        (["export", f"{stage.dlq}/0/99999"], "/0/99999 is not there"),
     ):
         ended = dlq(*arguments)
         assert isinstance(ended.exception, RedriveRefused)

@@ -109,13 +109,13 @@ def test_each_option_narrows_it_down(stage: Stage, wanted: Sequence[str], sent: 
 def test_single_dead_letters_are_named_by_their_places(stage: Stage) -> None:
     """What is not there is said, and the rest goes."""
     partition, offset = stage.places[1]
-    places = [f"{stage.dlq}/{partition}/{offset}", f"{stage.dlq}/0/999"]
+    places = [f"{stage.dlq}/{partition}/{offset}", f"{stage.dlq}/0/999", f"{stage.dlq}/0/99999"]
     ended = dlq("replay", *places, "--yes")
     assert (ended.exit_code, keys(stage)) == (5, ["k1"])
-    assert "1  left: not in the topic" in ended.stdout
+    assert "2  left: not in the topic" in ended.stdout
     assert json.loads(dlq("replay", *places, "--key", "k", "--dry-run", "-o", "json").stdout)[0][
         "left"
-    ] == {"gone": 1}
+    ] == {"gone": 2}
     two = dlq("replay", places[0], "other/0/1")
     assert (two.exit_code, "places of one topic" in _words(two)) == (2, True)
 

@@ -127,6 +127,7 @@ def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.Mon
         (["show", fresh("none")], "does not exist"),
         (["show", f"{stage.tier}/7/0"], "has no partition 7"),
         (["show", f"{stage.tier}/0/99"], "/0/99 is not there"),
+        (["show", f"{stage.tier}/0/5000"], "/0/5000 is not there"),
     ):
         ended = retry(*arguments)
         assert isinstance(ended.exception, RedriveRefused)
