@@ -1,7 +1,9 @@
 """What a group has settled: its commits, as any onlooker may read them.
 
 Through a consumer that never joins the group. Never through the admin client: where the
-coordinator is just moving, the answer to its question crashes the process (librdkafka 2.16.1).
+coordinator is just moving, the answer to its question crashes the process (librdkafka 2.16.1). A
+client that may not ask for commits gives up only at its time limit, and without the reason: then
+the group's coordinator is asked for that.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import logging
 from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from ackfloor.core.model import StartPosition
 from ackfloor.core.settled import Settled, settled_by
-from ackfloor.errors import KafkaUnreachable
+from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.kafka.coordinator import coordinated
-from ackfloor.kafka.errors import told
-from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
+from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
 from ackfloor.kafka.topic_ids import TopicIds, printed
 
 log = logging.getLogger("ackfloor.kafka")
@@ -30,6 +33,7 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
     Of metadata that can't be believed nothing counts: what it lists is then taken for open.
 
     Raises:
+        AckfloorError: this user may not look at the group.
         KafkaUnreachable: there is no answer.
         ConfigError: a client property is refused.
     """
@@ -48,10 +52,24 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
         commits = [commit for commit in found if commit.offset >= 0]
         return [_settled(commit, described[commit.topic].topic_id) for commit in commits]
     except KafkaException as exc:
-        raise KafkaUnreachable(f"commits of group {group!r} can't be read: {told(exc)}") from exc
+        text = f"commits of group {group!r} can't be read: {told(exc)}"
+        raise _denied(options, group) or KafkaUnreachable(text) from exc
     finally:
         ids.close()
         consumer.close()
+
+
+def _denied(options: KafkaOptions, group: str) -> AckfloorError | None:
+    """The right that is missing, where it is one."""
+    admin = make_client(AdminClient, "admin", {"log_level": 2, **admin_config(options)})
+    futures = admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
+    try:
+        futures[group].result(REQUEST_S + 1.0)
+    except (KafkaException, TimeoutError) as exc:
+        error = kafka_error(exc)
+        if error is not None and error.code() in DENIED:
+            return look_failed(f"grant DESCRIBE on group {group}", exc)
+    return None
 
 
 def _settled(commit: TopicPartition, topic_id: str) -> Settled:

@@ -311,8 +311,10 @@ def _expired(folder: Path) -> Path:
     return folder / "ca.pem"
 
 
-def test_an_onlooker_without_rights_is_told_which(scene: Scene) -> None:
-    """`lag` may not read the group's commits: that is no unreachable broker, and no lag of 0."""
+def test_an_onlooker_without_rights_is_told_which(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not read the group's commits: that is no unreachable broker, and no lag of 0."""
     scene.create()
     scene.grant(("group", "READ"))
     until(lambda: scene.found()[f"rights on {scene.topic}"]["state"] == "ok")
@@ -322,6 +324,11 @@ def test_an_onlooker_without_rights_is_told_which(scene: Scene) -> None:
     done = CliRunner().invoke(cli, ["lag", "-o", "json"])
     assert (done.exit_code, json.loads(done.stdout)) == (0, [])
     assert f"grant DESCRIBE on group {scene.group}" in done.stderr
+    # So long a client asks that may not.
+    monkeypatch.setattr("ackfloor.kafka.settled.REQUEST_S", 5.0)
+    done = CliRunner().invoke(cli, ["retry", "ls", "--group", scene.group])
+    assert type(done.exception) is AckfloorError
+    assert f"no permission: grant DESCRIBE on group {scene.group}" in str(done.exception)
 
 
 def test_without_a_broker_it_says_so_in_time(
