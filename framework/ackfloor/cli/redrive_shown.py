@@ -72,7 +72,18 @@ def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
         DONE[order.action]: tally.sent,
         "left": dict(tally.left),
         "stopped": tally.stopped,
+        "remaining": tally.remaining,
+        "resume": resume_of(order, tally) if tally.stopped else None,
     }
+
+
+def resume_of(order: Order, tally: Tally) -> str | None:
+    """The command that goes on with a job; None where that is the command that began it."""
+    # There is a note of what was sent, and it can be asked for again if it says how.
+    asked = order.asked if order.sends and (tally.sent or order.before) else {}
+    if not asked or asked.get("edit"):
+        return None
+    return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
 
 
 def _sample(letter: DeadLetter) -> dict[str, Any]:
@@ -125,17 +136,23 @@ def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
     where = f"{order.dlq} to {target}" if target else order.dlq
     lines = [f"{where}: {tally.sent:,} {verb or DONE[order.action]}"]
     left = sorted(tally.left.items(), key=lambda each: list(Left).index(each[0]))
-    lines += [f"  {count:>9,}  left: {why.words}" for why, count in left]
+    lines += [f"  {count:>9,}  left out: {why.words}" for why, count in left]
     if tally.stopped:
-        lines.append(f"  stopped: {tally.stopped}")
+        lines.append(f"  {tally.remaining:>9,}  not {DONE[order.action]}")
+        lines.append(f"  stopped: {tally.stopped} (job {order.job})")
+        how = resume_of(order, tally) or "give the same command again"
+        lines.append(f"  to go on: {how}")
     return "\n".join(lines)
 
 
 @contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error where that is a terminal, nothing elsewhere."""
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error where that is a terminal, nothing elsewhere.
+
+    It is told how many are done, and of how many; before the first time that is not known.
+    """
     if not sys.stderr.isatty():
-        yield lambda _done: None
+        yield lambda _done, _total: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -148,5 +165,5 @@ def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
 
     columns = TextColumn("dead letters"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=total)
-        yield lambda done: progress.update(bar, completed=done)
+        bar = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

@@ -152,19 +152,28 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
     import typer
 
     done: list[tuple[Part, Tally]] = []
-    with _interrupts() as stopping, progress_bar(sum(map(len, parts))) as advance:
-        before = 0
-        for part in _within_max(parts, lambda: sum(tally.sent for _, tally in done)):
+    most = parts[0].job.order.limit
+    with _interrupts() as stopping, progress_bar() as advance:
+
+        def sent() -> int:
+            return sum(tally.sent for _, tally in done)
+
+        def tell(tally: Tally, later: int) -> None:
+            total = sent() + tally.sent + tally.remaining + later
+            advance(sent() + tally.sent, total if most is None else min(total, most))
+
+        for number, part in enumerate(_within_max(parts, sent), 1):
+            # How many of these were disposed of before is known when it is their turn.
+            later = sum(sum(map(len, each.wanted.values())) for each in parts[number:])
             tally = part.job.run(
                 part.wanted,
-                progress=lambda tally, before=before: advance(before + tally.seen),  # type: ignore[misc]
+                progress=lambda tally, later=later: tell(tally, later),  # type: ignore[misc]
                 stopping=lambda: bool(stopping),
                 keep=part.keep,
                 edit=part.edit,
             )
+            tell(tally, later)
             done.append((part, _with_older(tally, part)))
-            before += len(part)
-            advance(before)
     told = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
     if as_json:
         typer.echo(json.dumps([result_of(*each) for each in told], indent=2))

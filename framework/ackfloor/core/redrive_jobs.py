@@ -43,7 +43,8 @@ class JobNote:
         host, pid: the process that works on it.
         target: where the dead letters go; "" for nowhere.
         done: how many have been dealt with.
-        wanted: how many were asked for.
+        wanted: how many are meant: done, or to be done when it began. What was disposed of before
+            is not counted.
         began_ms, at_ms: its begin, and this note, in wall-clock ms.
         silent_at_ms: when nothing has been heard by then, it no longer runs.
         asked: what was asked for, to ask for it again.

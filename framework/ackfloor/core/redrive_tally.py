@@ -21,11 +21,13 @@ class Tally:
         sent: records written (in a dry run: that would be written).
         left: why others were not, and how many.
         stopped: why it ended before its end; "" where it did not.
+        remaining: how many are still to be sent, as far as is known; 0 at its end.
     """
 
     sent: int = 0
     left: Mapping[Left, int] = field(default_factory=dict)
     stopped: str = ""
+    remaining: int = 0
 
     def leave(self, why: Left, count: int = 1) -> Tally:
         """One more that is not sent."""
@@ -35,10 +37,12 @@ class Tally:
         """So many more that are sent."""
         return replace(self, sent=self.sent + count)
 
-    @property
-    def seen(self) -> int:
-        """How many of those that were asked for have been looked at."""
-        return self.sent + sum(self.left.values())
+    def of(self, asked: int, limit: int | None) -> Tally:
+        """The same, with what is still to be sent of so many that were asked for."""
+        remaining = asked - self.sent - sum(self.left.values())
+        if limit is not None:
+            remaining = min(remaining, limit - self.sent)
+        return replace(self, remaining=remaining)
 
     @property
     def complete(self) -> bool:

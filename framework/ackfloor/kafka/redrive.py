@@ -44,9 +44,15 @@ from ackfloor.errors import AckfloorError, KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
 from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.redrive_notes import JobSign, now_ms, state_of
+from ackfloor.kafka.redrive_notes import JobSign, now_ms, state_of, who_ended
 from ackfloor.kafka.redrive_topics import RedriveTopics
-from ackfloor.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge, Unwritten
+from ackfloor.kafka.redrive_writer import (
+    NewRecord,
+    RedriveWriter,
+    Superseded,
+    TooLarge,
+    Unwritten,
+)
 
 #: Most records of one transaction, and most bytes.
 BATCH = 500
@@ -108,7 +114,8 @@ class RedriveJob:
         self._look()
         preview = Preview(self.topics.target)
         self._tally = Tally()
-        for letter in islice(self._sendable(self._letters(wanted)), self.order.limit):
+        letters = self._letters(self._undone(wanted))
+        for letter in islice(self._sendable(letters), self.order.limit):
             preview.add(letter, _edited(letter, edit))
             self._tally = self._tally.send(1)
         preview.tally = self._tally
@@ -138,8 +145,9 @@ class RedriveJob:
             if self._log is None:
                 self._log = DispositionsLog(self._options, self.topics.dispositions, count)
             self._begin()
-            self._sign = self._new_sign(sum(map(len, wanted.values())))
-            letters = self._sendable(self._letters(wanted))
+            undone = self._undone(wanted)
+            self._sign = self._new_sign(self._told(wanted).remaining)
+            letters = self._sendable(self._letters(undone))
             for batch in self._batches(_edited(letter, edit) for letter in letters):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
@@ -147,7 +155,11 @@ class RedriveJob:
                     break
                 keep(batch)
                 self._send(batch)
-                progress(self._tally)
+                progress(self._told(wanted))
+        except Superseded as exc:
+            assert self._log is not None
+            why = who_ended(self._log, self._disposed, self._sign) or str(exc)
+            self._tally = replace(self._tally, stopped=why)
         except AckfloorError as exc:
             self._tally = replace(self._tally, stopped=str(exc))
         except BaseException as exc:
@@ -156,16 +168,24 @@ class RedriveJob:
         finally:
             self._sign_off()
             self._writer.discard()
-        return self._tally
+        return self._told(wanted)
 
-    def _letters(self, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
-        """What is asked for and not disposed, from Kafka."""
+    def _told(self, wanted: Wanted) -> Tally:
+        """How far it is, and how far it has to go."""
+        return self._tally.of(sum(map(len, wanted.values())), self.order.limit)
+
+    def _undone(self, wanted: Wanted) -> dict[int, array[int]]:
+        """What is asked for and not disposed."""
         left = {}
         for partition, offsets in wanted.items():
             hides = self._disposed.hides
             left[partition] = array("q", (o for o in offsets if not hides(partition, o)))
             if hidden := len(offsets) - len(left[partition]):
                 self._tally = self._tally.leave(Left.DISPOSED, hidden)
+        return left
+
+    def _letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
+        """These dead letters, from Kafka."""
         reader = DeadLetterReader(self._options, self.order.dlq)
         try:
             for partition in [p for p in left if p >= self.topics.dlq_partitions]:
@@ -248,6 +268,8 @@ class RedriveJob:
                     raise _given_up(exc) from exc
                 time.sleep(PAUSE_S)
         self._log.read_on(self._disposed)
+        if self._sign is not None and (why := self._sign.ended_by(self._disposed.jobs)):
+            raise AckfloorError(why)
 
     def _records(self, letter: DeadLetter) -> list[NewRecord]:
         """The note of what is done with a dead letter, and the new record where it is sent."""
@@ -267,11 +289,11 @@ class RedriveJob:
         headers = redriven_headers(letter, at_ms)
         return [NewRecord(target.topic, place, letter.key, letter.value, headers), noted]
 
-    def _new_sign(self, wanted: int) -> JobSign:
+    def _new_sign(self, to_do: int) -> JobSign:
         order = self.order
         pause_s = 0.0 if order.rate_per_s is None else self._most / order.rate_per_s
         earlier = self._disposed.jobs.notes.get(order.job)
-        return JobSign(order, self.topics, earlier, wanted, pause_s)
+        return JobSign(order, self.topics, earlier, to_do, pause_s)
 
     def _sign_off(self) -> None:
         """Say how the job ended; where that can't be written, its silence says so."""

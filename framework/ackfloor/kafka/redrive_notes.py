@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from socket import gethostname
 
+from ackfloor.core.dispositions import Disposed
 from ackfloor.core.redrive import Order
-from ackfloor.core.redrive_jobs import JobNote, JobState
+from ackfloor.core.redrive_jobs import JobNote, Jobs, JobState
+from ackfloor.errors import AckfloorError
+from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.redrive_topics import RedriveTopics
 from ackfloor.kafka.redrive_writer import NewRecord
 
 #: A job that has written nothing for so long, and three of its pauses, is taken for ended.
 SILENCE_S = 30.0
+#: How long the note of who has ended a job is waited for, and between two looks.
+NOTE_S = 10.0
+LOOK_S = 0.2
 
 
 class JobSign:
@@ -21,7 +28,7 @@ class JobSign:
 
     Args:
         earlier: what the job wrote when it ran before.
-        wanted: how many dead letters were asked for.
+        to_do: how many dead letters it is to deal with, beside those that it has.
         pause_s: the time between two of its transactions.
     """
 
@@ -30,10 +37,11 @@ class JobSign:
         order: Order,
         topics: RedriveTopics,
         earlier: JobNote | None,
-        wanted: int,
+        to_do: int,
         pause_s: float,
     ) -> None:
         at_ms = now_ms()
+        self.job = order.job
         self._before, self._topic, self.earlier = order.before, topics.dispositions, earlier
         self._silence_ms = round((SILENCE_S + 3 * pause_s) * 1000)
         self._note = JobNote(
@@ -45,7 +53,7 @@ class JobSign:
             pid=os.getpid(),
             target=topics.target.topic,
             done=order.before,
-            wanted=wanted if order.limit is None else min(wanted, order.before + order.limit),
+            wanted=order.before + to_do,
             began_ms=at_ms if earlier is None else earlier.began_ms,
             at_ms=at_ms,
             silent_at_ms=at_ms,
@@ -64,6 +72,34 @@ class JobSign:
             why=why,
         )
         return NewRecord(self._topic, 0, note.key, note.to_bytes())
+
+    def ended_by(self, jobs: Jobs) -> str:
+        """Why somebody else has ended this job, as the notes say; "" where nobody has."""
+        mine = jobs.notes.get(self.job)
+        if mine is None or mine == self.earlier:
+            return ""
+        if (mine.host, mine.pid) != (self._note.host, self._note.pid):
+            return f"{mine.by} has resumed this job"
+        return mine.why if mine.state is JobState.STOPPED else ""
+
+
+def who_ended(log: DispositionsLog, disposed: Disposed, sign: JobSign | None) -> str:
+    """Who has taken a job's transactional id; "" where the notes don't tell in time.
+
+    Who takes the id writes a note after it: a cancel that of the job it has ended, another job
+    its own.
+    """
+    notes, until_s = dict(disposed.jobs.notes), time.monotonic() + NOTE_S
+    while sign is not None and time.monotonic() < until_s:
+        with suppress(AckfloorError):  # what is not told is asked for again, and then not known
+            log.read_on(disposed)
+        if why := sign.ended_by(disposed.jobs):
+            return why
+        for note in disposed.jobs.latest_first():
+            if note.job != sign.job and note != notes.get(note.job):
+                return f"job {note.job} of {note.by} has begun on the same dead letters"
+        time.sleep(LOOK_S)
+    return ""
 
 
 def now_ms() -> int:

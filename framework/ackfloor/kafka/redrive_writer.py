@@ -21,7 +21,9 @@ from ackfloor.kafka.errors import CLIENT_RAISES, FENCED, PURGED, TOO_LARGE, kafk
 from ackfloor.kafka.options import KafkaOptions, make_client, transactional_config
 from ackfloor.kafka.sink import PARTITION_UA
 
-log = logging.getLogger("ackfloor.kafka")
+#: What the client says itself is told in words: each failure is raised here.
+quiet = logging.getLogger("ackfloor.kafka.redrive")
+quiet.setLevel(logging.CRITICAL + 1)
 
 REQUEST_S = 10.0
 _DENIED = frozenset(
@@ -45,7 +47,7 @@ class NewRecord(NamedTuple):
 
 
 class Superseded(AckfloorError):
-    """Another job has made the transactional id its own."""
+    """Another job, or a cancel, has made the transactional id its own."""
 
 
 class TooLarge(Exception):
@@ -81,7 +83,7 @@ class RedriveWriter:
             RedriveRefused: this user may not.
         """
         self.discard()
-        producer = make_client(Producer, "producer", self._config, logger=log)
+        producer = make_client(Producer, "producer", self._config, logger=quiet)
         try:
             producer.init_transactions(REQUEST_S)
         except KafkaException as exc:
@@ -133,8 +135,7 @@ class RedriveWriter:
         code = None if error is None else error.code()
         if code in FENCED:
             return Superseded(
-                f"another job has begun on the same dead-letter topic, and this one ended "
-                f"({self._id} was taken over)"
+                f"the transactional id {self._id} was taken over, by another job or a cancel"
             )
         if code in TOO_LARGE:
             return TooLarge(text)

@@ -53,7 +53,7 @@ def test_what_is_discarded_is_hidden_and_goes_nowhere(stage: Stage) -> None:
     assert len(json.loads(dlq("ls", stage.dlq, "-o", "json").stdout)) == 4
     replayed = dlq("replay", stage.dlq, "--key", "k1", "--yes")
     assert (replayed.exit_code, stage.read(stage.tier)) == (0, [])
-    assert "1  left: replayed, discarded or archived before" in replayed.stdout
+    assert "1  left out: replayed, discarded or archived before" in replayed.stdout
     assert len(stage.read(stage.dlq)) == 5
     rest = json.loads(dlq("discard", stage.dlq, "--yes", "-o", "json").stdout)
     assert (rest[0]["discarded"], rest[0]["left"]) == (4, {"disposed": 1})

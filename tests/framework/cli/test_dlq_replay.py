@@ -77,11 +77,11 @@ def test_it_shows_asks_and_sends_once(stage: Stage) -> None:
     rest = replay(stage, "--error", "Boom", "--yes")
     assert (rest.exit_code, stage.sent_once()) == (0, 6)
     assert "2 sent" in rest.stdout
-    assert "4  left: replayed, discarded or archived before" in rest.stdout
+    assert "4  left out: replayed, discarded or archived before" in rest.stdout
     again = replay(stage, "--error", "Boom", "--yes")
     assert (again.exit_code, "0 sent" in again.stdout) == (0, True)
     assert [(row["state"], row["done"], row["of"]) for row in jobs(stage)] == [
-        ("done", 2, 6),
+        ("done", 2, 2),
         ("done", 4, 4),
     ]
     sent = {read_envelope(m.headers()).replays for m in stage.read(stage.tier)}
@@ -112,7 +112,7 @@ def test_single_dead_letters_are_named_by_their_places(stage: Stage) -> None:
     places = [f"{stage.dlq}/{partition}/{offset}", f"{stage.dlq}/0/999", f"{stage.dlq}/0/99999"]
     ended = dlq("replay", *places, "--yes")
     assert (ended.exit_code, keys(stage)) == (5, ["k1"])
-    assert "2  left: not in the topic" in ended.stdout
+    assert "2  left out: not in the topic" in ended.stdout
     assert json.loads(dlq("replay", *places, "--key", "k", "--dry-run", "-o", "json").stdout)[0][
         "left"
     ] == {"gone": 2}
@@ -181,15 +181,31 @@ def test_a_job_is_not_resumed_on_another_topic_of_that_name(stage: Stage) -> Non
     assert "was deleted and created anew since" in str(refused.exception)
 
 
-def _interrupted(stage: Stage, *arguments: str) -> None:
+def test_a_job_that_was_ended_says_what_is_left_and_how_to_go_on(stage: Stage) -> None:
+    """To people and to programs; what was sent before is not among it."""
+    assert replay(stage, "--error", "Boom", "--max", "2", "--yes").exit_code == 0
+    text = _interrupted(stage, "--error", "Boom").stdout
+    [stopped, _] = jobs(stage)
+    assert (stopped["state"], stopped["done"], stopped["of"]) == ("stopped", 1, 4)
+    assert "        2  left out: replayed, discarded or archived before\n" in text
+    assert "        3  not sent\n" in text
+    assert f"stopped: it was told to stop (job {stopped['job']})\n" in text
+    assert f"to go on: ackfloor dlq replay {stage.dlq} --resume {stopped['job']} --yes\n" in text
+    ended = _interrupted(stage, "--error", "Boom", "--max", "2", "-o", "json")
+    [told] = json.loads(ended.stdout)
+    assert (told["sent"], told["remaining"], told["left"]) == (1, 1, {"disposed": 3})
+    assert told["resume"] == f"ackfloor dlq replay {stage.dlq} --resume {told['job']} --yes"
+
+
+def _interrupted(stage: Stage, *arguments: str) -> Result:
     """A replay of one record a minute that gets a Ctrl-C after its first."""
-    me = os.getpid()
+    me, before = os.getpid(), len(stage.read(stage.tier))
 
     def interrupt() -> None:
         until_s = time.monotonic() + 60
         while time.monotonic() < until_s:
             # Only then the command has its handler in place.
-            if stage.read(stage.tier):
+            if len(stage.read(stage.tier)) > before:
                 os.kill(me, signal.SIGINT)
                 return
             time.sleep(0.02)
@@ -198,7 +214,8 @@ def _interrupted(stage: Stage, *arguments: str) -> None:
     interrupter.start()
     ended = replay(stage, *arguments, "--rate", "1/m", "--yes")
     interrupter.join(60)
-    assert (ended.exit_code, "stopped: it was told to stop" in ended.stdout) == (5, True)
+    assert (ended.exit_code, "it was told to stop" in ended.stdout) == (5, True)
+    return ended
 
 
 def test_one_job_at_a_time(stage: Stage) -> None:

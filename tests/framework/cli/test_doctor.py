@@ -385,7 +385,7 @@ def test_a_replay_without_rights_is_told_which(scene: Scene) -> None:
         for future in scene.admin.create_acls(rules).values():
             future.result(60)
     until(lambda: f"{dlq} to {scene.name('retry-1s')}: 1 sent" in _replay(dlq))
-    assert "1  left: replayed, discarded or archived before" in _replay(dlq)
+    assert "1  left out: replayed, discarded or archived before" in _replay(dlq)
 
 
 def _replay(dlq: str) -> str:

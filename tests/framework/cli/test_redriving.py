@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,9 +31,10 @@ class Job:
         """As many as the order allows."""
         return Preview(self.topics.target, Tally().send(self._most(wanted)))
 
-    def run(self, wanted: dict[int, Any], **_: object) -> Tally:
-        """The same, sent."""
+    def run(self, wanted: dict[int, Any], progress: Callable[[Tally], None], **_: object) -> Tally:
+        """The same, sent; one at first."""
         self.sent = self._most(wanted)
+        progress(Tally(sent=1, remaining=self.sent - 1))
         return Tally().send(self.sent)
 
     def _most(self, wanted: dict[int, Any]) -> int:
@@ -43,6 +46,21 @@ def job(dlq: str) -> Job:
     """One with a maximum of five."""
     target = Target("t", 1, "retry")
     return Job(Order(dlq, "retry", "job", "me", limit=5), SimpleNamespace(target=target))
+
+
+def test_the_bar_ends_where_the_work_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its total is what will be done: within the maximum, and without what was done before."""
+    told: list[tuple[int, int]] = []
+
+    @contextmanager
+    def bar() -> Iterator[Callable[[int, int], None]]:
+        yield lambda done, total: told.append((done, total))
+
+    monkeypatch.setattr("ackfloor.cli.redriving.progress_bar", bar)
+    wanted = select((0, n) for n in range(4))
+    parts = [Part(cast("RedriveJob", job(name)), wanted) for name in "abc"]
+    carry_out(parts, dry_run=False, yes=True, as_json=False)
+    assert told == [(1, 5), (4, 5), (5, 5), (5, 5)]
 
 
 @pytest.mark.parametrize("yes", [True, False])

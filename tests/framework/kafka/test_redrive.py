@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from array import array
@@ -12,10 +13,12 @@ import pytest
 from ackfloor.core.envelope import read_envelope
 from ackfloor.core.model import Headers
 from ackfloor.core.redrive import Left, Order
+from ackfloor.core.redrive_jobs import JobNote, JobState
 from ackfloor.core.redrive_tally import Tally
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.redrive import RedriveJob
+from ackfloor.kafka.redrive_cancel import cancelled
 from ackfloor.redrive import select
 from tests.framework.kafka.wire import fresh, options, recreate
 from tests.redrive_stage import Stage
@@ -126,12 +129,46 @@ def test_the_younger_job_ends_the_older_one(stage: Stage) -> None:
     )
     thread.start()
     assert begun.wait(60)
-    younger = stage.job().run(stage.everything())
+    order = replace(stage.order(), job="younger", by="ann")
+    younger = RedriveJob(options(stage.servers), order).run(stage.everything())
     go_on.set()
     thread.join(60)
-    assert "another job has begun" in results[0].stopped
+    assert results[0].stopped == "job younger of ann has begun on the same dead letters"
     assert results[0].sent + younger.sent == 40
+    assert results[0].remaining == younger.sent
     assert stage.sent_once() == 40
+
+
+def test_a_cancelled_job_says_who_cancelled_it(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own words, and none of the client's about fences."""
+    stage.bury([(b"k", b"v", [])] * 40)
+    cancels: list[JobNote] = []
+
+    def cancel(_tally: Tally) -> None:
+        if not cancels:
+            cancels.append(cancelled(options(stage.servers), stage.dlq, "job", "ann@desk"))
+
+    tally = stage.job(rate_per_s=20.0).run(stage.everything(), progress=cancel)
+    assert (tally.stopped, tally.sent, tally.remaining) == ("cancelled by ann@desk", 10, 30)
+    assert (cancels[0].state, cancels[0].done, cancels[0].wanted) == (JobState.STOPPED, 10, 40)
+    assert stage.sent_once() == 10
+    gc.collect()
+    assert "FENCED" not in caplog.text
+
+
+def test_a_job_that_was_cancelled_while_it_began_anew_stays_so(stage: Stage) -> None:
+    """Who takes the id back after an error finds what was said of the job meanwhile."""
+    stage.bury([(b"k", b"v", [])] * 40)
+    job = stage.job(rate_per_s=20.0)
+
+    def cancel(_tally: Tally) -> None:
+        cancelled(options(stage.servers), stage.dlq, "job", "ann@desk")
+        job._begin()
+
+    tally = job.run(stage.everything(), progress=cancel)
+    assert (tally.stopped, tally.sent) == ("cancelled by ann@desk", 10)
 
 
 def test_it_stops_when_told_and_keeps_to_its_rate(stage: Stage) -> None:
@@ -143,7 +180,7 @@ def test_it_stops_when_told_and_keeps_to_its_rate(stage: Stage) -> None:
         progress=lambda tally: seen.append(tally.sent),
         stopping=lambda: bool(seen) and seen[-1] >= 10,
     )
-    assert (tally.sent, tally.stopped) == (10, "it was told to stop")
+    assert (tally.sent, tally.stopped, tally.remaining) == (10, "it was told to stop", 20)
     assert seen == [5, 10]
 
 

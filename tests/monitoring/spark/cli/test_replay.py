@@ -71,7 +71,7 @@ def test_it_shows_first_and_sends_once(stage: Stage, chosen: Chosen) -> None:
     rest = replay(stage, "--yes")
     assert (rest.exit_code, stage.sent_once()) == (0, 10)
     assert "6 sent" in rest.stdout
-    assert "4  left: replayed, discarded or archived before" in rest.stdout
+    assert "4  left out: replayed, discarded or archived before" in rest.stdout
     [again] = json.loads(replay(stage, "--dry-run", "-o", "json").stdout)
     assert (again["would_send"], again["left"]) == (0, {"disposed": 10})
 
@@ -81,7 +81,7 @@ def test_what_is_not_sent_is_said(stage: Stage, chosen: Chosen) -> None:
     chosen.offsets["older"] = dict(select([(0, 3)]))
     done = replay(stage, "--yes", "--to", stage.source)
     assert (done.exit_code, len(stage.read(stage.source))) == (5, 10)
-    assert "1  left: not in the topic" in done.stdout
+    assert "1  left out: not in the topic" in done.stdout
     assert replay(stage, "--yes").exit_code == 1
 
 
