@@ -42,7 +42,7 @@ class Layer:
 PURE: Final = frozenset(
     # a list of thirty would be thirty lines
     """__future__ abc array base64 binascii bisect collections contextlib copy dataclasses datetime
-    enum fractions functools hashlib heapq itertools json math operator re reprlib string struct
+    difflib enum fractions functools hashlib heapq itertools json math operator re reprlib string struct
     sys textwrap types typing unicodedata zlib""".split()  # noqa: SIM905
 )
 PYDANTIC: Final = frozenset({"pydantic", "pydantic_core"})

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ackfloor.cli.onlooker import GroupOption, onlooker, show
+from ackfloor.cli.onlooker import GroupOption, NotThere, onlooker, show
 from ackfloor.cli.parameters import ConfigOption, ServersOption
 from ackfloor.cli.rows import Row, RowsOption, RowsOutput
 from ackfloor.cli.run_address import ControlFailed, ListenOption, read_state
 from ackfloor.core.ack_strip import WIDTH, ack_strip
+from ackfloor.core.nearest import there_are
 
 if TYPE_CHECKING:
     from ackfloor.core.progress import Progress
@@ -81,11 +82,11 @@ def acks(
     "gaps" counts the runs of settled offsets above the floor. The map is drawn from the floor to
     where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
     """
-    wanted = _wanted(place)
+    named = _place_of(place)
     with onlooker(group, bootstrap_servers, config) as looking:
 
         def look() -> Sequence[Row]:
-            found = [each for each in looking.look() if wanted(each)]
+            found = _chosen(looking.look(), named)
             table = output is RowsOutput.table
             marks = TABLE_MARKS if table else WIDTH
             rows = _rows(found, _state(listen, config), looking.written_ms(found), marks)
@@ -94,14 +95,33 @@ def acks(
         show(look, COLUMNS, output, SPARE, watch=watch)
 
 
-def _wanted(place: str | None) -> Callable[[Progress], bool]:
-    if place is None:
-        return lambda each: each.kind != "dlq"
-    match = _PLACE.fullmatch(place)
+def _place_of(text: str | None) -> tuple[str, int | None] | None:
+    """The topic, and the partition if one is named."""
+    if text is None:
+        return None
+    match = _PLACE.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"{place!r}: give TOPIC or TOPIC/PARTITION, such as orders/3")
-    topic, number = match["topic"], match["partition"]
-    return lambda each: each.topic == topic and number in {None, str(each.partition)}
+        raise typer.BadParameter(f"{text!r}: give TOPIC or TOPIC/PARTITION, such as orders/3")
+    return match["topic"], None if match["partition"] is None else int(match["partition"])
+
+
+def _chosen(seen: Sequence[Progress], named: tuple[str, int | None] | None) -> Sequence[Progress]:
+    """What was asked for.
+
+    Raises:
+        NotThere: the group reads no such topic or partition.
+    """
+    if named is None:
+        return [each for each in seen if each.kind != "dlq"]
+    topic, partition = named
+    found = [each for each in seen if each.topic == topic]
+    if not found:
+        topics = {each.topic for each in seen}
+        raise NotThere(f"no group that was asked for has {topic!r}: {there_are(topic, topics)}")
+    if partition not in {None, *(each.partition for each in found)}:
+        count = len({each.partition for each in found})
+        raise NotThere(f"{topic} has no partition {partition}: it has {count}, from 0")
+    return [each for each in found if partition in {None, each.partition}]
 
 
 def _state(listen: str | None, config: Path | None) -> Mapping[str, Any]:

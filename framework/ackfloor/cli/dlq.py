@@ -25,6 +25,7 @@ from ackfloor.cli.dlq_shown import (
     letter_rows,
     letter_text,
 )
+from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import (
     AllOption,
@@ -70,16 +71,17 @@ def groups(
 ) -> None:
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
     reading = LetterReading.open(bootstrap_servers, config)
-    found, hidden = LetterGroups(), 0
+    found, misses, hidden = LetterGroups(), Misses(wanted), 0
     for topic in topics or reading.boxes.names(group):
         for letter, disposed in counted(reading.boxes.letters(topic), topic):
-            if not wanted.matches(letter):
+            if not misses.matches(letter):
                 continue
             if disposed and not all_:
                 hidden += 1
             else:
                 found.add(letter)
     print_rows(group_rows(found.largest_first(), reading.rules), output, spare=GROUPS_SPARE)
+    misses.tell()
     tell_hidden(hidden)
 
 

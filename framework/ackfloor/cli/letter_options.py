@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ackfloor.cli.times import time_of
+from ackfloor.core.envelope import Reason
 from ackfloor.core.letter_filter import LetterFilter
 
 _ATTEMPTS = re.compile(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?")
@@ -52,7 +53,13 @@ def letter_filter(
         str | None,
         typer.Option(
             envvar="ACKFLOOR_DLQ_REASON",
-            help="Only with this reason, such as exhausted or decode.",
+            help=f"Only with this reason: {', '.join(Reason)}.",
+        ),
+    ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_DLQ_RELEASE", help="Only what this release of the app failed on."
         ),
     ] = None,
     key: Annotated[
@@ -87,6 +94,15 @@ def letter_filter(
     Raises:
         typer.BadParameter: a value can't be understood.
     """
+    if reason is not None and reason not in set(Reason):
+        raise typer.BadParameter(
+            f"{reason!r} is no reason: there are {', '.join(Reason)}", param_hint="--reason"
+        )
+    since_ms, until_ms = time_ms("--since", since), time_ms("--until", until)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise typer.BadParameter(
+            f"{since!r} is not before --until {until!r}: nothing lies between", param_hint="--since"
+        )
     least, most = _attempts(attempts)
     return LetterFilter(
         handler=handler,
@@ -96,8 +112,9 @@ def letter_filter(
         headers=tuple(map(_header, header or ())),
         least_attempts=least,
         most_attempts=most,
-        since_ms=time_ms("--since", since),
-        until_ms=time_ms("--until", until),
+        since_ms=since_ms,
+        until_ms=until_ms,
+        release=release,
     )
 
 

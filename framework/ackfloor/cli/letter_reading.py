@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.parameters import settings_flags
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import Wanted
@@ -153,6 +154,7 @@ class LetterReading:
         from ackfloor.kafka.boxes import not_there
         from ackfloor.kafka.dead_letters import Gone
 
+        misses = Misses(wanted)
         for number, each in enumerate(self._found(places, partition)):
             if number == scan_limit:
                 text = (
@@ -162,8 +164,9 @@ class LetterReading:
                 return
             if isinstance(each, Gone):
                 raise not_there(places.topic, each)
-            if wanted.matches(each.letter):
+            if misses.matches(each.letter):
                 yield each
+        misses.tell()
 
     def choose(
         self, places: Places, wanted: LetterFilter, ends: Mapping[int, int] | None = None
@@ -181,7 +184,7 @@ class LetterReading:
         """
         from ackfloor.kafka.dead_letters import Gone
 
-        chosen = Chosen()
+        chosen, misses = Chosen(), Misses(wanted)
         for each in self._found(places):
             letter = each if isinstance(each, Gone) else each.letter
             partition, offset = letter.partition, letter.offset
@@ -189,8 +192,9 @@ class LetterReading:
                 continue
             chosen.read += 1
             chosen.ends[partition] = offset + 1
-            if isinstance(letter, Gone) or wanted.matches(letter):
+            if isinstance(letter, Gone) or misses.matches(letter):
                 chosen.offsets.setdefault(partition, array("q")).append(offset)
+        misses.tell()
         return chosen
 
     def _found(self, places: Places, partition: int | None = None) -> Iterator[Letter | Gone]:

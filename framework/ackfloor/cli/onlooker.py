@@ -15,6 +15,7 @@ from rich.table import Table
 from ackfloor.cli.parameters import settings_flags
 from ackfloor.cli.rows import Row, RowsOutput, console, print_rows
 from ackfloor.cli.tables import fitted
+from ackfloor.core.nearest import there_are
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
@@ -35,6 +36,12 @@ GroupOption = Annotated[
         show_default="all with retry or dead-letter topics",
     ),
 ]
+
+
+class NotThere(AckfloorError):
+    """A group, topic or partition that was asked for does not exist."""
+
+    exit_code = Exit.USAGE
 
 
 class Onlooker:
@@ -85,9 +92,10 @@ class Onlooker:
         if members.number:
             return found
         if not found:
-            raise AckfloorError(
+            raise NotThere(
                 f"nothing is known of group {group!r}: no members, no commits, no topics of ours; "
-                "is it spelt so, and is this its cluster?"
+                f"is it spelt so, and is this its cluster? Of groups with topics of ours "
+                f"{there_are(group, self._reader.groups())}"
             )
         if members.known:
             self._say_once(f"group {group} has no members: nobody works on it")

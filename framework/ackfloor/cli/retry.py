@@ -14,6 +14,7 @@ import typer
 
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.dlq_shown import LETTERS_SPARE, fields_of, letter_rows, letter_text, moment
+from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
 from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, settings_flags
@@ -91,14 +92,16 @@ def show(
             typer.echo(json_text(fields_of(found, rules), indent=2))
         return
     records: list[DeadLetter] = []
+    misses = Misses(wanted)
     for record in counted(boxes.open(place), place):
-        if not wanted.matches(record):
+        if not misses.matches(record):
             continue
         if len(records) == limit:
             typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
             break
         records.append(record)
     print_rows(_record_rows(records, rules), output, spare=LETTERS_SPARE)
+    misses.tell()
 
 
 retry_app.command()(promote)

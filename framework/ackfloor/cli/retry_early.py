@@ -15,6 +15,7 @@ import typer
 
 from ackfloor.cli.config_set import credentials, post
 from ackfloor.cli.confirmation import confirm
+from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import Places, counted
 from ackfloor.cli.parameters import (
@@ -109,11 +110,12 @@ def _meant(
 
     boxes = TierBoxes(kafka_options(flags=settings_flags(servers), config=config))
     only = None if places.only is None else {p: frozenset(o) for p, o in places.only.items()}
-    found = []
+    found, misses = [], Misses(wanted)
     for record in counted(boxes.open(places.topic), places.topic):
         named = only is None or record.offset in only.get(record.partition, ())
-        if named and wanted.matches(record):
+        if named and misses.matches(record):
             found.append((record.partition, record.offset))
+    misses.tell()
     return places.topic, found
 
 

@@ -26,6 +26,7 @@ class LetterFilter:
         handler: the handler's name.
         error: the error's class, whole or without its module, or what `cause_of` says.
         reason: why it was dead-lettered, such as "exhausted".
+        release: the release that failed on it.
         key: the record's key as text.
         headers: headers of the record's own, all of which it has: by name, and its value as text;
             None for any value.
@@ -42,6 +43,7 @@ class LetterFilter:
     most_attempts: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    release: str | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
         """Whether this one is meant."""
@@ -51,6 +53,7 @@ class LetterFilter:
         return (
             self.handler in {None, told.handler}
             and self.reason in {None, told.reason}
+            and self.release in {None, told.release}
             and (self.key is None or letter.key == self.key.encode())
             and all(_has_header(letter, *each) for each in self.headers)
             and _within(told.attempt, self.least_attempts, self.most_attempts)
@@ -88,7 +91,7 @@ class LetterFilter:
 
     def _is_sound(self) -> bool:
         """Whether all conditions are of their types: a note may hold anything."""
-        texts: list[object] = [self.handler, self.error, self.reason, self.key]
+        texts: list[object] = [self.handler, self.error, self.reason, self.key, self.release]
         numbers = [self.least_attempts, self.most_attempts, self.since_ms, self.until_ms]
         return (
             all(isinstance(text, str | None) for text in texts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
+from ackfloor.core.nearest import there_are
 from ackfloor.core.redrive import DeadLetter, Wanted
 from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.errors import RedriveRefused
@@ -26,12 +27,23 @@ class Boxes:
         self.admin, self.partitions = known_topics(options)
 
     def of(self, kind: str, group: str | None) -> list[tuple[str, ParsedTopic]]:
-        """Our topics of a kind by name, of one consumer group or of all."""
-        found = ((name, parse_topic(name)) for name in sorted(self.partitions))
+        """Our topics of a kind by name, of one consumer group or of all.
+
+        Raises:
+            RedriveRefused: the group has no topic of ours, of whatever kind.
+        """
+        named = ((name, parse_topic(name)) for name in sorted(self.partitions))
+        ours = [(name, parsed) for name, parsed in named if parsed is not None]
+        groups = {parsed.group for _, parsed in ours}
+        if group is not None and group not in groups:
+            raise RedriveRefused(
+                f"group {group!r} has no retry or dead-letter topics here: of groups that have, "
+                f"{there_are(group, groups)}"
+            )
         return [
             (name, parsed)
-            for name, parsed in found
-            if parsed is not None and parsed.kind == kind and group in {None, parsed.group}
+            for name, parsed in ours
+            if parsed.kind == kind and group in {None, parsed.group}
         ]
 
     def count(self, topic: str) -> int:

@@ -37,7 +37,11 @@ class LetterBoxes:
         self._boxes = Boxes(options)
 
     def names(self, group: str | None = None) -> list[str]:
-        """Dead-letter topics of ours, of one consumer group or of all."""
+        """Dead-letter topics of ours, of one consumer group or of all.
+
+        Raises:
+            RedriveRefused: there is nothing of this group.
+        """
         return [name for name, _ in self._boxes.of("dlq", group)]
 
     def letters(self, topic: str, partition: int | None = None) -> Iterator[Letter]:

@@ -31,7 +31,11 @@ class TierBoxes:
         self._boxes = Boxes(options)
 
     def names(self, group: str | None = None) -> list[str]:
-        """Retry topics, of one consumer group or of all; the shortest delay of a source first."""
+        """Retry topics, of one consumer group or of all; the shortest delay of a source first.
+
+        Raises:
+            RedriveRefused: there is nothing of this group.
+        """
         found = [
             (tier.topic, tier.group, tier.delay_s or 0.0, name)
             for name, tier in self._boxes.of("retry", group)

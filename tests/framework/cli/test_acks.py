@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
+from ackfloor.cli.onlooker import NotThere
 from ackfloor.cli.run_address import ControlFailed
 from ackfloor.core.gapset import GapSet
 from tests.framework.cli.command import Running
@@ -69,7 +70,6 @@ def test_a_commit_tells_what_the_floor_waits_for(bootstrap_servers: str) -> None
     assert (first["floor"], second["floor"], second["map"]) == (3, None, "")
     assert second["note"] == "no commit yet"
     assert "·██·██" in ended("acks", "--group", group).stdout
-    assert told("acks", f"{topic}/7", "--group", group) == []
 
 
 def test_a_run_adds_what_it_knows_and_its_death_takes_nothing_away(
@@ -133,5 +133,12 @@ def test_what_is_asked_wrongly_is_refused(bootstrap_servers: str) -> None:
     assert "TOPIC or TOPIC/PARTITION" in " ".join(done.stderr.replace("│", " ").split())
     topic, group = make_topic(bootstrap_servers), fresh("acks")
     committed(bootstrap_servers, group, TopicPartition(topic, 0, 0))
+    for place, text in (
+        (f"{topic}x", f"{topic}x': there is {topic}"),
+        (f"{topic}/99", "has no partition 99: it has 1, from 0"),
+    ):
+        done = ended("acks", place, "--group", group)
+        assert isinstance(done.exception, NotThere)
+        assert (done.exception.exit_code, text in str(done.exception)) == (2, True)
     done = ended("acks", "--group", group, "--listen", "127.0.0.1:1")
     assert isinstance(done.exception, ControlFailed)

@@ -37,7 +37,7 @@ def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> No
     """All of them must be there, as the filter says."""
     meant: list[LetterFilter] = []
 
-    def look(_self: object, _places: object, wanted: LetterFilter) -> list[object]:
+    def look(_self: object, _places: object, wanted: LetterFilter, *_: object) -> list[object]:
         meant.append(wanted)
         return []
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from ackfloor.cli.dlq import dlq_app
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.redrive import select
-from tests.framework.kafka.wire import fresh
 from tests.redrive_stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -55,13 +54,29 @@ def test_groups_are_counted_by_cause(stage: Stage) -> None:
             ("bill", "shop.Bad\x1b[31m"): 2,
             ("", "not said"): 1,
         }
-    assert told("groups", "--group", fresh("nobody")) == []
     for narrower, left in (
         (["--since", "2023-01-01"], [2, 1]),
         (["--error", "shop.Boom", "--attempts", "7"], [4]),
         (["--handler", "bill", "--until", "2023-01-01"], [4]),
     ):
         assert [row["count"] for row in told("groups", stage.dlq, *narrower)] == left
+
+
+@pytest.mark.parametrize("command", ["groups", "ls", "export", "replay", "discard"])
+def test_a_value_that_nothing_has_is_told_with_those_there_are(stage: Stage, command: str) -> None:
+    """A misspelt handler must not look like no dead letters."""
+    for option, value, there in (
+        ("--handler", "biil", "there is bill"),
+        ("--error", "shop.Bom", "there are shop.Boom, "),
+        ("--reason", "crash", "there is exhausted"),
+        ("--release", "v9", "there are none"),
+    ):
+        ended = dlq(command, stage.dlq, option, value)
+        assert ended.exit_code == 0, ended.output
+        assert f"nothing has {option} {value!r}: {there}" in ended.stderr
+        assert "\x1b" not in ended.stderr
+    ended = dlq(command, stage.dlq, "--handler", "bill", "--error", "Boom", "--key", "none")
+    assert "nothing has" not in ended.stderr
 
 
 def test_what_is_replayed_is_hidden_until_it_is_asked_for(stage: Stage) -> None:
@@ -121,6 +136,8 @@ def test_what_is_not_there_is_told(stage: Stage) -> None:
     """A topic, a partition, an offset; a place that is none; a time that is none."""
     for arguments, text in (
         (["ls", "no-such-topic"], "no-such-topic does not exist"),
+        (["groups", "--group", f"{stage.group}x"], f"of groups that have, there are {stage.group}"),
+        (["jobs", "--group", f"{stage.group}x"], "has no retry or dead-letter topics here"),
         (["show", f"{stage.dlq}/9/0"], "has no partition 9: it has 2"),
         (["show", f"{stage.dlq}/0/999"], "/0/999 is not there"),
         (["show", f"{stage.dlq}/0/99999"], "/0/99999 is not there"),
@@ -133,6 +150,8 @@ def test_what_is_not_there_is_told(stage: Stage) -> None:
     for arguments, text in (
         (["show", stage.dlq], "TOPIC/PARTITION/OFFSET"),
         (["ls", stage.dlq, "--since", "yesterday"], "neither a time nor a duration"),
+        (["ls", stage.dlq, "--since", "1h", "--until", "2h"], "nothing lies between"),
+        (["ls", stage.dlq, "--reason", "exausted"], "there are timeout, error, retry,"),
     ):
         ended = dlq(*arguments)
         assert ended.exit_code == 2

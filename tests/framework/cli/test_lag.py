@@ -139,6 +139,7 @@ def test_a_group_that_nobody_knows_is_refused() -> None:
     """A misspelt name must not look like no lag."""
     done = ended("--group", fresh("nobody"))
     assert isinstance(done.exception, AckfloorError)
+    assert done.exception.exit_code == 2
     assert "nothing is known of group" in str(done.exception)
 
 

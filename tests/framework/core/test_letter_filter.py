@@ -19,6 +19,8 @@ from tests.framework.core.test_letter_groups import FOREIGN, letter
         ({"handler": "ship"}, False, False),
         ({"reason": "exhausted"}, True, False),
         ({"reason": "decode"}, False, False),
+        ({"release": "v7"}, True, False),
+        ({"release": "v8"}, False, False),
         ({"key": "k"}, True, False),
         ({"key": ""}, False, False),
         ({"headers": (("h", None),)}, False, True),

@@ -9,7 +9,7 @@ from ackfloor.core.envelope import Envelope, Reason, write_headers
 from ackfloor.core.letter_groups import MOST_GROUPS, REST, LetterGroups
 from ackfloor.core.redrive import DeadLetter
 
-DIED = Envelope(
+DIED = Envelope(release="v7",
     origin_topic="orders", origin_partition=0, origin_offset=1, group="billing", handler="bill",
     attempt=3, reason=Reason.EXHAUSTED, error_type="shop.errors.Boom", error_message="no stock",
     error_fingerprint="abc123", failed_at_ms=5_000,

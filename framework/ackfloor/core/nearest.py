@@ -1,0 +1,27 @@
+"""What there is in place of a name that does not exist: a few of the right ones, nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from typing import Final
+
+#: How many names are told.
+MOST: Final = 5
+
+
+def there_are(name: str, known: Iterable[str]) -> str:
+    """`there are billing, bill and 12 more`: what was misspelt, most likely, comes first.
+
+    Args:
+        name: what was written.
+        known: the right names, each once.
+    """
+    sorted_ = sorted(known, key=lambda each: (-SequenceMatcher(None, name, each).ratio(), each))
+    if not sorted_:
+        return "there are none"
+    told, more = sorted_[:MOST], len(sorted_) - MOST
+    if more > 0:
+        return f"there are {', '.join(told)} and {more:,} more"
+    last = told.pop()
+    return f"there are {', '.join(told)} and {last}" if told else f"there is {last}"
