@@ -142,7 +142,17 @@ HANDLER_GAUGES = (
         "inflight_messages", "Deliveries whose handler runs; their age counts.", lambda h: h.running
     ),
     _handler("inflight_limit", "The handler's concurrency.", lambda h: h.concurrency),
-    _handler("queued_messages", "Deliveries or lanes that wait for a slot.", lambda h: h.queued),
+    _handler(
+        "queued_messages",
+        "Deliveries that wait for a slot; under an order, keys or partitions that do.",
+        lambda h: h.queued,
+    ),
+    _handler(
+        "lane_waiting_messages",
+        "Records that wait in the order of their key or partition: for the one in front of them, "
+        "which may run or be retried in place, or, the first, for a slot.",
+        lambda h: h.lane_waiting,
+    ),
     _handler(
         "abandoned_handlers",
         "Handlers still running although their delivery was ended by its timeout.",

@@ -50,12 +50,13 @@ HANDLER = HandlerSnapshot(
     held_for_s=0.0,
     held_reason="",
     oldest=(
-        RunningDelivery("orders", 0, 100, 1, 1.25, 43.75, ("/shop/orders.py:41 bill",)),
+        RunningDelivery("orders", 0, 100, 1, 1.25, 43.75, ("/shop/orders.py:41 bill",), 19),
         RunningDelivery("orders", 0, 101, 2, 0.5, 44.5),
     ),
     on_failure="block",
     delays_s=(1.0, 90.0),
     max_redeliveries=6,
+    lane_waiting=21,
 )
 
 SNAPSHOT = Snapshot(

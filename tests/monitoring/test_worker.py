@@ -326,6 +326,7 @@ def test_state_has_the_names_of_the_fields() -> None:
         "running_s": 1.25,
         "left_s": 43.75,
         "stack": ["/shop/orders.py:41 bill"],
+        "behind": 19,
     }
     assert json.loads(json.dumps(tree))["handlers"] == tree["handlers"]
 

@@ -12,7 +12,7 @@ from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.run_address import ListenOption, read_state
 from ackfloor.core.durations import parse_duration
 
-COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "worker", "pid")
+COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
 #: What a narrow table does without, the first to go first.
 SPARE = ("pid", "worker", "attempt")
 
@@ -42,7 +42,8 @@ def inflight(
 
     It asks the run at its address. A run names the 20 longest-running records of each handler of
     each worker; how many more there are is told. "left_s" is empty without a consume timeout, and
-    below 0 where a handler goes on beyond it. No payload is shown.
+    below 0 where a handler goes on beyond it. "behind" is how many records of the same key or
+    partition wait for it, where the handler keeps an order. No payload and no key is shown.
     """
     shortest_s = parse_duration(older_than, field="--older-than")
     state = read_state(listen, config)
@@ -66,6 +67,7 @@ def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "attempt": each["attempt"],
                 "running_s": round(each["running_s"] + since_s, 1),
                 "left_s": None if left_s is None else round(left_s - since_s, 1),
+                "behind": each.get("behind", 0),
                 "worker": int(number),
                 "pid": worker["pid"],
                 "stack": each.get("stack", []),

@@ -69,6 +69,21 @@ class Lanes:
         """How many lanes have work and don't wait for their head."""
         return len(self._live) - len(self._blocked)
 
+    def records(self) -> int:
+        """How many records are in runs: they wait for the one in front of them, or for a slot.
+
+        Looks at each lane, so it is for who asks once a second.
+        """
+        return sum(len(run) for run in self._live.values() if isinstance(run, Run))
+
+    def behind(self, delivery: Delivery) -> int:
+        """How many records of its lane wait for a delivery that runs."""
+        lane = delivery.lone
+        run = delivery.run if lane is None else self._live.get(lane)
+        if not isinstance(run, Run) or not self.has(run):
+            return 0
+        return len(run) if lane is None or self._behind.get(lane) is delivery else 0
+
     def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Delivery | Run]:
         """Queue deliveries on their lanes; return what to dispatch of those that were idle.
 

@@ -58,6 +58,7 @@ class RunningDelivery:
             None where it has no deadline.
         stack: where its handler is, the innermost last: file, line and function, nothing else.
             Told of the first few that have been running for a second.
+        behind: records of its key or partition that wait for it, under an order.
     """
 
     topic: str
@@ -67,6 +68,7 @@ class RunningDelivery:
     running_s: float
     left_s: float | None = None
     stack: tuple[str, ...] = ()
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class HandlerSnapshot:
         held_for_s: how long it still takes no records; where its guard has tripped, until the
             next probe.
         tripped: its guard has tripped: nothing starts but probes.
+        lane_waiting: records that wait in the order of their key or partition, for the one in front
+            of them or, the first, for a slot. A key with one record has none.
         on_failure: "park" or "block".
         delays_s: the distinct waits of its retry policy, shortest first.
         max_redeliveries: None for no limit.
@@ -96,6 +100,7 @@ class HandlerSnapshot:
     on_failure: str = "park"
     delays_s: tuple[float, ...] = ()
     max_redeliveries: int | None = None
+    lane_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

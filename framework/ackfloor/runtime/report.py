@@ -116,15 +116,20 @@ def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnap
         abandoned=executor.abandoned(),
         held_for_s=max(0.0, handler.held_until_s - now.mono_s) if handler.held_until_s else 0.0,
         held_reason=handler.held_reason if handler.held_until_s else "",
-        oldest=tuple(_running(d, n, executor, now) for n, d in enumerate(running[:OLDEST])),
+        oldest=tuple(
+            _running(d, n, handler, executor, now) for n, d in enumerate(running[:OLDEST])
+        ),
         tripped=handler.guard.tripped,
         on_failure="block" if rules.in_place else "park",
         delays_s=rules.policy.tiers(),
         max_redeliveries=rules.policy.max_redeliveries,
+        lane_waiting=handler.lanes.records(),
     )
 
 
-def _running(delivery: Delivery, rank: int, executor: Executor, now: Now) -> RunningDelivery:
+def _running(
+    delivery: Delivery, rank: int, handler: HandlerState, executor: Executor, now: Now
+) -> RunningDelivery:
     running_s = now.mono_s - delivery.started_s
     due_s = delivery.deadline_s
     return RunningDelivery(
@@ -135,4 +140,5 @@ def _running(delivery: Delivery, rank: int, executor: Executor, now: Now) -> Run
         running_s,
         None if due_s is None else due_s - now.mono_s,
         executor.stack(delivery) if rank < STACKS and running_s >= STACK_AFTER_S else (),
+        0 if handler.rules.ordering == "unordered" else handler.lanes.behind(delivery),
     )

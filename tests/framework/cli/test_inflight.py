@@ -19,7 +19,7 @@ from ackfloor_monitoring.worker import WorkerMetrics
 from tests.monitoring.samples import NOW_MS, handler, snapshot
 
 OLDEST = (
-    RunningDelivery("orders", 0, 100, 1, 31.25, 13.75, ("/shop/orders.py:41 bill",)),
+    RunningDelivery("orders", 0, 100, 1, 31.25, 13.75, ("/shop/orders.py:41 bill",), 19),
     RunningDelivery("orders--billing--retry-5s", 3, 7, 2, 0.5, -0.25),
     RunningDelivery("orders", 1, 9, 1, 0.25),
 )
@@ -53,6 +53,7 @@ def test_the_longest_running_come_first(listen: str) -> None:
         ("orders--billing--retry-5s/3/7", 1.5, -1.2),
         ("orders/1/9", 1.2, None),
     ]
+    assert [row["behind"] for row in rows] == [19, 0, 0]
     assert "stack" not in rows[0]
     assert {(row["handler"], row["worker"]) for row in rows} == {("bill", 0)}
     for text in (

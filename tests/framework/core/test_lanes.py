@@ -219,6 +219,36 @@ def test_a_dropped_partition_takes_its_lone_deliveries_along() -> None:
     assert not world.ready
 
 
+def test_what_waits_in_lanes_is_counted() -> None:
+    """For a slot, for the one in front, and no longer for one whose lane was taken away."""
+    first, second = deliveries(2)
+    lanes = Lanes()
+    run = lanes.admit("a", first)
+    assert run is not None
+    assert lanes.admit("a", second) is None
+    assert lanes.records() == 2
+    assert run.popleft() is first
+    assert (lanes.records(), lanes.behind(first)) == (1, 1)
+    assert lanes.seize(run) is not None
+    assert (lanes.records(), lanes.behind(first)) == (1, 0)
+
+
+def test_what_is_behind_a_running_record_is_told_of_it() -> None:
+    """Nineteen of its key, and nothing of another key's."""
+    world = World(BY_KEY)
+    world.assign()
+    world.read([0], key=b"a")
+    world.read([1], key=b"b")
+    hung, other = world.start(), world.start()
+    lanes = world.engine.state.handlers["bill"].lanes
+    assert (lanes.records(), lanes.behind(hung)) == (0, 0)
+    world.read(range(2, 21), key=b"a")
+    assert not world.ready
+    assert (lanes.records(), lanes.behind(hung), lanes.behind(other)) == (19, 19, 0)
+    world.finish(hung)
+    assert (lanes.records(), lanes.behind(hung)) == (19, 0)
+
+
 @pytest.mark.parametrize(
     "rules",
     [replace(BY_KEY, manual=True), replace(BY_KEY, killable=True), replace(BY_KEY, batch=2)],

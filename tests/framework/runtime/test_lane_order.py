@@ -252,3 +252,27 @@ def test_an_answer_in_the_last_moment_before_the_deadline_keeps_the_lane(
     assert seen == list(range(20))
     assert looks
     assert not any(looks)
+
+
+@EVERY
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+def test_a_snapshot_tells_what_waits_behind_a_record(kind: str, ordering: str) -> None:
+    """For those of its lane, whose number no queue of slots tells."""
+    gate = Gate()
+    app = App(group="g")
+    register(app, kind, "orders", lambda _: iter([gate]), ordering=ordering, consume_timeout="1h")
+    with live(app) as worker:
+        worker.send("orders", key=b"a")
+        worker.until(lambda: worker.watcher.latest and worker.watcher.latest.handlers[0].oldest)
+        worker.send("orders", key=b"a", n=19)
+
+        def waiting() -> tuple[int, int, int]:
+            assert worker.watcher.latest is not None
+            (handler,) = worker.watcher.latest.handlers
+            return handler.lane_waiting, handler.oldest[0].behind, handler.queued
+
+        worker.until(lambda: waiting() == (19, 19, 0), "19 wait")
+        gate.open()
+        worker.until(worker.settled)
+        told = worker.watcher
+        worker.until(lambda: told.latest and not told.latest.handlers[0].lane_waiting)
