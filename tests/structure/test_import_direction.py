@@ -42,8 +42,8 @@ class Layer:
 PURE: Final = frozenset(
     # a list of thirty would be thirty lines
     """__future__ abc array base64 binascii bisect collections contextlib copy dataclasses datetime
-    difflib enum fractions functools hashlib heapq itertools json math operator re reprlib string struct
-    sys textwrap types typing unicodedata zlib""".split()  # noqa: SIM905
+    difflib enum fractions functools hashlib heapq itertools json math operator re reprlib string
+    struct sys textwrap types typing unicodedata zlib""".split()  # noqa: SIM905
 )
 PYDANTIC: Final = frozenset({"pydantic", "pydantic_core"})
 BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")

@@ -24,6 +24,7 @@ from ackfloor.cli.dlq_shown import (
     group_rows,
     letter_rows,
     letter_text,
+    releases_shown,
 )
 from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.letter_options import filtered
@@ -80,7 +81,10 @@ def groups(
                 hidden += 1
             else:
                 found.add(letter)
-    print_rows(group_rows(found.largest_first(), reading.rules), output, spare=GROUPS_SPARE)
+    rows = group_rows(found.largest_first(), reading.rules)
+    if output is RowsOutput.table:
+        rows = releases_shown(rows)
+    print_rows(rows, output, spare=GROUPS_SPARE)
     misses.tell()
     tell_hidden(hidden)
 

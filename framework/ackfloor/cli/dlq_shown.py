@@ -20,8 +20,10 @@ _MOST_PAYLOAD = 4_000
 #: What people read here under the name that `dlq groups` gives it.
 _LABELS = {"error_fingerprint": "cause"}
 #: What narrow tables of groups and of letters do without, the first to go first.
-GROUPS_SPARE = ("message", "first", "topic", "last", "error")
-LETTERS_SPARE = ("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "due")
+GROUPS_SPARE = ("message", "first", "topic", "last", "error", "releases")
+LETTERS_SPARE = (
+    *("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "release", "due"),
+)
 
 
 def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:
@@ -34,12 +36,26 @@ def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str
             "count": group.count,
             "first": moment(group.first_ms),
             "last": moment(group.last_ms),
+            "releases": group.releases_in_order(),
             "latest": f"{group.topic}/{group.partition}/{group.offset}",
             "cause": group.cause,
             "message": rules.of_text(group.message),
         }
         for group in groups
     ]
+
+
+def releases_shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of groups for a table: of many releases the first and the last, of none no column."""
+    if not any(row["releases"] for row in rows):
+        return [{name: row[name] for name in row if name != "releases"} for row in rows]
+    return [{**row, "releases": _first_and_last(row["releases"])} for row in rows]
+
+
+def _first_and_last(releases: Sequence[str]) -> str:
+    if len(releases) <= 2:
+        return ", ".join(releases)
+    return f"{releases[0]} … {releases[-1]} ({len(releases)})"
 
 
 def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, Any]]:
@@ -57,6 +73,7 @@ def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, A
                 # None: put back to work, or another tool's, which does not say.
                 "attempt": told.attempt or None,
                 "replays": told.replays,
+                "release": told.release,
                 "key": text_of(rules.of_key(letter.key)),
                 "bytes": len(letter.value or b""),
                 "disposed": disposed,

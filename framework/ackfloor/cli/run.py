@@ -147,6 +147,8 @@ def _supervised(
     redaction = launch.settings.redaction.rules()
     set_up_logging(settings.log_level, settings.log_format, "run", redaction)
     launch.check_handlers()
+    release = launch.worker_config().release
+    log.info("group %s, release %s", launch.settings.group, release or "not said: app.release")
     # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
     with _monitor(launch, live) as monitor:
         launch.prepare_topics(

@@ -79,6 +79,22 @@ def test_a_value_that_nothing_has_is_told_with_those_there_are(stage: Stage, com
     assert "nothing has" not in ended.stderr
 
 
+def test_the_release_that_failed_is_told(stage: Stage) -> None:
+    """Of a group those that failed so, of a letter its own; and it can be asked for."""
+    for n, release in enumerate(("v1", "v2", "v3")):
+        stage.died = replace(
+            stage.died, release=release, error_fingerprint="new", failed_at_ms=LONG_AGO_MS + n
+        )
+        stage.bury([(release.encode(), b"x", [])])
+    groups = {row["cause"]: row["releases"] for row in told("groups", stage.dlq)}
+    assert groups["new"] == ["v1", "v2", "v3"]
+    assert groups["not said"] == []
+    assert "v1 … v3 (3)" in dlq("groups", stage.dlq).stdout
+    assert "releases" not in dlq("groups", stage.dlq, "--key", "foreign").stdout
+    (row,) = told("ls", stage.dlq, "--release", "v2")
+    assert (row["key"], row["release"]) == ("v2", "v2")
+
+
 def test_what_is_replayed_is_hidden_until_it_is_asked_for(stage: Stage) -> None:
     """And how many those are is told."""
     assert stage.job().run(select(stage.places[:3])).sent == 3

@@ -23,6 +23,7 @@ GROUPS = [
     {
         "topic": DLQ, "handler": "bill", "error": "shop.payments.errors.PaymentDown",
         "count": 1_204 + n, "first": "2026-11-21T14:30:00Z", "last": "2026-11-22T14:30:00Z",
+        "releases": "2.3.9, 2.4.0",
         "latest": f"{DLQ}/0/{41_927 + n}", "cause": f"3f1c0a5be1d2{n:04x}",
         "message": "connection to payments.internal refused after 3 attempts\nby its peer",
     }
@@ -32,7 +33,7 @@ LETTERS = [
     {
         "place": f"{DLQ}/0/{41_927 + n}", "failed": "2026-11-22T14:30:00Z", "handler": "bill",
         "reason": "exhausted", "error": "shop.payments.errors.PaymentDown", "attempt": 7,
-        "replays": 0, "key": "customer-4711", "bytes": 1_024, "disposed": False,
+        "replays": 0, "release": "2.4.0", "key": "customer-4711", "bytes": 1_024, "disposed": False,
     }
     for n in range(3)
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ackfloor.core.envelope import Envelope, Reason, write_headers
-from ackfloor.core.letter_groups import MOST_GROUPS, REST, LetterGroups
+from ackfloor.core.letter_groups import MOST_GROUPS, MOST_RELEASES, REST, LetterGroups
 from ackfloor.core.redrive import DeadLetter
 
 DIED = Envelope(release="v7",
@@ -52,6 +52,19 @@ def test_memory_is_bounded_and_no_letter_is_left_out() -> None:
     assert len(found) == MOST_GROUPS + 1
     assert sum(each.count for each in found) == MOST_GROUPS + 20
     assert (found[0].cause, found[0].count, found[0].error_type) == (REST, 20, "")
+
+
+def test_which_releases_failed_so_is_known_in_the_order_of_time() -> None:
+    """However they are read; of very many only some, and one that names none is no release."""
+    groups = LetterGroups()
+    for release, at_ms in (("v8", 5), ("v7", 9), (None, 1), ("v7", 3), ("v9", 7)):
+        groups.add(letter(release=release, failed_at_ms=at_ms))
+    (found,) = groups.largest_first()
+    assert (found.count, found.releases_in_order()) == (5, ["v7", "v8", "v9"])
+    assert found.releases["v7"] == 3
+    for number in range(MOST_RELEASES):
+        groups.add(letter(release=f"r{number}"))
+    assert len(found.releases) == MOST_RELEASES
 
 
 def test_headers_that_cannot_be_read_count_as_absent() -> None:
