@@ -13,7 +13,7 @@ import typer
 from ackfloor.cli.onlooker import GroupOption, NotThere, onlooker, show
 from ackfloor.cli.parameters import ConfigOption, ServersOption
 from ackfloor.cli.rows import Row, RowsOption, RowsOutput
-from ackfloor.cli.run_address import ControlFailed, ListenOption, read_state
+from ackfloor.cli.run_address import ControlFailed, ListenOption, address_of, read_state
 from ackfloor.core.ack_strip import WIDTH, ack_strip
 from ackfloor.core.nearest import there_are
 
@@ -83,6 +83,8 @@ def acks(
     where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
     """
     named = _place_of(place)
+    if listen is not None:
+        address_of(listen)
     with onlooker(group, bootstrap_servers, config) as looking:
 
         def look() -> Sequence[Row]:

@@ -17,10 +17,16 @@ def confirm(question: str, would: str) -> None:
         would: what goes undone where nobody can be asked, such as "3 topics would be created".
 
     Raises:
-        typer.Exit: 2 standard input is no terminal.
-        typer.Abort: the answer is no.
+        typer.Exit: 2 standard input is no terminal, the answer is no, or Ctrl-C is.
     """
     if not sys.stdin.isatty():
         typer.secho(f"{would}: confirm with --yes", fg="red", err=True)
         raise typer.Exit(Exit.USAGE)
-    typer.confirm(question, abort=True, err=True)
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        agreed = False
+    if not agreed:
+        typer.secho("nothing was done", err=True)
+        raise typer.Exit(Exit.USAGE)

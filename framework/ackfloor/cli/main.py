@@ -86,10 +86,17 @@ def main() -> None:
     """Run the command line; the console script."""
     try:
         cli(color=_color())
-    except AckfloorError as exc:
-        fail(exc, exc.exit_code)
-    except SettingError as exc:
-        fail(exc, Exit.START)
+    except (AckfloorError, SettingError) as exc:
+        fail(exc, _code(exc))
+
+
+def _code(error: AckfloorError | SettingError) -> int:
+    """The exit code of an error: what an option was given is usage, whoever refuses it."""
+    if isinstance(error, SettingError):
+        source = getattr(error, "source", "")
+        if error.field.startswith("--") or source.startswith("flag --"):
+            return Exit.USAGE
+    return error.exit_code if isinstance(error, AckfloorError) else Exit.START
 
 
 def _color() -> bool | None:

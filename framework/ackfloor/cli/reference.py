@@ -41,10 +41,11 @@ _EXIT_CODES: Final = {
     Exit.OK: "Done. For `run`: stopped in order, or every worker ended by itself.",
     Exit.FAILURE: "It failed. For `run`: a worker failed while it was stopping. For `demo`: "
     "something does not add up. For `doctor`: a check failed.",
-    Exit.USAGE: "Wrong usage, or a confirmation (`--yes`) is missing. `topics plan "
+    Exit.USAGE: "Wrong usage, a bad value of an option or its variable included, or a confirmation "
+    "(`--yes`) is missing or was not given. `topics plan "
     "--detailed-exitcode`: something is to be created.",
-    Exit.START: "The app can't be imported, or a setting, a handler or a topic is refused. "
-    "Nothing was started.",
+    Exit.START: "The app can't be imported, or a setting (of the file or the environment), a "
+    "handler or a topic is refused. Nothing was started.",
     Exit.KAFKA_UNREACHABLE: "No broker answered, or none within `--connect-timeout`.",
     Exit.PARTIAL: "Part of the work was done. `config set`: a worker refused the change, or has "
     "not answered yet.",

@@ -75,8 +75,8 @@ def promote(
     Each stays the same delivery; only its wait ends. Exits with 5 where some of them were not
     waiting in a worker of this run.
     """
-    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
     run = credentials(listen, token_file, config)
+    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
     _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
@@ -97,8 +97,8 @@ def bury(
     Their cause is the error they last had; the reason becomes dead_letter. Exits with 5 where some
     of them were not waiting in a worker of this run.
     """
-    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
     run = credentials(listen, token_file, config)
+    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
     _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 

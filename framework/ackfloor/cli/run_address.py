@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ackfloor.errors import AckfloorError
+from ackfloor.runtime.exit_codes import Exit
 from ackfloor.settings import Settings
 
 LAST_PORT = 65_535
@@ -30,12 +31,18 @@ class ControlFailed(AckfloorError):
     """The run did not do what was asked."""
 
 
+class NoAddress(ControlFailed):
+    """What was given to find the run by is no address."""
+
+    exit_code = Exit.USAGE
+
+
 def address_of(listen: str) -> tuple[str, int]:
-    """Where to ask; raises ControlFailed for what is no address."""
+    """Where to ask; raises NoAddress for what is none."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
-        raise ControlFailed(
+        raise NoAddress(
             f'--listen={listen!r}: not an address; write host:port, such as "127.0.0.1:9600"'
         )
     # An address that means all of them is this machine for who asks.

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.config import config_app
 from ackfloor.cli.config_set import MOST_SHOWN
-from ackfloor.cli.run_address import ControlFailed
+from ackfloor.cli.run_address import ControlFailed, NoAddress
 from ackfloor.control import Control
 from ackfloor.live.control import PATH, ConfigControl
 from ackfloor.live.frames import Overdue
@@ -121,7 +121,7 @@ def test_workers_that_did_not_take_it_are_exit_5(run: Run) -> None:
 
 
 def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
-    """Nobody there, no address, no controls, no token, the token of another run."""
+    """Nobody there, no controls, no token, the token of another run."""
     other = TokenFile(tmp_path / "other", keep=False)
     told = refused(run.set("--token-file", str(other.path)))
     assert told.startswith(f"{run.listen} refused (401): not the token of this run; its log says")
@@ -133,8 +133,11 @@ def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
         assert "no run answers at" in refused(run.set("--listen", nobody, "--token-file", token))
         assert "control_token_file" in refused(run.set("--listen", nobody))
     for listen in ("9600", "localhost", "localhost:http", ":1", "x:99999"):
-        assert "write host:port" in refused(run.set("--listen", listen, "--token-file", token))
-        assert "write host:port" in refused(run.set("--listen", listen))
+        for more in (["--token-file", token], []):
+            result = run.set("--listen", listen, *more)
+            assert isinstance(result.exception, NoAddress)
+            assert (result.exception.exit_code, result.stdout) == (Exit.USAGE, "")
+            assert "write host:port" in str(result.exception)
     run.controls.clear()
     assert "takes no settings" in refused(run.set())
     run.token.remove()

@@ -28,14 +28,16 @@ def answer() -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "created"), [("y\n", 0, True), ("n\n", 1, False), ("\n", 1, False)]
+    ("typed", "code", "created"),
+    [("y\n", 0, True), ("n\n", 2, False), ("\n", 2, False), ("", 2, False)],
 )
 @pytest.mark.usefixtures("terminal")
 def test_only_a_yes_goes_on(answer: Answer, typed: str, code: int, created: bool) -> None:
-    """The question is on standard error; silence is a no."""
+    """The question is on standard error; silence is a no, and so are its end and Ctrl-C."""
     ended = answer(typed)
     assert "Create 3 topics?" in ended.stderr
     assert (ended.exit_code, "created" in ended.stdout) == (code, created)
+    assert ("nothing was done" in ended.stderr) is not created
 
 
 def test_nobody_is_asked_without_a_terminal(answer: Answer) -> None:

@@ -138,15 +138,12 @@ def test_a_wrong_registration_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "given", "named"),
     [
-        (["--only", "biil"], {}, "--only='biil': no such handler; handlers are bill"),
         ([], {"ACKFLOOR_HANDLERS__BILL__CONSUME_TIMEOUT": "30"}, "consume_timeout='30'"),
         ([], {"ACKFLOOR_HANDLERS__BIIL__CONCURRENCY": "3"}, "biil"),
         ([], {"ACKFLOOR_APP__GROUP": "no such group!"}, "group"),
-        (["--listen", "9600"], {}, "listen='9600'"),
-        (["--connect-timeout", "5"], {}, "--connect-timeout='5'"),
         (["--config", "no.toml"], {}, "no.toml"),
     ],
-    ids=["only", "timeout", "unknown", "group", "listen", "units", "config"],
+    ids=["timeout", "unknown", "group", "config"],
 )
 def test_a_wrong_setting_is_one_line(
     refused: Refused, arguments: list[str], given: dict[str, str], named: str
