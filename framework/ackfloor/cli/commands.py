@@ -1,17 +1,23 @@
-"""What all commands have in common: how a command line is read, whichever command it is for.
+"""What all commands have in common: how options and their variables are read.
 
 An option that takes one value is given once. The parser underneath would take the last value and
-say nothing, and of a filter that is what widens a replay or a discard.
+say nothing, and of a filter that is what widens a replay or a discard. For the same reason a
+variable that is named like those of our options, and is none of them, is refused.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+
+from ackfloor.errors import ConfigError
+from ackfloor.settings.layers import HIDDEN
+from ackfloor.settings.names import PREFIX, nearest
 
 
 class Command(TyperCommand):
@@ -30,6 +36,36 @@ class Command(TyperCommand):
                 if times > 1 and _is_single(option):
                     raise typer.BadParameter("is given more than once: give it once", ctx, option)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        Raises:
+            ConfigError: a variable is misspelt: no option has it.
+        """
+        _refuse_unknown_variables(ctx.find_root().command)
+        return super().invoke(ctx)
+
+
+def _refuse_unknown_variables(root: Any) -> None:
+    twins = tuple(f"{PREFIX}{name.upper()}_" for name in getattr(root, "commands", ()))
+    known = set(_variables(root))
+    for variable in sorted(os.environ):
+        if variable.upper().startswith(twins) and variable.upper() not in known:
+            fix = nearest(
+                variable.upper(), {each: each for each in known}, "`--help` names the variables"
+            )
+            why = "no option has this variable"
+            raise ConfigError(variable, HIDDEN, why, fix, source="the environment")
+
+
+def _variables(command: Any) -> Iterator[str]:
+    """The variables of all options of a command and of those below it."""
+    for each in getattr(command, "commands", {}).values():
+        yield from _variables(each)
+    for parameter in command.params:
+        found = parameter.envvar or ()
+        yield from [found] if isinstance(found, str) else found
 
 
 def _is_single(parameter: Any) -> bool:

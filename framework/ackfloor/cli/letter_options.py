@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ackfloor.cli.dlq_shown import moment
 from ackfloor.cli.times import time_of
 from ackfloor.core.envelope import Reason
 from ackfloor.core.letter_filter import LetterFilter
@@ -21,7 +22,8 @@ SinceOption = Annotated[
     str | None,
     typer.Option(
         envvar="ACKFLOOR_DLQ_SINCE",
-        help="Only what failed since: a date, a time, or how long ago (24h, 7d).",
+        help="Only what failed since: a date or a time (UTC where it names no zone), or how "
+        "long ago (24h, 7d).",
     ),
 ]
 MaxOption = Annotated[
@@ -103,6 +105,7 @@ def letter_filter(
         raise typer.BadParameter(
             f"{since!r} is not before --until {until!r}: nothing lies between", param_hint="--since"
         )
+    _tell_times(since_ms, until_ms)
     least, most = _attempts(attempts)
     return LetterFilter(
         handler=handler,
@@ -144,6 +147,17 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     chosen.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     chosen.__annotations__ = {each.name: each.annotation for each in keywords}
     return chosen
+
+
+def _tell_times(since_ms: int | None, until_ms: int | None) -> None:
+    """What was understood, with its zone: a job goes by it."""
+    told = [
+        f"{word} {moment(at_ms)}"
+        for word, at_ms in (("from", since_ms), ("before", until_ms))
+        if at_ms is not None
+    ]
+    if told:
+        typer.secho(f"meant is what failed {' and '.join(told)} (UTC)", err=True)
 
 
 def _header(text: str) -> tuple[str, str | None]:

@@ -160,13 +160,12 @@ def _handler_path(rest: str) -> Path | None:
 
 
 def _near(variable: str) -> str:
+    short = (*names.OTHER_VARIABLES, *names.ALIASES)
+    long = tuple(setting.variable for setting in (*names.HANDLER, *names.FIXED))
+    # The last of one name counts: who wrote no section means the variable that has none.
     known = {
-        variable.removeprefix(PREFIX).rpartition("__")[2]: variable
-        for variable in (
-            *names.OTHER_VARIABLES,
-            *names.ALIASES,
-            *(setting.variable for setting in (*names.HANDLER, *names.FIXED)),
-        )
+        each.removeprefix(PREFIX).rpartition("__")[2]: each
+        for each in ((*short, *long) if "__" in variable else (*long, *short))
     }
     otherwise = f"sections are {', '.join(f'{PREFIX}{s.upper()}__...' for s in SECTIONS)}"
     return names.nearest(variable.removeprefix(PREFIX).rpartition("__")[2], known, otherwise)

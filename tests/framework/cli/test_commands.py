@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from ackfloor.cli.main import cli
 from ackfloor.cli.reference import commands, options
 from ackfloor.core.letter_filter import LetterFilter
+from ackfloor.errors import ConfigError
 
 COMMANDS = dict(commands())
 
@@ -31,6 +32,26 @@ def test_an_option_of_one_value_is_not_given_twice(path: str, option: str) -> No
     assert ended.exit_code == 2, ended.output
     assert option in ended.stderr
     assert "is given more than once" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("ACKFLOOR_DLQ_EROR", "did you mean ACKFLOOR_DLQ_ERROR?"),
+        ("ackfloor_lag_wach", "did you mean ACKFLOOR_LAG_WATCH?"),
+    ],
+)
+def test_a_misspelt_variable_of_an_option_is_refused(
+    variable: str, near: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command, before it does anything: a filter that is off means more. Help is given."""
+    monkeypatch.setenv(variable, "shop.Boom")
+    ended = CliRunner().invoke(cli, ["dlq", "discard", "t", "--yes"])
+    assert isinstance(ended.exception, ConfigError)
+    assert str(ended.exception).startswith(f"{variable}=")
+    assert near in str(ended.exception)
+    assert "shop.Boom" not in str(ended.exception)
+    assert CliRunner().invoke(cli, ["dlq", "discard", "--help"]).exit_code == 0
 
 
 def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,13 @@ def test_each_option_narrows_it_down(stage: Stage, wanted: Sequence[str], sent: 
     assert ("no dead letter is meant" in ended.stderr) is not bool(sent)
 
 
+def test_a_dry_run_says_how_a_time_was_understood(stage: Stage) -> None:
+    """With its zone: what names none is UTC."""
+    given = ["--since", "2023-01-01", "--until", "2033-01-01T12:00+02:00"]
+    told = replay(stage, *given, "--dry-run").stderr
+    assert "failed from 2023-01-01T00:00:00Z and before 2033-01-01T10:00:00Z (UTC)" in told
+
+
 def test_single_dead_letters_are_named_by_their_places(stage: Stage) -> None:
     """What is not there is said, and the rest goes."""
     partition, offset = stage.places[1]

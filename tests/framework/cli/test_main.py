@@ -152,6 +152,6 @@ def test_a_terminal_is_coloured_unless_it_is_not_to_be(
     finally:
         os.close(ours)
         os.close(theirs)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "not an address" in said
     assert ("\x1b[31m" in said) is coloured

@@ -198,6 +198,8 @@ def test_values_are_read_as_people_write_them() -> None:
     [
         ({"ACKFLOOR_APP__WORKRS": "4"}, "did you mean app.workers? (from environment ACKFLOOR_APP"),
         ({"ACKFLOOR_WORKERS": "4"}, "did you mean ACKFLOOR_APP__WORKERS?"),
+        ({"ACKFLOOR_GROPU": "billing"}, "did you mean ACKFLOOR_GROUP?"),
+        ({"ACKFLOOR_AP__GROUP": "billing"}, "did you mean ACKFLOOR_APP__GROUP?"),
         ({"ACKFLOOR_ZZZZ": "4"}, "sections are ACKFLOOR_KAFKA__..., ACKFLOOR_APP__..."),
         ({"ACKFLOOR_HANDLERS__BILL": "4"}, "ACKFLOOR_HANDLERS__BILL='***': no such setting"),
         ({"ACKFLOOR_HANDLERS__BILL__TIMEOUT": "4s"}, "did you mean handlers.bill.consume_timeout?"),
