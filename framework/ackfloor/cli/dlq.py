@@ -49,6 +49,7 @@ from ackfloor.cli.parameters import (
 from ackfloor.cli.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.letter_groups import LetterGroups
+from ackfloor.core.topics import parse_topic
 from ackfloor.runtime.exit_codes import Exit
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ def show(
         typer.secho("--raw would show what [redaction] takes away; leave it out", err=True)
         raise typer.Exit(Exit.USAGE)
     found = reading.boxes.letter(*named)
+    if parse_topic(named[0]) is None and not found.letter.says_it_failed:
+        typer.secho(f"{place}: a record that no header calls a dead letter", fg="yellow", err=True)
     if raw:
         sys.stdout.buffer.write(found.letter.value or b"")
     elif output is Output.json:

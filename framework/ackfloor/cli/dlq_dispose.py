@@ -19,7 +19,17 @@ from ackfloor.cli.redriving import Part, carry_out
 from ackfloor.core.dispositions import Disposition
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import Order
+from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import job_name, operator
+
+_Foreign = Annotated[
+    bool,
+    typer.Option(
+        "--foreign",
+        envvar="ACKFLOOR_DLQ_FOREIGN",
+        help="It is a dead-letter topic of another tool, although no header says so.",
+    ),
+]
 
 
 @filtered
@@ -27,6 +37,7 @@ def discard(
     places: PlacesArgument,
     wanted: LetterFilter,
     most: MaxOption = None,
+    foreign: _Foreign = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
@@ -39,7 +50,7 @@ def discard(
         Places.of(places).topic, "", job_name(), operator(), None, most,
         action=Disposition.DISCARDED,
     )  # fmt: skip
-    part = _part(reading, order, Places.of(places), wanted)
+    part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
     carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
 
 
@@ -55,6 +66,7 @@ def archive(
         ),
     ],
     most: MaxOption = None,
+    foreign: _Foreign = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
@@ -70,7 +82,7 @@ def archive(
         Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
         action=Disposition.ARCHIVED,
     )  # fmt: skip
-    part = _part(reading, order, Places.of(places), wanted)
+    part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
     if reading.rules.active:
         typer.secho("what [redaction] takes away will not be in the file", err=True)
     with ExitStack() as stack:
@@ -80,8 +92,22 @@ def archive(
         carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
 
 
-def _part(reading: LetterReading, order: Order, places: Places, wanted: LetterFilter) -> Part:
+def _part(
+    reading: LetterReading, order: Order, places: Places, wanted: LetterFilter, *, foreign: bool
+) -> Part:
+    """What is to be disposed of.
+
+    Raises:
+        RedriveRefused: these are no dead letters, as far as anything says, or can't be had.
+    """
     from ackfloor.kafka.redrive import RedriveJob
 
     job = RedriveJob(reading.options, order)
-    return Part(job, reading.choose(places, wanted).offsets)
+    chosen = reading.choose(places, wanted)
+    if chosen.unmarked and not foreign:
+        raise RedriveRefused(
+            f"{places.topic} is no dead-letter topic of ackfloor, and {chosen.unmarked:,} of "
+            f"{len(chosen):,} records have no header that any tool gives a dead letter; if it is "
+            "one of another tool all the same, say --foreign"
+        )
+    return Part(job, chosen.offsets)

@@ -17,6 +17,7 @@ from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.parameters import settings_flags
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import Wanted
+from ackfloor.core.topics import parse_topic
 from ackfloor.redrive import kafka_options, select
 from ackfloor.settings import Settings
 
@@ -101,11 +102,13 @@ class Chosen:
         offsets: of each partition, ascending.
         ends: partition -> the offset behind the last one that was looked at.
         read: how many were looked at.
+        unmarked: how many of them, in a topic that is not ours, no header calls a dead letter.
     """
 
     offsets: dict[int, array[int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     read: int = 0
+    unmarked: int = 0
 
     def __len__(self) -> int:
         return sum(map(len, self.offsets.values()))
@@ -185,6 +188,7 @@ class LetterReading:
         from ackfloor.kafka.dead_letters import Gone
 
         chosen, misses = Chosen(), Misses(wanted)
+        ours = parse_topic(places.topic) is not None
         for each in self._found(places):
             letter = each if isinstance(each, Gone) else each.letter
             partition, offset = letter.partition, letter.offset
@@ -194,6 +198,8 @@ class LetterReading:
             chosen.ends[partition] = offset + 1
             if isinstance(letter, Gone) or misses.matches(letter):
                 chosen.offsets.setdefault(partition, array("q")).append(offset)
+                if not (ours or isinstance(letter, Gone) or letter.says_it_failed):
+                    chosen.unmarked += 1
         misses.tell()
         return chosen
 

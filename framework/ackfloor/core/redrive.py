@@ -109,6 +109,12 @@ class DeadLetter:
         return f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}"
 
     @property
+    def says_it_failed(self) -> bool:
+        """Whether headers of ours, or those of another tool, make it a dead letter."""
+        ours = read_envelope(self.headers)
+        return ours.origin_topic is not None or read_foreign(self.headers) is not None
+
+    @property
     def size(self) -> int:
         """Bytes of key, value and headers."""
         own = sum(len(name) + len(value or b"") for name, value in self.headers or ())

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.dlq import dlq_app
@@ -57,6 +58,26 @@ def test_what_is_discarded_is_hidden_and_goes_nowhere(stage: Stage) -> None:
     assert len(stage.read(stage.dlq)) == 5
     rest = json.loads(dlq("discard", stage.dlq, "--yes", "-o", "json").stdout)
     assert (rest[0]["discarded"], rest[0]["left"]) == (4, {"disposed": 1})
+
+
+@pytest.mark.parametrize("command", ["discard", "archive"])
+def test_what_nobody_calls_a_dead_letter_is_left_alone(stage: Stage, command: str) -> None:
+    """A source topic given by mistake; another tool's is hidden, and what the user calls so."""
+    producer = Producer({"bootstrap.servers": stage.servers})
+    theirs = stage.topic("orders.DLT")
+    producer.produce(stage.source, b"v", b"k", headers=[("h", b"1")], partition=0)
+    producer.produce(theirs, b"v", headers=[("kafka_dlt-original-topic", b"orders")], partition=0)
+    assert producer.flush(60) == 0
+    file, other = ([], []) if command == "discard" else (["--file", "ours"], ["--file", "theirs"])
+    for more in (["--yes"], ["--dry-run"]):
+        refused = dlq(command, stage.source, *file, *more)
+        assert isinstance(refused.exception, RedriveRefused)
+        assert "1 of 1 records have no header" in str(refused.exception)
+        assert "say --foreign" in str(refused.exception)
+    assert dlq(command, theirs, *other, "--yes").exit_code == 0
+    assert dlq(command, stage.source, *file, "--foreign", "--yes").exit_code == 0
+    assert "no header calls a dead letter" in dlq("show", f"{stage.source}/0/0").stderr
+    assert "no header calls" not in dlq("show", f"{theirs}/0/0").stderr
 
 
 def test_an_export_is_whole(stage: Stage) -> None:

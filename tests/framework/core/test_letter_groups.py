@@ -82,3 +82,11 @@ def test_headers_that_cannot_be_read_count_as_absent() -> None:
     }
     assert found["ship", "abc123"].last_ms == 5_000
     assert found["", "abc123"].last_ms == 9_000
+
+
+def test_what_no_header_calls_a_dead_letter_is_none() -> None:
+    """Ours and another tool's say so; any other record may be anybody's."""
+    spring = replace(FOREIGN, headers=[("kafka_dlt-original-topic", b"orders")])
+    unreadable = replace(FOREIGN, headers=None)
+    said = [each.says_it_failed for each in (letter(), spring, FOREIGN, unreadable)]
+    assert said == [True, True, False, False]
