@@ -69,7 +69,12 @@ def test_what_was_asked_about_is_what_is_sent(
 ) -> None:
     """Three of the first and two of the second, whether they were shown before or not."""
     questions: list[str] = []
-    monkeypatch.setattr("typer.confirm", lambda text, **_: questions.append(text))
+
+    def agree(question: str, **_: object) -> bool:
+        questions.append(question)
+        return True
+
+    monkeypatch.setattr("typer.confirm", agree)
     jobs = [job("a"), job("b"), job("c")]
     wanted = select((0, n) for n in range(3))
     parts = [Part(cast("RedriveJob", each), wanted) for each in jobs]
