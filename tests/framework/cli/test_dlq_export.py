@@ -86,7 +86,7 @@ def test_what_is_read_can_be_bounded(stage: Stage) -> None:
     """By partition, and by number; where there is more, that is told."""
     rows = json.loads(dlq("ls", stage.dlq, "--partition", "0", "-o", "json").stdout)
     assert [row["place"] for row in rows] == [f"{stage.dlq}/0/{n}" for n in range(2)]
-    stopped = dlq("ls", stage.dlq, "--scan-limit", "2", "--reason", "nothing", "-o", "json")
+    stopped = dlq("ls", stage.dlq, "--scan-limit", "2", "--reason", "crash", "-o", "json")
     assert (json.loads(stopped.stdout), "stopped after 2 were read" in stopped.stderr) == ([], True)
     whole = dlq("ls", stage.dlq, "--scan-limit", "3", "-o", "json")
     assert (len(json.loads(whole.stdout)), "stopped" in whole.stderr) == (3, False)
