@@ -26,9 +26,7 @@ from ackfloor.kafka.options import KafkaOptions, make_client
 from ackfloor.kafka.topic_ids import printed
 
 #: Seconds for all partitions together.
-PATIENCE_S = 5.0
-
-Place = tuple[str, int]
+PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -39,12 +37,14 @@ class _Topic:
         log: reads its dispositions; None as long as there are none.
         behind: partition -> an offset; none before it is open.
         oldest_ms: partition -> when the letter at `behind` was written.
+        tried: partition -> how often it was read in vain since it was found out.
     """
 
     disposed: Disposed
     log: DispositionsLog | None
     behind: dict[int, int]
     oldest_ms: dict[int, int]
+    tried: dict[int, int]
 
     def reach(self, partition: int, offset: int) -> int:
         """Nothing before this offset is open: the first that may be."""
@@ -64,6 +64,7 @@ class _Topic:
             self.reach(partition, offset)
             return False
         self.oldest_ms[partition] = message.timestamp()[1]
+        self.tried.pop(partition, None)
         return True
 
 
@@ -119,7 +120,9 @@ class OpenLetters:
 
     def _read_on(self, name: str, topic_id: str, topics: Mapping[str, Collection[int]]) -> _Topic:
         """What was done with the letters of a topic; read on from where it was read to before."""
-        known = self._known.setdefault((name, topic_id), _Topic(Disposed(topic_id), None, {}, {}))
+        known = self._known.setdefault(
+            (name, topic_id), _Topic(Disposed(topic_id), None, {}, {}, {})
+        )
         dispositions = dispositions_topic_of(name)
         if known.log is None and dispositions in topics:
             known.log = DispositionsLog(self._options, dispositions, len(topics[dispositions]))
@@ -129,46 +132,53 @@ class OpenLetters:
 
     def _look(self, known: Mapping[str, _Topic], seen: Collection[Progress]) -> None:
         """Read until the oldest open letter of each partition is known, or the time is over."""
-        reading = {}
+        until_s = time.monotonic() + PATIENCE_S
+        unread = []
         for each in seen:
             topic = known[each.topic]
             first = topic.reach(each.partition, each.start or 0)
             if each.partition not in topic.oldest_ms and first < (each.end or 0):
-                reading[each.topic, each.partition] = first
-        if not reading:
+                unread.append((each.topic, each.partition))
+        if not unread:
             return
+        # One that has lost its leader takes all the time there is: the next time it comes last.
+        unread.sort(key=lambda place: known[place[0]].tried.get(place[1], 0))
         config = {
             **reading_config(self._options),
-            # A few records of each are enough.
+            # One record is enough, most times.
             "fetch.message.max.bytes": 64 * 1024,
             "queued.min.messages": 1,
+            # So little is soon too much, and the client waits for a second then.
+            "fetch.queue.backoff.ms": 1,
         }
         consumer = make_client(Consumer, "consumer", config)
         try:
-            consumer.assign([TopicPartition(*place, first) for place, first in reading.items()])
-            _read(consumer, known, set(reading))
+            for name, partition in unread:
+                if time.monotonic() >= until_s:
+                    break
+                _read(consumer, name, partition, known[name], until_s)
         finally:
             consumer.close()
 
 
-def _read(consumer: Consumer, known: Mapping[str, _Topic], reading: set[Place]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while reading and time.monotonic() < until_s:
+def _read(consumer: Consumer, name: str, partition: int, topic: _Topic, until_s: float) -> None:
+    """Read one partition; of several, a broker sends large batches of the first alone."""
+    consumer.assign([TopicPartition(name, partition, topic.behind[partition])])
+    topic.tried[partition] = topic.tried.get(partition, 0) + 1
+    while time.monotonic() < until_s:
         for message in next_batch(consumer):
-            name, partition = message.topic() or "", message.partition() or 0
-            if (name, partition) not in reading:
+            if (message.topic(), message.partition()) != (name, partition):
                 continue
-            topic, error = known[name], message.error()
-            if error is None and not topic.is_reached(partition, message):
-                first = topic.behind[partition]
-                if first - offset_of(message) > READ_OVER:
-                    consumer.seek(TopicPartition(name, partition, first))
-                continue
+            error = message.error()
             if error is not None and error.code() == EOF:
                 topic.behind[partition] = max(topic.behind[partition], offset_of(message))
-            # Found, or at its end, or it has nothing to tell.
-            reading.discard((name, partition))
-            consumer.pause([TopicPartition(name, partition)])
+            # At its end, or it has nothing to tell.
+            if error is not None or topic.is_reached(partition, message):
+                return
+            first = topic.behind[partition]
+            if first - offset_of(message) > READ_OVER:
+                consumer.seek(TopicPartition(name, partition, first))
+                break
 
 
 def _with_oldest(each: Progress, topic: _Topic) -> Progress:

@@ -35,6 +35,9 @@ def written_ms(
         # A few records of each are enough.
         "fetch.message.max.bytes": 64 * 1024,
         "queued.min.messages": 1,
+        # So little is soon too much, and the client waits for a second then. Of large batches a
+        # broker sends those of one partition at a time.
+        "fetch.queue.backoff.ms": 1,
     }
     consumer = make_client(Consumer, "consumer", config)
     try:
