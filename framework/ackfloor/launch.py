@@ -258,6 +258,7 @@ class Launch:
             consumer={**kafka.librdkafka("consumer"), **own},
             producer={**kafka.librdkafka("producer"), **own},
             admin={**kafka.librdkafka("admin"), **own},
+            by_default=kafka.by_default,
         )
 
     def worker_config(self, number: int = 0) -> WorkerConfig:

@@ -82,6 +82,7 @@ def kafka_options(
         consumer=kafka.librdkafka("consumer"),
         producer=kafka.librdkafka("producer"),
         admin=kafka.librdkafka("admin"),
+        by_default=kafka.by_default,
     )
 
 

@@ -115,6 +115,7 @@ def onlooker(group: str | None, servers: str | None, config: Path | None) -> Ite
     options = kafka_options(flags=settings_flags(servers), config=config)
     reader = ProgressReader(options)
     try:
+        reader.reach()
         yield Onlooker(reader, options, group)
     finally:
         reader.close()

@@ -7,7 +7,6 @@ create topics where only some names may be created.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
@@ -30,10 +29,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ackfloor.core.finding import Finding, State
+from ackfloor.kafka.contact import Contact
 from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
-from ackfloor.kafka.refusals import refusal
+from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.rights import DISPENSABLE, missing, named, needed
 
 REQUEST_S = 10.0
@@ -44,7 +43,7 @@ AHEAD_S = 5.0
 _MAX_TIMESTAMP: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
 _NEW_GROUP = "new: nobody has worked in it yet"
-_UNREACHABLE = "start one (ackfloor broker up), or mend kafka.bootstrap_servers"
+_UNREACHABLE = "start one (ackfloor broker up), or set ACKFLOOR_BOOTSTRAP_SERVERS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +68,23 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
     Raises:
         ConfigError: a client property is refused.
     """
-    errors: list[KafkaError] = []
-    config = admin_config(options)
-    quiet = logging.getLogger("ackfloor.kafka.doctor")
-    quiet.setLevel(logging.CRITICAL)
-    admin = make_client(AdminClient, "admin", {**config, "error_cb": errors.append}, logger=quiet)
-    servers, until_s = str(config.get("bootstrap.servers", "")), time.monotonic() + timeout_s
+    contact, until_s = Contact(options), time.monotonic() + timeout_s
     while True:
         try:
-            brokers = len(admin.list_topics(timeout=PROBE_S).brokers)
+            brokers = len(contact.admin.list_topics(timeout=PROBE_S).brokers)
         except KafkaException as exc:
-            admin.poll(0)
-            refused = refusal(errors, config)
+            refused = contact.refusal()
             if refused is not None:
                 found = Finding("brokers", "fail", refused.why, refused.fix)
                 return Connection(None, found, refused.let_in)
             if time.monotonic() < until_s:
                 continue
-            heard = [e for e in errors if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
-            why = told(heard[-1] if heard else exc)
-            text = f"no broker has answered at {servers} within {timeout_s:g} s: {why}"
+            why = f"within {timeout_s:g} s: {contact.why(exc)}"
+            servers = f"{contact.servers}{' (the default)' * contact.by_default}"
+            text = f"no broker has answered at {servers} {why}"
             return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
-        found = Finding("brokers", "ok", f"{brokers} known through {servers}")
-        return Connection(admin, found, brokers=brokers)
+        found = Finding("brokers", "ok", f"{brokers} known through {contact.servers}")
+        return Connection(contact.admin, found, brokers=brokers)
 
 
 def versions() -> Finding:

@@ -37,11 +37,15 @@ class KafkaOptions:
     """The librdkafka properties of each client, as settings give them.
 
     Secrets are in the open, so none of it shows in `repr`.
+
+    Attributes:
+        by_default: nobody has said where the brokers are.
     """
 
     consumer: Mapping[str, Any] = field(default_factory=dict, repr=False)
     producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admin: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    by_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)

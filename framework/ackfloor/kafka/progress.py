@@ -21,16 +21,17 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from ackfloor.core.model import StartPosition
 from ackfloor.core.progress import Progress, oddity
 from ackfloor.core.settled import settled_by
 from ackfloor.core.topics import ParsedTopic, parse_topic
+from ackfloor.kafka.contact import Contact
 from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
 from ackfloor.kafka.open_letters import OpenLetters
-from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
+from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
 from ackfloor.kafka.topic_ids import answer
 
 log = logging.getLogger("ackfloor.kafka")
@@ -76,11 +77,8 @@ class ProgressReader:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._config = admin_config(options)
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        # What keeps a look from an answer is told once, by the look.
-        quiet.setLevel(logging.CRITICAL)
-        self._admin = make_client(AdminClient, "admin", self._config, logger=quiet)
+        self._contact = Contact(options)
+        self._admin = self._contact.admin
         self._consumers: dict[str, Consumer] = {}
         self._letters = OpenLetters(options, self._ids)
 
@@ -89,6 +87,14 @@ class ProgressReader:
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
+
+    def reach(self) -> None:
+        """See to it that there is somebody to ask.
+
+        Raises:
+            KafkaUnreachable: no broker answers.
+        """
+        self._contact.metadata()
 
     def groups(self) -> list[str]:
         """The groups that have retry or dead-letter topics of ours.
@@ -152,11 +158,7 @@ class ProgressReader:
 
     def _topics(self) -> dict[str, list[int]]:
         """The partitions of every topic that this user may see."""
-        try:
-            topics = self._admin.list_topics(timeout=REQUEST_S).topics
-        except KafkaException as exc:
-            servers = self._config.get("bootstrap.servers", "")
-            raise look_failed(f"topics of {servers} can't be listed", exc) from exc
+        topics = self._contact.metadata().topics
         return {name: sorted(topic.partitions) for name, topic in sorted(topics.items())}
 
     def _commits(

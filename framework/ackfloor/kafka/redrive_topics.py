@@ -6,7 +6,6 @@ each topic.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr
 from ackfloor.core.dispositions import dispositions_topic_of
 from ackfloor.core.errors import SettingError
 from ackfloor.core.redrive import Order, Target, target_topic
-from ackfloor.errors import KafkaUnreachable, RedriveRefused, StartError
+from ackfloor.errors import RedriveRefused, StartError
+from ackfloor.kafka.contact import Contact
 from ackfloor.kafka.errors import told
-from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.topic_ids import printed
 from ackfloor.kafka.topic_plan import Action, TopicPlan
 from ackfloor.kafka.topics import Cluster
@@ -117,15 +117,9 @@ def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:
         KafkaUnreachable: no broker answers.
         ConfigError: a client property is refused.
     """
-    config = admin_config(options)
-    quiet = logging.getLogger("ackfloor.kafka.admin")
-    admin = make_client(AdminClient, "admin", config, logger=quiet)
-    try:
-        topics = admin.list_topics(timeout=REQUEST_S).topics
-    except KafkaException as exc:
-        servers = config.get("bootstrap.servers", "")
-        raise KafkaUnreachable(f"topics of {servers} can't be listed: {told(exc)}") from exc
-    return admin, {name: len(topic.partitions) for name, topic in topics.items()}
+    contact = Contact(options)
+    topics = contact.metadata().topics
+    return contact.admin, {name: len(topic.partitions) for name, topic in topics.items()}
 
 
 def described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:

@@ -20,6 +20,8 @@ _FIXES = {
     KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
     KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
 }
+#: What a listener says that knows of no logins.
+_NO_LOGIN = "not valid in current SASL state"
 
 
 class Refusal(NamedTuple):
@@ -50,5 +52,7 @@ def refusal(
         why = told(heard[code])
         if code == KafkaError._SSL and config and (fault := certificate_fault(config)):  # noqa: SLF001
             why = f"the certificate is not believed: {fault}"
+        if _NO_LOGIN in why:
+            return Refusal(why, "this listener takes no logins: mend kafka.security_protocol", True)
         return Refusal(why, fix, code != KafkaError._RESOLVE)  # noqa: SLF001
     return None

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ClusterMetadata,
     ConfigResource,
     NewTopic,
 )
 
 from ackfloor.core.state import Route
 from ackfloor.core.topics import parse_topic
-from ackfloor.errors import ConfigError, KafkaUnreachable, StartError
+from ackfloor.errors import ConfigError, StartError
+from ackfloor.kafka.contact import Contact
 from ackfloor.kafka.errors import DENIED, kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
-from ackfloor.kafka.refusals import refusal
+from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.topic_plan import Action, TopicFacts, TopicPlan, plan_topics
 from ackfloor.registration import HandlerSpec
 
@@ -40,17 +37,8 @@ class Cluster:
     """
 
     def __init__(self, options: KafkaOptions) -> None:
-        self._config = admin_config(options)
-        #: What the client said of why it can't connect. Not a method of ours: the client would hold
-        #: us, and be collected at some time, which must not be inside another client's callback.
-        self._heard: deque[KafkaError] = deque(maxlen=10)
-        config = {**self._config, "error_cb": self._heard.append}
-        self._admin = make_client(AdminClient, "admin", config, logger=_quiet())
-
-    @property
-    def servers(self) -> str:
-        """The bootstrap servers, for messages."""
-        return str(self._config.get("bootstrap.servers", ""))
+        self._contact = Contact(options)
+        self._admin = self._contact.admin
 
     def wait(
         self,
@@ -70,42 +58,27 @@ class Cluster:
             try:
                 self._admin.list_topics(timeout=PROBE_S)
             except KafkaException as exc:
-                why = self._why(exc)
+                why = self._contact.why(exc)
                 waited_s = time.monotonic() - started_s
                 if why != said:
                     said = why
                     waits(why)
-                if stopping():
-                    raise KafkaUnreachable(f"no broker answered at {self.servers}") from None
-                if timeout_s is not None and waited_s >= timeout_s:
-                    raise KafkaUnreachable(
-                        f"kafka.bootstrap_servers={self.servers!r}: no broker answered within "
-                        f"{timeout_s:g} s ({why}); start one (ackfloor broker up) or set "
-                        "ACKFLOOR_BOOTSTRAP_SERVERS"
-                    ) from None
+                if stopping() or (timeout_s is not None and waited_s >= timeout_s):
+                    waited_s = round(waited_s) if timeout_s is None else timeout_s
+                    raise self._contact.unreachable(exc, waited_s) from None
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + SAY_EVERY_S
-                    log.warning("waiting for Kafka at %s: %s", self.servers, why)
+                    log.warning("waiting for Kafka at %s: %s", self._contact.servers, why)
                 time.sleep(0.2)
             else:
                 if said:
                     waits("")
                 return
 
-    def _why(self, exc: KafkaException) -> str:
-        """Why nobody answers: a refused login or certificate is told to callbacks alone."""
-        self._admin.poll(0)
-        refused = refusal(self._heard, self._config)
-        if refused is not None:
-            return f"{refused.why}; {refused.fix}"
-        down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 -- says nothing of why
-        telling = [error for error in self._heard if error.code() != down]
-        return told(telling[-1] if telling else exc)
-
     def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
         """The source topics and every topic of ours for them, as the cluster has them."""
         wanted = set(sources)
-        metadata = self._metadata()
+        metadata = self._contact.metadata()
         names = []
         for name, topic in metadata.topics.items():
             parsed = parse_topic(name)
@@ -121,14 +94,6 @@ class Cluster:
             )
             for name in names
         }
-
-    def _metadata(self) -> ClusterMetadata:
-        try:
-            return self._admin.list_topics(timeout=REQUEST_S)
-        except KafkaException as exc:
-            raise KafkaUnreachable(
-                f"topics of {self.servers} can't be listed: {told(exc)}"
-            ) from exc
 
     def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         if not names:
@@ -202,7 +167,7 @@ class Cluster:
         """A created topic is usable once every broker's metadata shows its leaders."""
         until_s = time.monotonic() + REQUEST_S
         while time.monotonic() < until_s:
-            topics = self._metadata().topics
+            topics = self._contact.metadata().topics
             if all(
                 name in topics and all(p.leader >= 0 for p in topics[name].partitions.values())
                 for name in names
@@ -212,7 +177,7 @@ class Cluster:
 
     def close(self) -> None:
         """Let the client go."""
-        del self._admin
+        del self._admin, self._contact
 
 
 def check_complete(plans: Iterable[TopicPlan]) -> None:
@@ -239,10 +204,3 @@ def routes_of(plans: Iterable[TopicPlan], specs: Iterable[HandlerSpec]) -> dict[
         if parsed is not None and parsed.kind == "retry":
             routes[plan.topic] = Route(plan.handler, plan.source, parsed.delay_s)
     return routes
-
-
-def _quiet() -> logging.Logger:
-    """The admin client repeats every refused connection; `wait` says it once in a while."""
-    quiet = logging.getLogger("ackfloor.kafka.admin")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet

@@ -119,6 +119,12 @@ class KafkaSettings(BaseModel):
     def _in_tables(self, name: str) -> bool:
         return any(name in getattr(self, table) for table in PROPERTY_TABLES)
 
+    @property
+    def by_default(self) -> bool:
+        """Whether nobody has said where the brokers are."""
+        named = "bootstrap_servers" in self.model_fields_set
+        return not named and not self._in_tables("bootstrap.servers")
+
     def librdkafka(self, role: Role) -> dict[str, Any]:
         """The configuration of one client, secrets in the open: never log or show it."""
         own: dict[str, Any] = getattr(self, role)

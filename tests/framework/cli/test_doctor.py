@@ -265,7 +265,34 @@ def test_a_wrong_password_names_itself_and_not_the_password(
         return str(done.exception)
 
     # On a busy machine the refusal may take longer than that.
-    until(lambda: "Authentication failed" in planned())
+    until(lambda: "does not let us in: _AUTHENTICATION" in planned())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["lag"], ["lag", "--group", "g"], ["acks"], ["retry", "ls"], ["dlq", "groups"]],
+    ids=" ".join,
+)
+def test_every_command_tells_of_a_refused_login(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """The cause, what to mend, and who looks closer; not that nobody answered."""
+    monkeypatch.setenv("ACKFLOOR_KAFKA__SASL_PASSWORD", "wrong-0815")
+
+    text = ""
+
+    def refused() -> bool:
+        nonlocal text
+        done = CliRunner().invoke(cli, words)
+        assert isinstance(done.exception, KafkaUnreachable)
+        text = str(done.exception)
+        return f"'{scene.servers}': a broker is there, and does not let us in" in text
+
+    # On a busy machine the refusal may take longer than their patience.
+    until(refused)
+    assert "Authentication failed" in text
+    assert text.endswith("its password; `ackfloor doctor` looks closer")
+    assert "0815" not in text
 
 
 def test_another_protocol_than_the_listeners_is_told(
