@@ -67,6 +67,7 @@ def test_it_shows_first_and_sends_once(stage: Stage, chosen: Chosen) -> None:
     assert told.pop("job")
     assert told == {
         "dlq": stage.dlq, "target": stage.tier, "sent": 4, "left": {}, "stopped": "",
+        "remaining": 0, "resume": None,
     }  # fmt: skip
     rest = replay(stage, "--yes")
     assert (rest.exit_code, stage.sent_once()) == (0, 10)
