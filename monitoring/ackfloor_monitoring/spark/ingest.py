@@ -122,7 +122,8 @@ class Ingest:
             KafkaUnreachable, KafkaRefused, NoTopics, TableRefused, StoreFailed, AnotherIngest,
             ReadFailed: each says what to do.
         """
-        store.open_table(self._spark, self._plan.table)
+        if store.open_table(self._spark, self._plan.table):
+            self._kept_house = datetime.now(UTC).date()  # a table without rows is in order
         fruitless = 0
         while not self._stopping:
             before = self.stored.batches

@@ -67,10 +67,10 @@ def read_failures(spark: SparkSession, table: str) -> DataFrame:
     return spark.read.format("delta").load(table)
 
 
-def open_table(spark: SparkSession, table: str) -> None:
+def open_table(spark: SparkSession, table: str) -> bool:
     """Make the table where there is none yet, and look at its version where there is one.
 
-    The session is set for writing it from here on.
+    The session is set for writing it from here on. Returns whether there was none.
 
     Raises:
         TableRefused: the folder holds something else, or a table of another version.
@@ -85,8 +85,9 @@ def open_table(spark: SparkSession, table: str) -> None:
                 f"table {table}: holds files that are no table of failures; name another folder"
             ) from error
         _create(spark, table)
-    else:
-        _check_version(table, found)
+        return True
+    _check_version(table, found)
+    return False
 
 
 def take_over(spark: SparkSession, table: str, writer: str) -> None:
