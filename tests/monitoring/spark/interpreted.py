@@ -6,15 +6,18 @@ have them they run in `ackfloor demo` (tests/e2e/test_demo.py).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-#: The variable by which a command finds them. A file of settings would be in a folder of Java's
-#: class path, and no class archive fits one of those.
-FOR_COMMANDS = {
-    "PYSPARK_SUBMIT_ARGS": " ".join(
-        [*(f"--conf {name}={value}" for name, value in INTERPRETED.items()), "pyspark-shell"]
-    )
-}
+
+
+def defaults_in(folder: Path) -> dict[str, str]:
+    """The variable by which a command finds these settings, written to `folder`."""
+    folder.mkdir()
+    text = "".join(f"{name} {value}\n" for name, value in INTERPRETED.items())
+    (folder / "spark-defaults.conf").write_text(text)
+    return {"SPARK_CONF_DIR": str(folder)}

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from ackfloor_monitoring.spark import io, store
 from ackfloor_monitoring.spark.options import kafka_options
 from benchmarks.ingest import filled
-from tests.monitoring.spark.interpreted import FOR_COMMANDS
+from tests.monitoring.spark.interpreted import defaults_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,8 +66,9 @@ def test_kills_in_the_middle_double_and_lose_nothing(
     # Small ones, so that there is always a next one to be killed in.
     batch, table = total // (5 * (KILLS + 1)), Path(scene.table)
     store.open_table(spark, scene.table)
+    quick = defaults_in(tmp_path / "spark")
     for kill in range(KILLS):
-        with started(scene, tmp_path / "told", batch) as run:
+        with started(scene, tmp_path / "told", batch, quick) as run:
             run.until(just_stored(table))
             if kill % 2:
                 run.until(half_written(table))
@@ -114,7 +115,7 @@ def pattern(scene: Scene) -> str:
 
 
 @contextmanager
-def started(scene: Scene, told: Path, batch: int) -> Iterator[Run]:
+def started(scene: Scene, told: Path, batch: int, quick: dict[str, str]) -> Iterator[Run]:
     """The command in a process group of its own, with Java in it; killed at the end."""
     options = ["--table", scene.table, "--once", "--max-records", str(batch)]
     options += ["--bootstrap-servers", scene.bootstrap_servers]
@@ -124,7 +125,7 @@ def started(scene: Scene, told: Path, batch: int) -> Iterator[Run]:
             [sys.executable, "-c", RUN, "ingest", *options],
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env=os.environ | FOR_COMMANDS,
+            env=os.environ | quick,
             start_new_session=True,
         )
     try:
