@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from ackfloor.errors import ConfigError
 from ackfloor.settings.layers import HIDDEN
-from ackfloor.settings.names import PREFIX, nearest
+from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
 
 class Command(TyperCommand):
@@ -50,11 +50,10 @@ class Command(TyperCommand):
 def _refuse_unknown_variables(root: Any) -> None:
     twins = tuple(f"{PREFIX}{name.upper()}_" for name in getattr(root, "commands", ()))
     known = set(_variables(root))
-    for variable in sorted(os.environ):
-        if variable.upper().startswith(twins) and variable.upper() not in known:
-            fix = nearest(
-                variable.upper(), {each: each for each in known}, "`--help` names the variables"
-            )
+    for variable, value in sorted(os.environ.items()):
+        name = variable.upper()
+        if name.startswith(twins) and name not in known and not is_service_link(name, value):
+            fix = nearest(name, {each: each for each in known}, "`--help` names the variables")
             why = "no option has this variable"
             raise ConfigError(variable, HIDDEN, why, fix, source="the environment")
 

@@ -116,7 +116,7 @@ def environment_layer(environment: Mapping[str, str]) -> Layer:
     layer: Layer = {}
     for original, value in sorted(environment.items()):
         variable = original.upper()
-        if not variable.startswith(PREFIX) or _is_other(variable):
+        if not variable.startswith(PREFIX) or _is_other(variable, value):
             continue
         path = names.ALIASES.get(variable) or _path_of(variable)
         source = f"environment {original}"
@@ -131,9 +131,13 @@ def environment_layer(environment: Mapping[str, str]) -> Layer:
     return _checked(layer)
 
 
-def _is_other(variable: str) -> bool:
+def _is_other(variable: str, value: str) -> bool:
     twins = tuple(f"{PREFIX}{command}_" for command in names.COMMANDS)
-    return variable in names.OTHER_VARIABLES or variable.startswith(twins)
+    return (
+        variable in names.OTHER_VARIABLES
+        or variable.startswith(twins)
+        or names.is_service_link(variable, value)
+    )
 
 
 def _path_of(variable: str) -> Path | None:

@@ -8,6 +8,7 @@ name is the handler's; under the property tables of `[kafka]` it is librdkafka's
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
@@ -40,6 +41,21 @@ COMMANDS = (
     "ACKS", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "POLICY", "RETRY",
     "RUN", "SPARK", "TOPICS",
 )  # fmt: skip
+
+
+#: Names and values in which Kubernetes tells every pod of a service, whatever its name begins with.
+_SERVICE_LINK = re.compile(
+    r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)="
+    r"|[A-Z0-9_]+_PORT=(tcp|udp|sctp)://"
+)
+
+
+def is_service_link(variable: str, value: str) -> bool:
+    """Whether Kubernetes has made this variable, of a service that is named like us.
+
+    https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+    """
+    return "__" not in variable and _SERVICE_LINK.match(f"{variable}={value}") is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,3 +67,10 @@ def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> No
     given = ["--header", "tenant=acme", "--header", "source"]
     assert CliRunner().invoke(cli, ["dlq", "ls", "t", *given]).exit_code == 0
     assert meant == [LetterFilter(headers=(("tenant", "acme"), ("source", None)))]
+
+
+def test_what_kubernetes_tells_of_a_service_is_no_misspelt_option() -> None:
+    """Each pod beside a service that is named `ackfloor-run` has these variables."""
+    told = {"ACKFLOOR_RUN_SERVICE_HOST": "10.0.0.1", "ACKFLOOR_RUN_PORT": "tcp://10.0.0.1:9600"}
+    ended = CliRunner(env=told).invoke(cli, ["config", "show"])
+    assert ended.exit_code == 0, ended.output

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from ackfloor.core.flow import FlowLimits
 from ackfloor.errors import ConfigError
 from ackfloor.settings import KafkaSettings, Settings, sections_of
+from ackfloor.settings.layers import environment_layer
 
 
 def load(
@@ -191,6 +192,22 @@ def test_values_are_read_as_people_write_them() -> None:
     assert Settings.from_code({"app": {"max_open_bytes": 4096}}).app.max_open_bytes == 4096
     servers = Settings.from_code({"kafka": {"bootstrap_servers": ["a:1", "b:1"]}}).kafka
     assert servers.bootstrap_servers == "a:1,b:1"
+
+
+def test_what_kubernetes_tells_of_a_service_is_no_setting() -> None:
+    """Each pod beside a service whose name begins with `ackfloor` has these variables."""
+    links = {
+        "ACKFLOOR_SERVICE_HOST": "10.0.0.1",
+        "ACKFLOOR_METRICS_SERVICE_PORT": "9600",
+        "ACKFLOOR_METRICS_SERVICE_PORT_HTTP_WEB": "9600",
+        "ACKFLOOR_PORT": "tcp://10.0.0.1:9600",
+        "ACKFLOOR_PORT_9600_TCP": "tcp://10.0.0.1:9600",
+        "ACKFLOOR_PORT_9600_TCP_ADDR": "10.0.0.1",
+    }
+    assert environment_layer(links) == {}
+    for mistaken in ({"ACKFLOOR_PORT": "9600"}, {"ACKFLOOR_APP__SERVICE_HOST": "10.0.0.1"}):
+        with pytest.raises(ConfigError, match="no such setting"):
+            Settings.load({"app": {"group": "g"}}, environment=mistaken)
 
 
 @pytest.mark.parametrize(
