@@ -22,14 +22,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from ackfloor.core.errors import SettingError
 from ackfloor.core.offset_set import OffsetSet
 from ackfloor.core.redrive_jobs import PREFIX as JOB_PREFIX
-from ackfloor.core.redrive_jobs import Jobs
+from ackfloor.core.redrive_jobs import Jobs, written_at
 from ackfloor.core.topics import dispositions_topic, parse_topic
 
 _KEY: Final = re.compile(rb"([0-9]{1,10})/([0-9]{1,19})")
@@ -64,10 +63,9 @@ class DispositionNote:
 
     def to_bytes(self) -> bytes:
         """The record's value."""
-        at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         facts = {
             "disposition": self.disposition.value,
-            "at": at.replace("+00:00", "Z"),
+            "at": written_at(self.at_ms),
             "by": self.by,
             "job": self.job,
             "target": self.target,

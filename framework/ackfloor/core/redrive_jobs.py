@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -82,9 +82,9 @@ class JobNote:
             "target": self.target,
             "done": self.done,
             "wanted": self.wanted,
-            "began": _written(self.began_ms),
-            "at": _written(self.at_ms),
-            "silent_at": _written(self.silent_at_ms),
+            "began": written_at(self.began_ms),
+            "at": written_at(self.at_ms),
+            "silent_at": written_at(self.silent_at_ms),
             "asked": dict(self.asked),
             "why": self.why,
         }
@@ -146,9 +146,10 @@ def _text(value: object) -> str:
     return value
 
 
-def _written(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return at.replace("+00:00", "Z")
+def written_at(at_ms: int) -> str:
+    """A time in wall-clock ms as it stands in these records, to the ms in any year."""
+    at = datetime.fromtimestamp(at_ms // 1000, UTC) + timedelta(milliseconds=at_ms % 1000)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _read(text: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -39,6 +40,15 @@ def test_a_note_keeps_text_that_utf8_can_not_say() -> None:
     """A name of the system that is no UTF-8, or what another tool has written."""
     strange = replace(NOTE, by="caf\udce9", why="half \ud83d of a face")
     assert read_job(strange.key, strange.to_bytes()) == strange
+
+
+@pytest.mark.parametrize("year", [1970, 2026, 3970, 9999])
+def test_times_are_exact_in_any_year(year: int) -> None:
+    """A time in ms divided by a thousand is not."""
+    new_year_ms = round(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1000
+    for at_ms in range(new_year_ms, new_year_ms + 1000):
+        note = replace(NOTE, at_ms=at_ms)
+        assert read_job(note.key, note.to_bytes()) == note
 
 
 def test_silence_ends_what_runs_and_nothing_else() -> None:
