@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import tests.examples  # noqa: F401 -- how properties are tried, before any is read
@@ -10,5 +11,9 @@ import tests.examples  # noqa: F401 -- how properties are tried, before any is r
 # is started here must hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where tests run side by side, each process is told that it has a terminal of 80 columns, and
+# commands would leave out what has no room in it.
+os.environ.pop("COLUMNS", None)
 
 pytest_plugins = ["tests.kafka_broker"]

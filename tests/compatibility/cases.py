@@ -111,7 +111,7 @@ def notes() -> list[dict[str, Any]]:
                 "hides": [n, 10**n],
             }
         )
-    meant = LetterFilter("bill", "Boom", "exhausted", "4711", ("tenant", "a"), 1, 7, 5, 1_000)
+    meant = LetterFilter("bill", "Boom", "exhausted", "4711", (("tenant", "a"),), 1, 7, 5, 1_000)
     asked = {
         "places": [], "filter": meant.told(), "to": "retry", "max": 5, "max_replays": 5,
         "ends": {"0": 7}, "topic_id": "Jq0bS6aTQ", "edit": "",

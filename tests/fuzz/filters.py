@@ -108,7 +108,7 @@ def _with(tree: dict[str, Any]) -> st.SearchStrategy[bytes]:
 
 
 _edits = st.lists(_with(json.loads(_LINE)), min_size=1, max_size=2).map(b"\n".join)
-_filters = _with(LetterFilter("h", "e", "r", "k", ("a", "b"), 1, 2, 3, 4).told()).map(
+_filters = _with(LetterFilter("h", "e", "r", "k", (("a", "b"),), 1, 2, 3, 4).told()).map(
     lambda filter_: json.dumps({**_TOLD, "filter": json.loads(filter_)}).encode()
 )
 _WORDS = [

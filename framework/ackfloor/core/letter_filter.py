@@ -77,14 +77,13 @@ class LetterFilter:
             ValueError: a condition that this version does not know: it would be met by more; or
                 one that is not of its type.
         """
-        known = {name: value for name, value in told.items() if name != _ONE_HEADER}
-        unknown = known.keys() - {each.name for each in fields(cls)}
+        unknown = told.keys() - {each.name for each in fields(cls)}
         if unknown:
             raise ValueError(f"unknown conditions: {', '.join(sorted(unknown))}")
-        headers = [told[_ONE_HEADER]] if _ONE_HEADER in told else told.get("headers", [])
+        headers = told.get("headers", [])
         if isinstance(headers, list):
             each = (tuple(one) if isinstance(one, list) else one for one in headers)
-            found = cls(**{**known, "headers": tuple(each)})
+            found = cls(**{**told, "headers": tuple(each)})
             if found._is_sound():
                 return found
         raise ValueError(f"a condition is not of its type: {dict(told)}")
@@ -101,8 +100,6 @@ class LetterFilter:
 
 
 _ANY: Final = LetterFilter()
-#: What notes of 0.x before several headers could be named hold in place of `headers`.
-_ONE_HEADER: Final = "header"
 
 
 def _is_header(told: object) -> bool:

@@ -74,16 +74,11 @@ def test_a_condition_of_a_newer_version_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [{"key": 5}, {"header": "h"}, {"header": [1, "v"]}, {"header": ["h"]}, {"header": ["h", 5]},
-     {"headers": "h"}, {"headers": ["h"]}, {"headers": [["h", 5]]}, {"header": None},
+    [{"key": 5}, {"headers": "h"}, {"headers": ["h"]}, {"headers": [[1, "v"]]},
+     {"headers": [["h"]]}, {"headers": [["h", 5]]}, {"headers": None},
      {"since_ms": 1.5}, {"least_attempts": True}, {"error": ["a"]}],
 )  # fmt: skip
 def test_a_condition_that_is_not_of_its_type_is_refused(told: dict[str, Any]) -> None:
     """A note of a job may hold anything."""
     with pytest.raises(ValueError, match="not of its type"):
         LetterFilter.of(told)
-
-
-def test_the_note_of_an_older_version_names_one_header() -> None:
-    """It means the same letters as it did."""
-    assert LetterFilter.of({"header": ["h", None]}) == LetterFilter(headers=(("h", None),))
