@@ -157,10 +157,17 @@ class Topics:
         }
         return {place: count for place, count in left.items() if count > 0}
 
-    def set_min_insync(self, topic: str, replicas: int) -> None:
-        """How many replicas must have a write; more than there are makes it read-only."""
+    def allow_writes(self, topic: str, *, allowed: bool) -> None:
+        """Whether a topic takes writes: where not, no record's time is recent enough for it.
+
+        To ask for more replicas in sync than there are would not do: brokers lower that to what
+        there are.
+        """
+        longest_ms = 2**63 - 1 if allowed else 0
         entry = ConfigEntry(
-            "min.insync.replicas", str(replicas), incremental_operation=AlterConfigOpType.SET
+            "message.timestamp.before.max.ms",
+            str(longest_ms),
+            incremental_operation=AlterConfigOpType.SET,
         )
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         _settled(self._admin.incremental_alter_configs([resource]))

@@ -23,6 +23,8 @@ from tests.soak.producer import Feed, Transactions
 from tests.soak.proxy import Proxy
 
 _MOST_RUNS_ADDED = 2
+#: A broker goes by a topic's new setting once it has read so far in the controller's log.
+_TAKES_EFFECT_S = 2.0
 
 
 class Scene(Protocol):
@@ -186,10 +188,10 @@ def hold_network(scene: Scene, chance: Random) -> str:
 
 
 def read_only(scene: Scene, chance: Random) -> str:
-    """A retry or dead-letter topic takes no writes: more replicas are asked for than there are."""
+    """A retry or dead-letter topic takes no writes."""
     topics = scene.topics()
     topic = chance.choice(sorted([*topics.tiers(), *topics.dead_letter_topics()]))
-    with _without_writes(topics, topic):
+    with _without_writes(scene, topics, topic):
         scene.pause(chance.uniform(4, 10))
     topics.close()
     return topic
@@ -204,7 +206,7 @@ def recreate_tier(scene: Scene, chance: Random) -> str:
     topics = scene.topics()
     topic = chance.choice([name for name in sorted(topics.tiers()) if name.endswith("-300ms")])
     config = topics.config_of(topic)
-    with _without_writes(topics, topic):
+    with _without_writes(scene, topics, topic):
         until_s = time.monotonic() + 25
         while topics.unsettled([topic]):
             if time.monotonic() > until_s:
@@ -218,14 +220,14 @@ def recreate_tier(scene: Scene, chance: Random) -> str:
 
 
 @contextmanager
-def _without_writes(topics: Topics, topic: str) -> Iterator[None]:
+def _without_writes(scene: Scene, topics: Topics, topic: str) -> Iterator[None]:
     """A topic is read-only for the length of the block, whatever becomes of it."""
-    before = topics.config_of(topic)["min.insync.replicas"]
-    topics.set_min_insync(topic, 4)
+    topics.allow_writes(topic, allowed=False)
     try:
+        time.sleep(_TAKES_EFFECT_S)
         yield
     finally:
-        topics.set_min_insync(topic, int(before))
+        topics.allow_writes(topic, allowed=True)
 
 
 # Handlers, settings, clocks.
