@@ -323,6 +323,8 @@ KINDS = (
     Kind("transactions", "log", "log", transactions),
     Kind("compaction", "log", "compaction", compaction),
 )
+#: Those for which a topic takes no writes.
+CLOSE_TOPICS = frozenset({"read-only topic", "recreate tier"})
 
 
 def _some_worker(scene: Scene, chance: Random) -> int:
