@@ -22,7 +22,7 @@ from ackfloor.core.progress import Progress
 from ackfloor.errors import AckfloorError
 from ackfloor.kafka.dead_letters import EOF, READ_OVER, next_batch, offset_of, reading_config
 from ackfloor.kafka.dispositions import DispositionsLog
-from ackfloor.kafka.options import KafkaOptions, make_client
+from ackfloor.kafka.options import A_FEW_RECORDS, KafkaOptions, make_client
 from ackfloor.kafka.topic_ids import printed
 
 #: Seconds for all partitions together.
@@ -143,14 +143,7 @@ class OpenLetters:
             return
         # One that has lost its leader takes all the time there is: the next time it comes last.
         unread.sort(key=lambda place: known[place[0]].tried.get(place[1], 0))
-        config = {
-            **reading_config(self._options),
-            # One record is enough, most times.
-            "fetch.message.max.bytes": 64 * 1024,
-            "queued.min.messages": 1,
-            # So little is soon too much, and the client waits for a second then.
-            "fetch.queue.backoff.ms": 1,
-        }
+        config = {**reading_config(self._options), **A_FEW_RECORDS}
         consumer = make_client(Consumer, "consumer", config)
         try:
             for name, partition in unread:

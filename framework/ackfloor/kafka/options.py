@@ -25,6 +25,14 @@ EAGER = ("range", "roundrobin")
 ALONE = {"batch.num.messages": 1, "linger.ms": 0}
 #: librdkafka's default.
 MAX_POLL_INTERVAL_MS = 300_000
+#: Properties of a consumer that reads a few records of each partition and goes away. So little read
+#: ahead is soon too much, and the client waits for a second then; and of large batches a broker
+#: sends those of one partition at a time.
+A_FEW_RECORDS: Mapping[str, Any] = {
+    "fetch.message.max.bytes": 64 * 1024,
+    "queued.min.messages": 1,
+    "fetch.queue.backoff.ms": 1,
+}
 #: After this a broker ends a transaction that nobody has ended.
 TRANSACTION_TIMEOUT_MS = 10_000
 _SECRET = ("password", "secret", "key", "token", "oauthbearer", "pem")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
+from ackfloor.kafka.options import A_FEW_RECORDS, KafkaOptions, consumer_config, make_client
 
 #: Seconds for all partitions together.
 PATIENCE_S = 5.0
@@ -32,12 +32,7 @@ def written_ms(
         **consumer_config(options, group),
         "log_level": 2,
         "enable.partition.eof": True,
-        # A few records of each are enough.
-        "fetch.message.max.bytes": 64 * 1024,
-        "queued.min.messages": 1,
-        # So little is soon too much, and the client waits for a second then. Of large batches a
-        # broker sends those of one partition at a time.
-        "fetch.queue.backoff.ms": 1,
+        **A_FEW_RECORDS,
     }
     consumer = make_client(Consumer, "consumer", config)
     try:
