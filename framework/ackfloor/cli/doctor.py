@@ -112,9 +112,9 @@ def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding
 def _settings(launch: Launch) -> Iterator[Finding]:
     """What clients would refuse, and how times stand to each other."""
     from ackfloor.kafka.options import (
-        MAX_POLL_INTERVAL_MS,
         check_drain,
         consumer_config,
+        poll_limit_ms,
         producer_config,
     )
 
@@ -127,7 +127,7 @@ def _settings(launch: Launch) -> Iterator[Finding]:
     except ConfigError as exc:
         yield Finding(check, "fail", f"{exc.field}={exc.value!r}: {exc.why}", exc.fix)
         return
-    interval_s = int(str(consumer.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))) / 1000
+    interval_s = poll_limit_ms(consumer) / 1000
     shown = f"max.poll.interval.ms is {format_duration(interval_s)}"
     if app.shutdown_timeout_s >= interval_s:
         text = f"app.shutdown_timeout={format_duration(app.shutdown_timeout_s)}, and {shown}"
