@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.tables import Row, console, plain, print_table
+from ackfloor.core.json_bytes import json_bytes
 
 __all__ = ["Row", "RowsOption", "RowsOutput", "console", "json_text", "plain", "print_rows"]
 
@@ -59,9 +59,8 @@ def print_rows(
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """A value as JSON that can be printed: half a surrogate pair stays an escape."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace").decode()
+    """A value as JSON that can be printed, whatever its texts hold."""
+    return json_bytes(value, indent).decode()
 
 
 def _field(value: object) -> object:

@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Final
 
 from ackfloor.core.errors import SettingError
+from ackfloor.core.json_bytes import json_bytes
 from ackfloor.core.offset_set import OffsetSet
 from ackfloor.core.redrive_jobs import PREFIX as JOB_PREFIX
 from ackfloor.core.redrive_jobs import Jobs, written_at
@@ -71,7 +72,7 @@ class DispositionNote:
             "target": self.target,
             "topic_id": self.topic_id,
         }
-        return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        return json_bytes(facts)
 
 
 def disposition_key(partition: int, offset: int) -> bytes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from ackfloor.core.errors import SettingError
+from ackfloor.core.json_bytes import json_bytes
 from ackfloor.core.model import Headers
 
 MASK: Final = "***"
@@ -128,10 +129,7 @@ def _masked_json(value: bytes, paths: Sequence[Sequence[str]]) -> bytes | None:
         found = _mask(document, paths, ())
     except (ValueError, RecursionError):
         return None
-    if not found:
-        return value
-    # Half a surrogate pair, which UTF-8 has no bytes for, becomes the escape again that it was.
-    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json_bytes(document) if found else value
 
 
 def _mask(node: Any, paths: Sequence[Sequence[str]], above: tuple[str, ...]) -> bool:

@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from ackfloor.core.json_bytes import json_bytes
+
 PREFIX: Final = b"job/"
 
 
@@ -88,7 +90,7 @@ class JobNote:
             "asked": dict(self.asked),
             "why": self.why,
         }
-        return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        return json_bytes(facts)
 
     def state_at(self, now_ms: int) -> JobState:
         """What is known of it now."""
