@@ -51,6 +51,7 @@ __all__ = [
     "SettingError",
     "SourceFailed",
     "StartError",
+    "TopicReplaced",
 ]
 
 
@@ -130,6 +131,12 @@ class InstanceHeld(SourceFailed):
     """Under static membership the group does not yet give this worker its name."""
 
     exit_code = 77
+
+
+class TopicReplaced(SourceFailed):
+    """A topic was deleted and created anew: only clients that never knew it can follow."""
+
+    exit_code = 75
 
 
 class PublishFailed(AckfloorError):

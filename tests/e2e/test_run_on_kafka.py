@@ -16,6 +16,7 @@ from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.limited import MOST_LINES
 from tests.e2e.stage import Stage, gone, page, ready, reasons, worker_pids
 from tests.framework.cli.command import Running, ackfloor
+from tests.framework.kafka.wire import recreate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
@@ -132,6 +133,22 @@ def test_a_killed_worker_is_replaced_and_its_records_come_again(make_stage: Make
     run.signal(signal.SIGKILL)
     run.wait()
     assert all(gone(pid) for pid in pids)
+
+
+def test_a_topic_that_is_created_anew_is_read_by_a_fresh_worker(make_stage: MakeStage) -> None:
+    """At once, and no crash: told to stop in that moment, the run ends with 0 as ever."""
+    stage = make_stage(PLAIN, partitions=1)
+    stage.produce(20)
+    run = stage.run()
+    run.until(lambda: stage.records() == 20, "the old ones handled")
+    recreate(stage.servers, stage.topic)
+    stage.produce_to([0], b"{}")
+    run.logged(f"topic {stage.topic} was deleted and created anew")
+    run.logged("asked to be replaced; restarting it now")
+    run.until(lambda: len(worker_pids(run)) == 2, "the fresh one")
+    run.until(lambda: sum(stage.noted().values()) == 21, "the new one handled")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
 
 
 def test_a_lifespan_that_fails_at_the_start_stops_the_run_with_3(make_stage: MakeStage) -> None:

@@ -187,7 +187,8 @@ class Membership:
         a start that is known at last.
 
         Raises:
-            SourceFailed: a topic has become another one (see `topic_ids`), or a start is not known.
+            TopicReplaced: a topic has become another one (see `topic_ids`).
+            SourceFailed: a start is not known.
         """
         self._topic_ids.look(self._began)
         while committed := self._late.next():
@@ -217,7 +218,7 @@ class Membership:
         rather than lost; what runs may end and is committed first.
 
         Raises:
-            SourceFailed: it has become another topic.
+            TopicReplaced: it has become another topic.
         """
         topic_id = self._topic_ids.learn({topic})[topic].topic_id
         low, high = log_range(self._consumer, topic, partition)

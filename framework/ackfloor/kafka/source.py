@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
-from ackfloor.errors import SourceFailed
+from ackfloor.errors import SourceFailed, TopicReplaced
 from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
 from ackfloor.kafka.membership import Membership
@@ -141,6 +141,8 @@ class KafkaSource:
     def _check(self) -> None:
         """Fail before anything is reported that a broken rebalance has let through."""
         failure = self._membership.failure
+        if isinstance(failure, TopicReplaced):
+            raise failure
         if failure is not None:
             raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from ackfloor.errors import SourceFailed
+from ackfloor.errors import TopicReplaced
 from ackfloor.kafka.errors import DENIED, NO_ANSWER, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.refusals import refusal
@@ -88,7 +88,7 @@ class TopicIds:
         """Ask about topics, and wait for the answer.
 
         Raises:
-            SourceFailed: one has become another topic.
+            TopicReplaced: one has become another topic.
         """
         asked = self._ask(topics)
         return {
@@ -103,7 +103,7 @@ class TopicIds:
             read: the partitions that are read now, as (topic, partition).
 
         Raises:
-            SourceFailed: one has become another topic.
+            TopicReplaced: one has become another topic.
         """
         now_s = time.monotonic()
         if now_s < self._look_s or not all(future.done() for future in self._asked.values()):
@@ -144,7 +144,7 @@ class TopicIds:
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = answer(topic, future, timeout_s)
         if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
-            raise SourceFailed(
+            raise TopicReplaced(
                 f"topic {topic} was deleted and created anew: this worker starts afresh, with "
                 "clients that know the new one, and reads it from its start"
             )

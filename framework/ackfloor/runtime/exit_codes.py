@@ -15,7 +15,8 @@ class Exit(IntEnum):
     KAFKA_UNREACHABLE = 4
     PARTIAL = 5
     FORCED = 6
-    #: A worker that asks to be replaced at once (too many abandoned handlers).
+    #: A worker that asks to be replaced at once (too many abandoned handlers, a topic that was
+    #: created anew).
     WORN_OUT = 75
     #: A worker whose name in the group another process has taken (static membership).
     FENCED = 76

@@ -319,7 +319,7 @@ class Supervisor:
     def _note_exit(self, worker: _Worker, code: int) -> None:
         log.info("worker %d ended with code %d", worker.number, code)
         unborn = code == -signal.SIGTERM and not worker.heard
-        if unborn or code in (Exit.OK, Exit.WORN_OUT) or self._exit is Exit.START:
+        if unborn or code in (Exit.OK, Exit.WORN_OUT, Exit.HELD_UP) or self._exit is Exit.START:
             return
         if code == Exit.FORCED or code < 0:
             self._exit = Exit.FORCED

@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ackfloor.core.gapset import GapSet, encode, gap_set_of, topic_hash
 from ackfloor.core.model import TopicPartition as Partition
-from ackfloor.errors import SourceFailed
+from ackfloor.errors import TopicReplaced
 from ackfloor.kafka.source import KafkaSource
+from ackfloor.runtime.exit_codes import Exit
 from tests.framework.kafka.wire import (
     Listener,
     commit,
@@ -158,8 +159,9 @@ def test_a_topic_created_anew_while_it_is_read_ends_the_source(
     commit(source, topic, 5, text)
     recreate(bootstrap_servers, topic)
     produce(bootstrap_servers, topic, 12)
-    with pytest.raises(SourceFailed, match=f"topic {topic} was deleted and created anew"):
+    with pytest.raises(TopicReplaced, match=f"topic {topic} was deleted and created anew") as ended:
         pump(source, lambda: False)
+    assert ended.value.exit_code == Exit.WORN_OUT
     source.close()
     again, seen = join(sources, bootstrap_servers, group, topic)
     pump(again, lambda: len(seen.records) == 12)
@@ -181,7 +183,7 @@ def test_a_topic_that_is_only_written_to_is_watched_too(
     until_s = time.monotonic() + 1.0
     pump(source, lambda: time.monotonic() > until_s)
     recreate(bootstrap_servers, target)
-    with pytest.raises(SourceFailed, match=f"topic {target} was deleted"):
+    with pytest.raises(TopicReplaced, match=f"topic {target} was deleted"):
         pump(source, lambda: False)
 
 

@@ -122,7 +122,7 @@ class Worker:
         while not self._may_end():
             time.sleep(0.01)
         self.status("draining")
-        return 6 if self.stops > 1 else 0
+        return 6 if self.stops > 1 else int(argument if name == "serve" and argument else 0)
 
     def _may_end(self) -> bool:
         needed = {"stubborn": 99, "slow": 2}.get(self.behave, 1)

@@ -238,6 +238,20 @@ def test_a_worker_that_is_still_importing_may_be_stopped(start: Callable[..., Ru
     assert run.wait() == Exit.OK
 
 
+@pytest.mark.parametrize(
+    ("code", "whole"),
+    [(Exit.WORN_OUT, Exit.OK), (Exit.HELD_UP, Exit.OK), (Exit.FAILURE, Exit.FAILURE)],
+)
+def test_a_worker_that_just_wanted_a_fresh_start_ends_a_stopped_run_in_order(
+    start: Callable[..., Run], code: Exit, whole: Exit
+) -> None:
+    """It drained and left nothing open; a failure is still told."""
+    run = start(f"serve:{int(code)}")
+    run.running()
+    run.process.terminate()
+    assert run.wait() == whole
+
+
 def test_a_second_signal_stops_now(start: Callable[..., Run]) -> None:
     """Workers that would drain for long hear both, also where both came in one moment."""
     run = start("slow", workers=2, shutdown_s=200.0, FORCED_S=100.0)
