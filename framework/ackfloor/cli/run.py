@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.loading import load_app
+from ackfloor.cli.reload import run_reloading
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.live.control import PATH, ConfigControl
@@ -57,6 +58,15 @@ def run(
             "--factory",
             help="APP is a function that returns the app.",
             envvar="ACKFLOOR_RUN_FACTORY",
+        ),
+    ] = False,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="Start again when a Python file below this folder, or the settings file, "
+            "changes. For development, not for production.",
+            envvar="ACKFLOOR_RUN_RELOAD",
         ),
     ] = False,
     only: Annotated[
@@ -102,6 +112,18 @@ def run(
         "app.log_format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
+    if reload:
+        options = {
+            "--workers": workers,
+            "--listen": listen,
+            "--factory": factory,
+            "--only": only,
+            "--connect-timeout": connect_timeout,
+            "--config": config,
+            "--log-level": log_level,
+            "--log-format": log_format,
+        }
+        raise typer.Exit(run_reloading(app, options, config))
     with _starting():
         code = _supervised(app, given, factory, only or [], connect_timeout, config)
     raise typer.Exit(code)
