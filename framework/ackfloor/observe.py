@@ -48,6 +48,7 @@ from ackfloor.core.messages import (
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
+    ReplaysEnded,
     SuspectCleared,
     SuspectStarted,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "RecordsReceived",
     "RecordsSkipped",
     "RedeliveriesStarted",
+    "ReplaysEnded",
     "RunMonitor",
     "RunningDelivery",
     "SettingsState",

@@ -68,7 +68,16 @@ RETRIED = counter(
     FLOW,
     "messages_retried",
     (*HANDLER, "attempt"),
-    "Redeliveries that ended, by attempt (2 is the first redelivery; beyond 10: `>10`).",
+    "Redeliveries that ended, by attempt (2 is the first redelivery; beyond 10: `>10`). The first "
+    "delivery of a replayed dead letter is none.",
+)
+REPLAYED = counter(
+    FLOW,
+    "messages_replayed",
+    (*HANDLER, "result"),
+    "Replayed dead letters that were read from a retry tier and whose first delivery ended; "
+    "`result` is `handled` or `failed`. What was replayed to its source topic counts as received "
+    "there.",
 )
 HOPPED = counter(
     FLOW, "messages_hopped", HANDLER, "Records with a long wait that moved on to their next tier."
@@ -272,7 +281,7 @@ WORKERS_ENDED = counter(
 )
 
 COUNTERS = (
-    *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, HOPPED),
+    *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, PUT_BACK),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
     *(METADATA_IGNORED, HOLDS, SUSPECTS, GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),

@@ -42,6 +42,7 @@ from ackfloor.observe import (
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
+    ReplaysEnded,
     Snapshot,
     SuspectCleared,
     SuspectStarted,
@@ -96,6 +97,7 @@ class WorkerMetrics:
             DeliveryFailed: self._failed,
             DeliveryTimedOut: self._timed_out,
             RedeliveriesStarted: self._retried,
+            ReplaysEnded: self._replayed,
             RecordParked: self._parked,
             RecordDeadLettered: self._dead_lettered,
             RecordDiscarded: self._discarded,
@@ -170,6 +172,8 @@ class WorkerMetrics:
         self._tallies[d.GUARD_TRIPS].seed((handler,))
         for kind in ("retry", "dlq"):
             self._tallies[d.PUBLISH_FAILURES].seed((source, handler, kind))
+        for result in ("handled", "failed"):
+            self._tallies[d.REPLAYED].seed((source, handler, result))
         for spec in (d.ACKED, d.TIMED_OUT, d.DISCARDED, d.LATE_ANSWERS):
             self._tallies[spec].seed((source, handler))
 
@@ -214,6 +218,10 @@ class WorkerMetrics:
             name = str(attempt) if attempt <= MOST_ATTEMPTS else f">{MOST_ATTEMPTS}"
             self._count(d.RETRIED, *labels, name, by=count)
         self._distributions[d.RETRY_LATENESS].add_all(labels, event.lateness_s)
+
+    def _replayed(self, event: ReplaysEnded) -> None:
+        for result, count in (("handled", event.handled), ("failed", event.failed)):
+            self._count(d.REPLAYED, event.topic, event.handler, result, by=count)
 
     def _parked(self, event: RecordParked) -> None:
         self._count(d.PARKED, event.topic, event.handler, event.reason.value)

@@ -33,6 +33,7 @@ from ackfloor.observe import (
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
+    ReplaysEnded,
     SuspectCleared,
     SuspectStarted,
     TopicPartition,
@@ -66,6 +67,10 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
     (
         RedeliveriesStarted("orders", "bill", [2, 2, 10, 11, 300], [0.0] * 5),
         {"messages_retried_total": {(*B, "2"): 2, (*B, "10"): 1, (*B, ">10"): 2}},
+    ),
+    (
+        ReplaysEnded("orders", "bill", 40, 2),
+        {"messages_replayed_total": {(*B, "handled"): 40, (*B, "failed"): 2}},
     ),
     (
         RecordParked(

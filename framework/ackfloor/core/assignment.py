@@ -137,6 +137,8 @@ class AckStats:
         "late_answers",
         "lateness_s",
         "noted",
+        "replays_failed",
+        "replays_handled",
         "topic",
     )
 
@@ -149,6 +151,9 @@ class AckStats:
         #: Of redeliveries: attempt number, and seconds from due time to handler start.
         self.attempts: list[int] = []
         self.lateness_s: list[float] = []
+        #: Of replayed dead letters: how their first deliveries ended.
+        self.replays_handled = 0
+        self.replays_failed = 0
         self.late = 0
         #: One entry for each manual answer that came too late; any thread appends.
         self.late_answers: deque[None] = deque()

@@ -30,6 +30,7 @@ from ackfloor.core.messages import (
     RecordDiscarded,
     RecordsAcked,
     RedeliveriesStarted,
+    ReplaysEnded,
 )
 from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import (
@@ -38,6 +39,7 @@ from ackfloor.core.outcomes import (
     Acked,
     Discarded,
     Failed,
+    Outcome,
     Rejected,
     judge,
 )
@@ -79,7 +81,7 @@ class Endings:
                 handled, assignment = [], delivery.assignment
             delivery.closed = True
             if delivery.retrying:
-                self._redelivery_ended(delivery, now)
+                self._redelivery_ended(delivery, delivery.outcome, now)
             if delivery.outcome is ACKED:
                 handled.append(delivery)
             else:
@@ -108,17 +110,24 @@ class Endings:
             if runs:
                 self._state.commands.append(Dispatch(handler.rules.name, runs))
 
-    def _redelivery_ended(self, delivery: Delivery, now: Now) -> None:
+    def _redelivery_ended(self, delivery: Delivery, outcome: Outcome | None, now: Now) -> None:
         assignment = delivery.assignment
         delivery.retrying = False
         assignment.handler.open_retries -= 1
-        if assignment.handler.rules.in_place and isinstance(delivery.outcome, Acked | Discarded):
+        handled = isinstance(outcome, Acked | Discarded)
+        if assignment.handler.rules.in_place and handled:
             self._state.free(delivery)
-        due_ms = delivery.envelope.not_before_ms if delivery.envelope else None
-        if due_ms is not None:
+        envelope, stats = delivery.envelope, assignment.stats
+        if envelope is None:
+            return
+        if envelope.replays and delivery.attempt == 1:
+            # An operator put it back to work: no failure of this life came before.
+            stats.replays_handled += handled
+            stats.replays_failed += isinstance(outcome, Failed | Rejected)
+        elif envelope.not_before_ms is not None:
             started_ms = now.wall_ms - (now.mono_s - delivery.started_s) * 1000
-            assignment.stats.attempts.append(delivery.attempt)
-            assignment.stats.lateness_s.append((started_ms - due_ms) / 1000)
+            stats.attempts.append(delivery.attempt)
+            stats.lateness_s.append((started_ms - envelope.not_before_ms) / 1000)
 
     def _ended(self, delivery: Delivery, now: Now) -> None:
         """A delivery ended in another way than handled."""
@@ -225,10 +234,10 @@ class Endings:
             self.deadlines.replan()
             return
         delivery.finished_s = now.mono_s
-        if delivery.retrying:
-            self._redelivery_ended(delivery, now)
-        self._tell_timeout(delivery, now)
         outcome: Failed | Rejected = timed_out(delivery)
+        if delivery.retrying:
+            self._redelivery_ended(delivery, outcome, now)
+        self._tell_timeout(delivery, now)
         if handler.rules.batch is None:
             self._state.commands.append(Abandon(delivery))
         else:
@@ -275,6 +284,13 @@ class Endings:
                 self._state.events.append(
                     RedeliveriesStarted(stats.topic, stats.handler, attempts, lateness_s)
                 )
+            if stats.replays_handled or stats.replays_failed:
+                self._state.events.append(
+                    ReplaysEnded(
+                        stats.topic, stats.handler, stats.replays_handled, stats.replays_failed
+                    )
+                )
+                stats.replays_handled = stats.replays_failed = 0
             if stats.acked:
                 self._state.events.append(_acked(stats, now))
 

@@ -198,12 +198,22 @@ class DeliveryTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class RedeliveriesStarted:
-    """Deliveries from retry tiers ended; how late each had started after its due time."""
+    """Redeliveries ended; how late each had started after its due time."""
 
     topic: str
     handler: str
     attempts: list[int]
     lateness_s: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaysEnded:
+    """First deliveries of replayed dead letters ended; what was discarded counts as handled."""
+
+    topic: str
+    handler: str
+    handled: int
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +377,7 @@ Event = (
     | DeliveryFailed
     | DeliveryTimedOut
     | RedeliveriesStarted
+    | ReplaysEnded
     | RecordParked
     | RecordDeadLettered
     | SuspectStarted

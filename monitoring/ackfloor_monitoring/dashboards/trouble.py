@@ -35,6 +35,16 @@ FAILURES = Row(
             stacked=True,
         ),
         graph(
+            "Replayed dead letters",
+            "How their first delivery ended.",
+            Target(
+                rate("ackfloor_messages_replayed_total", "handler, result"),
+                "{{handler}} {{result}}",
+            ),
+            unit="cps",
+            stacked=True,
+        ),
+        graph(
             "Retry topics",
             "What waits in each.",
             Target(

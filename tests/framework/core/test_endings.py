@@ -12,7 +12,7 @@ from ackfloor.core.assignment import HandlerRules, HandlerState
 from ackfloor.core.deadlines import LOOK_AGAIN_S
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
-from ackfloor.core.envelope import Envelope, Reason
+from ackfloor.core.envelope import ATTEMPT, NOT_BEFORE, REPLAYS, Envelope, Reason
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
     Abandon,
@@ -27,6 +27,7 @@ from ackfloor.core.messages import (
     RecordDiscarded,
     RecordsAcked,
     RedeliveriesStarted,
+    ReplaysEnded,
     Resume,
     Unhold,
 )
@@ -38,6 +39,7 @@ from ackfloor.core.outcomes import (
     Bury,
     Discarded,
     Failed,
+    Held,
     Outcome,
     Rejected,
 )
@@ -272,6 +274,60 @@ def test_how_late_redeliveries_started_is_told() -> None:
     world.finish(second)
     assert world.told(RedeliveriesStarted) == [RedeliveriesStarted("orders", "bill", [2], [0.25])]
     assert world.engine.state.handlers["bill"].open_retries == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (ACKED, (1, 0)),
+        (Discarded("a test order"), (1, 0)),
+        (Failed(Failure("Boom", "x")), (0, 1)),
+    ],
+)
+def test_the_first_delivery_of_a_replayed_dead_letter_is_no_redelivery(
+    outcome: Outcome, told: tuple[int, int]
+) -> None:
+    """It begins a new life: how that goes is told apart, and it is late for nothing."""
+    world = World(FIVE)
+    world.assign(topic=TIER)
+    world.engine.polled([replayed(0, attempt=0)], world.now)
+    world.take()
+    world.finish(world.start(), outcome)
+    assert world.told(ReplaysEnded) == [ReplaysEnded("orders", "bill", *told)]
+    assert world.told(RedeliveriesStarted) == []
+    world.engine.polled([replayed(1, attempt=1)], world.now)
+    world.take()
+    world.finish(world.start())
+    assert len(world.told(ReplaysEnded)) == 1
+    assert world.told(RedeliveriesStarted) == [RedeliveriesStarted("orders", "bill", [2], [0.0])]
+
+
+def test_a_replayed_dead_letter_that_times_out_has_failed() -> None:
+    """The deadline ends it, not an answer."""
+    world = World(FIVE)
+    world.assign(topic=TIER)
+    world.engine.polled([replayed(0, attempt=0)], world.now)
+    world.take()
+    delivery = world.start()
+    world.now_s += 5
+    world.expire(delivery)
+    assert world.told(ReplaysEnded) == [ReplaysEnded("orders", "bill", 0, 1)]
+
+
+def test_a_replayed_dead_letter_whose_handler_pauses_has_not_ended() -> None:
+    """It comes again as the same attempt, and counts when that is over."""
+    world = World(FIVE)
+    world.assign(topic=TIER)
+    world.engine.polled([replayed(0, attempt=0)], world.now)
+    world.take()
+    world.finish(world.start(), Held(1.0, "the bank is away"))
+    assert world.told(ReplaysEnded) == []
+
+
+def replayed(offset: int, *, attempt: int) -> MemoryRecord:
+    """A dead letter that was put back to work, and has been delivered so often since."""
+    headers = [(NOT_BEFORE, str(START_MS).encode()), (ATTEMPT, str(attempt).encode())]
+    return MemoryRecord(TIER, 0, offset, _headers=[*headers, (REPLAYS, b"1")])
 
 
 def test_a_timed_out_redelivery_gives_its_room_back() -> None:

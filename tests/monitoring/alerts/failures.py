@@ -91,6 +91,21 @@ CASES = [
         labels=OF_BILL,
         over=70,
     ),
+    # 25,000 dead letters are replayed in the 20th minute and one in ten fails once more: no storm.
+    # In the 60th as many are, and each fails twice.
+    Case(
+        "AckfloorRetryStorm",
+        {
+            RECEIVED: "0+10x120",
+            of("messages_replayed_total", BILL, result="handled"): "0x20 2250+2250x9 22500x90",
+            of("messages_replayed_total", BILL, result="failed"): "0x20 250+250x9 2500x29 5000x61",
+            of("messages_retried_total", BILL, attempt="2"): "0x20 250+250x9 2500x29 4000+4000x30",
+        },
+        quiet=(22, 32, 35, 39, 59, 65),
+        fires=80,
+        labels=OF_BILL,
+        over=110,
+    ),
     Case(
         "AckfloorGuardTripped",
         {of("guard_tripped", handler="bill"): "0x5 1x20 0x20"},
