@@ -77,7 +77,10 @@ def main() -> None:
     if given.what == "begin":
         begin(os.environ.get("ACKFLOOR_BOOTSTRAP_SERVERS", "localhost:9092"), given.seed)
     else:
-        mend()
+        mended = mend()
+        print(
+            f"mended: {'; '.join(mended)}" if mended else "nothing to mend: begin an incident first"
+        )
 
 
 if __name__ == "__main__":

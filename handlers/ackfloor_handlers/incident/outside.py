@@ -43,7 +43,14 @@ def _is_locked(customer: str) -> bool:
         return False
 
 
-def mend() -> None:
-    """The warehouse answers again, and the session that held the row is gone."""
-    WAREHOUSE_DOWN.unlink(missing_ok=True)
-    LOCKED_ROW.unlink(missing_ok=True)
+def mend() -> list[str]:
+    """Let the warehouse answer again, and end the session that holds the row; what was done."""
+    mended = []
+    if WAREHOUSE_DOWN.exists():
+        WAREHOUSE_DOWN.unlink()
+        mended.append("the warehouse answers again")
+    if LOCKED_ROW.exists():
+        customer = LOCKED_ROW.read_text()
+        LOCKED_ROW.unlink()
+        mended.append(f"the session that held the row of {customer} is ended")
+    return mended
