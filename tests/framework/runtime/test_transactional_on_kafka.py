@@ -14,9 +14,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.transaction import Outcome, Transaction
 from ackfloor.kafka.options import KafkaOptions, transactional_config
+from ackfloor.kafka.progress import ProgressReader
 from ackfloor.kafka.transactor import Transactor
 from tests.e2e.commit_log import read_commits
-from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, consumer_of, on_kafka
+from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, Place, consumer_of, on_kafka
 
 pytestmark = [pytest.mark.kafka]
 
@@ -104,6 +105,52 @@ def test_no_plain_commit_crosses_a_transaction(
     assert sum(len(commits) for commits in log.commits.values()) > len(slow_transactions) + 3
     expected = {(number, offset) for number in range(2) for offset in range(3, ends[number], 7)}
     assert dead == Counter(expected)
+
+
+def test_a_marker_at_the_end_of_a_retry_topic_is_lag_only_until_it_was_read_past(
+    bootstrap_servers: str,
+) -> None:
+    """By a worker at work, and by one that is started at the marker and finds nothing else."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        app = App(place.group)
+        handled: list[int] = []
+
+        @app.handler(place.topic, retry=ONCE)
+        async def second_time(delivery: Delivery) -> None:
+            if delivery.attempt == 1:
+                raise ValueError("not yet")
+            handled.append(delivery.origin.offset)
+
+        onlooker = ProgressReader(KafkaOptions(*({"bootstrap.servers": bootstrap_servers},) * 3))
+
+        def lags() -> list[int | None]:
+            return [p.lag for p in onlooker.of(place.group, {}) if p.kind == "retry"]
+
+        try:
+            worker = crowd.start(app, parking="transactional")
+            place.send(3)
+            crowd.until(lambda: len(handled) == 3 and lags() == [0], "nothing behind")
+            [tier] = [name for name in place.own() if "--retry-" in name]
+            marker = place.end(tier) - 1
+            assert marker >= 3
+            worker.close()
+            commit_as(place, TopicPartition(tier, 0, marker))
+            assert lags() == [1]
+            crowd.start(app, parking="transactional")
+            crowd.until(lambda: lags() == [0], "the marker behind")
+            assert sorted(handled) == [0, 1, 2]
+        finally:
+            onlooker.close()
+
+
+def commit_as(place: Place, position: TopicPartition) -> None:
+    """Commit in the name of a group that has no members."""
+    anybody = Consumer({"bootstrap.servers": place.servers, "group.id": place.group})
+    try:
+        anybody.commit(offsets=[position], asynchronous=False)
+    finally:
+        anybody.close()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
