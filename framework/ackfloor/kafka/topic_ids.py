@@ -23,6 +23,7 @@ consumer's own `list_topics` breaks the client, which aborts the process at the 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
@@ -151,8 +152,13 @@ class TopicIds:
         return found
 
     def close(self) -> None:
-        """Let go of the client now: one that is collected inside a callback aborts the process."""
+        """Let go of the client now: one that is collected inside a callback aborts the process.
+
+        On a thread: where a broker went away in the middle of an answer, the client may never end.
+        """
+        going: list[object] = [self._admin, self._asked]
         self._admin, self._asked = None, {}
+        threading.Thread(target=going.clear, name="ackfloor:forget", daemon=True).start()
 
     def _ask(self, topics: Collection[str]) -> Mapping[str, Future[Any]]:
         if self._admin is None or not topics:

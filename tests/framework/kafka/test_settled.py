@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -48,3 +50,20 @@ def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = {"bootstrap.servers": "127.0.0.1:1"}
     with pytest.raises(KafkaUnreachable, match="commits of group 'g'"):
         settled(KafkaOptions(nobody, nobody, nobody), "g", ["t"])
+
+
+def test_a_client_that_does_not_end_is_not_waited_for(bootstrap_servers: str) -> None:
+    """A worker that is to end would hang in it until it is killed."""
+    gate, ended = threading.Event(), threading.Event()
+
+    class Hanging:
+        def __del__(self) -> None:
+            gate.wait(60)
+            ended.set()
+
+    ids = TopicIds(options(bootstrap_servers))
+    ids._admin = Hanging()  # type: ignore[assignment]
+    ids.close()
+    assert not ended.is_set()
+    gate.set()
+    assert ended.wait(60)
