@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.model import Headers
 from ackfloor.errors import PublishFailed
+from ackfloor.kafka.delivery_reports import failure
 from ackfloor.kafka.errors import TOO_LARGE, is_fatal, kafka_error, told
 from ackfloor.kafka.options import ALONE, KafkaOptions, make_client, producer_config
 
@@ -115,8 +116,9 @@ class KafkaPublisher:
             return self._lanes[alone]
 
     def _delivered(
-        self, order: _Order, lane: _Lane, alone: bool, error: KafkaError | None, _message: Message
+        self, order: _Order, lane: _Lane, alone: bool, error: KafkaError | None, message: Message
     ) -> None:
+        error = failure(error, message)
         if error is None:
             order.on_done(None)
         elif error.code() in TOO_LARGE and not alone:

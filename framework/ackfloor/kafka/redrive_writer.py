@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.model import Headers
 from ackfloor.errors import AckfloorError, RedriveRefused
+from ackfloor.kafka.delivery_reports import failure
 from ackfloor.kafka.errors import CLIENT_RAISES, FENCED, PURGED, TOO_LARGE, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, make_client, transactional_config
 from ackfloor.kafka.sink import PARTITION_UA
@@ -102,7 +103,8 @@ class RedriveWriter:
         producer, self._producer = self._producer, None
         failed: list[KafkaError] = []
 
-        def delivered(error: KafkaError | None, _message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            error = failure(error, message)
             if error is not None and error.code() not in PURGED:
                 failed.append(error)
 

@@ -21,6 +21,7 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.parcel import Parcel
+from ackfloor.kafka.delivery_reports import failure
 from ackfloor.kafka.errors import TOO_LARGE, is_fatal, kafka_error, told
 from ackfloor.kafka.options import ALONE, KafkaOptions, make_client, producer_config
 from ackfloor.ports import SinkListener
@@ -108,7 +109,8 @@ class KafkaSink:
             return
         self._delivered_alone(parcel, error, message)
 
-    def _delivered_alone(self, parcel: Parcel, error: KafkaError | None, _message: Message) -> None:
+    def _delivered_alone(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+        error = failure(error, message)
         if error is None:
             if self._outstanding.pop(id(parcel), None) is not None:
                 self._listener.on_published(parcel)

@@ -43,6 +43,7 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import SourceFailed
+from ackfloor.kafka.delivery_reports import failure
 from ackfloor.kafka.errors import CLIENT_RAISES, FENCED, PURGED, TOO_LARGE, kafka_error, told
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client, transactional_config
 from ackfloor.kafka.sink import REFUSED, produce
@@ -173,7 +174,8 @@ class Transactor:
     ) -> None:
         """Everything but the commit; raises KafkaException or _Unwritten: it is to be aborted."""
 
-        def delivered(parcel: Parcel, error: KafkaError | None, _message: Message) -> None:
+        def delivered(parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+            error = failure(error, message)
             # What an abort takes out of the client's hands has not failed by itself.
             if error is not None and error.code() not in PURGED:
                 refusals[parcel] = Refusal(told(error), error.code() in TOO_LARGE)

@@ -144,6 +144,19 @@ def test_a_producer_that_failed_for_good_is_replaced(bootstrap_servers: str) -> 
     assert reports.published == [after]
 
 
+def test_a_park_that_no_broker_has_confirmed_has_failed(bootstrap_servers: str) -> None:
+    """The client takes some for written because a later one was; see `delivery_reports`."""
+    topic = make_topic(bootstrap_servers)
+    sink, reports = opened(bootstrap_servers, **{"linger.ms": 20_000})
+    unseen = parcel(topic, Given())
+    sink.publish(unseen)
+    sink._delivered(unseen, None, Message(topic=topic, partition=0))
+    assert reports.published == []
+    assert [(made, too_large) for made, _, too_large in reports.failed] == [(unseen, False)]
+    assert "no broker has said so" in reports.failed[0][1]
+    sink.close(60)
+
+
 def test_an_idle_sink_gathers_no_log_lines_while_the_broker_is_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -273,4 +286,18 @@ def test_a_publishing_producer_that_failed_for_good_is_replaced(bootstrap_server
     until(lambda: len(answers) == 3)
     assert answers[2] is None
     assert broken not in publisher._lanes.values()
+    publisher.close(5)
+
+
+def test_a_publish_that_no_broker_has_confirmed_has_failed(bootstrap_servers: str) -> None:
+    """It may or may not have been written, and the handler is to know."""
+    topic = make_topic(bootstrap_servers)
+    publisher = KafkaPublisher(options(bootstrap_servers))
+    answers: list[BaseException | None] = []
+    publisher.publish(topic, b"v", None, (), answers.append)
+    until(lambda: answers)
+    [lane] = publisher._lanes.values()
+    order = _Order(topic, b"v", None, (), answers.append)
+    publisher._delivered(order, lane, False, None, Message(topic=topic, partition=0))
+    assert isinstance(answers[1], PublishFailed)
     publisher.close(5)

@@ -289,6 +289,19 @@ def test_what_the_client_refuses_at_once_is_a_refusal(stand: Stand) -> None:
     assert stand.carry_out(stand.transaction(parcel(stand.target, Given()))).committed
 
 
+def test_a_record_that_no_broker_has_confirmed_aborts_its_transaction(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may take for written what is nowhere; see `delivery_reports`."""
+    unseen = KafkaError(KafkaError._NO_OFFSET, "no broker has said so")
+    with monkeypatch.context() as first:
+        first.setattr(transactor_module, "failure", lambda _error, _message: unseen)
+        outcome = stand.carry_out(stand.transaction(parcel(stand.target, Given())))
+    assert not outcome.committed
+    assert stand.carry_out(stand.transaction(parcel(stand.target, Given()))).committed
+    assert stand.count() == 1
+
+
 def test_what_nobody_foresaw_ends_the_worker(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end is not known, and its partitions would commit nothing any more."""
 
