@@ -2,7 +2,8 @@
 
 An option that takes one value is given once. The parser underneath would take the last value and
 say nothing, and of a filter that is what widens a replay or a discard. For the same reason a
-variable that is named like those of our options, and is none of them, is refused.
+variable that is named like those of our options, and is none of them, is refused; and so is an
+option without a value, which is what a shell makes of `--resume "$JOB"` where JOB is not set.
 """
 
 from __future__ import annotations
@@ -19,22 +20,28 @@ from ackfloor.errors import ConfigError
 from ackfloor.settings.layers import HIDDEN
 from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
+#: Options of which nothing is a value: keys of records may be empty.
+MAY_BE_EMPTY = frozenset({"key"})
+
 
 class Command(TyperCommand):
-    """A command that refuses an option whose first value would be lost."""
+    """A command that refuses an option whose value would be lost, or that has none."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line.
 
         Raises:
-            typer.BadParameter: an option of one value is given more than once.
+            typer.BadParameter: an option of one value is given more than once, or is empty.
         """
         if not ctx.resilient_parsing:  # else it is half a line, to be completed
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            values, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for each, times in Counter(map(id, given)).items():
                 option: Any = next(one for one in given if id(one) == each)
                 if times > 1 and _is_single(option):
                     raise typer.BadParameter("is given more than once: give it once", ctx, option)
+                if values.get(option.name) == "" and option.name not in MAY_BE_EMPTY:
+                    why = "is empty: give it a value, or leave it out"
+                    raise typer.BadParameter(why, ctx, option)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

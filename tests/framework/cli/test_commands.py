@@ -35,6 +35,19 @@ def test_an_option_of_one_value_is_not_given_twice(path: str, option: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("path", "option"),
+    [each for each in _given_once() if each.values[1] != "--key"],
+)
+def test_an_option_is_not_empty(path: str, option: str) -> None:
+    """A shell makes that of a variable that is not set: `--resume ""` would mean all there are."""
+    given = [*path.split()[1:], option, ""]
+    ended = CliRunner(env={"COLUMNS": "200"}).invoke(cli, given)
+    assert ended.exit_code == 2, ended.output
+    assert option in ended.stderr
+    assert "is empty: give it a value, or leave it out" in ended.stderr
+
+
+@pytest.mark.parametrize(
     ("variable", "near"),
     [
         ("ACKFLOOR_DLQ_EROR", "did you mean ACKFLOOR_DLQ_ERROR?"),
