@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ackfloor.cli.rows import plain
 from ackfloor.core.envelope import PREFIX
 from ackfloor.core.letter_filter import failed_at_ms
 from ackfloor.core.letter_groups import LetterGroup
+from ackfloor.core.printable import plain
 
 if TYPE_CHECKING:
     from ackfloor.core.redaction import Redaction

@@ -18,10 +18,11 @@ from ackfloor.cli.parameters import (
     ServersOption,
     settings_flags,
 )
-from ackfloor.cli.rows import json_text, plain
+from ackfloor.cli.rows import json_text
 from ackfloor.codec import SchemaDecoder
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.finding import Finding, passes
+from ackfloor.core.printable import plain
 from ackfloor.core.topics import dlq_topic, tier_topic
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch

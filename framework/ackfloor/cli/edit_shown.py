@@ -6,8 +6,8 @@ import json
 from difflib import unified_diff
 
 from ackfloor.cli.dlq_shown import text_of
-from ackfloor.cli.rows import plain
 from ackfloor.core.envelope import PREFIX
+from ackfloor.core.printable import plain
 from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import DeadLetter
 

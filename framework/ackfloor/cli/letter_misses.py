@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import typer
 
-from ackfloor.cli.tables import plain
 from ackfloor.core.letter_filter import LetterFilter, cause_of
 from ackfloor.core.nearest import there_are
+from ackfloor.core.printable import plain
 from ackfloor.core.redrive import DeadLetter
 
 #: So many different values of a kind are remembered.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ackfloor.core.dispositions import Disposition
+from ackfloor.core.printable import plain
 from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import DeadLetter, Left, Order
 from ackfloor.core.redrive_tally import Preview, Tally
@@ -124,7 +125,7 @@ def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
     for before, after in preview.changes:
         lines.append(f"    {before.partition}/{before.offset}")
         lines += [f"      {line}" for line in changed_lines(before, after, rules)]
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def _cause(handler: str, reason: str, error: str) -> str:
@@ -142,7 +143,7 @@ def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
         lines.append(f"  stopped: {tally.stopped} (job {order.job})")
         how = resume_of(order, tally) or "give the same command again"
         lines.append(f"  to go on: {how}")
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.tables import Row, console, plain, print_table
+from ackfloor.cli.tables import Row, console, print_table
 from ackfloor.core.json_bytes import json_bytes
 
-__all__ = ["Row", "RowsOption", "RowsOutput", "console", "json_text", "plain", "print_rows"]
+__all__ = ["Row", "RowsOption", "RowsOutput", "console", "json_text", "print_rows"]
 
 
 class RowsOutput(StrEnum):

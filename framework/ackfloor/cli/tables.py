@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackfloor.core.printable import plain
+
 #: Characters of a line where there is no terminal that says, for what is not a table.
 PIPE_WIDTH = 200
 #: Columns that say something in a part of it too, and the least part.
@@ -103,13 +105,6 @@ def console(pipe_width: int = PIPE_WIDTH) -> Console:
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found = Console(width=pipe_width)
     return found
-
-
-def plain(text: str) -> str:
-    """Text with nothing in it that a terminal would obey: it may come from anywhere."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in text
-    )
 
 
 def _cell(value: object) -> Text:

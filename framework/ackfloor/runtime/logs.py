@@ -2,7 +2,8 @@
 
 A line about a record carries topic, partition, offset, attempt and handler: those of the delivery
 that is handled where it was logged, or those it was given (`about`). Nothing here logs payloads,
-and what the patterns of `[redaction]` match is masked in every line, tracebacks included.
+and what the patterns of `[redaction]` match is masked in every line, tracebacks included. What an
+exception says may hold a piece of a payload: a terminal obeys nothing of a line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from typing import Any, NamedTuple
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.printable import plain
 from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.invoke import current_delivery
 
@@ -107,7 +109,7 @@ class TextFormatter(logging.Formatter):
         fields = record.__dict__
         at = fields.get("delivery", "-")
         record.at = at if at == "-" else f"{at} {fields['handler']}"
-        return self._redaction.of_text(super().format(record)) or ""
+        return plain(self._redaction.of_text(super().format(record)) or "")
 
 
 class JsonFormatter(logging.Formatter):

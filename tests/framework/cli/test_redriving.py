@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from ackfloor.cli.redrive_shown import line_of, text_of
 from ackfloor.cli.redriving import Part, carry_out
+from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import Order, Target
 from ackfloor.core.redrive_tally import Preview, Tally
 from ackfloor.redrive import RedriveJob, select
@@ -61,6 +63,17 @@ def test_the_bar_ends_where_the_work_does(monkeypatch: pytest.MonkeyPatch) -> No
     parts = [Part(cast("RedriveJob", job(name)), wanted) for name in "abc"]
     carry_out(parts, dry_run=False, yes=True, as_json=False)
     assert told == [(1, 5), (4, 5), (5, 5), (5, 5)]
+
+
+def test_a_terminal_obeys_nothing_of_what_is_shown() -> None:
+    """Handlers and errors are what headers say, which anybody may have written."""
+    order = Order("d", "retry", "job", "me")
+    preview = Preview(Target("t", 1, "retry"), Tally().send(1))
+    preview.causes["bill\x1b[2J", "error", "E\x07"] = 1
+    shown = text_of(order, preview, Redaction())
+    assert "bill\\x1b[2J, error, E\\x07" in shown
+    assert "\\x1b" in line_of(order, "t", Tally(stopped="\x1b[2J"))
+    assert "\x1b" not in line_of(order, "t", Tally(stopped="\x1b[2J")) + shown
 
 
 @pytest.mark.parametrize("yes", [True, False])

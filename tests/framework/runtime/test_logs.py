@@ -111,6 +111,19 @@ def test_what_the_rules_mask_is_in_no_line(style: str, capsys: pytest.CaptureFix
     assert told.count("card ***") == 4  # in the source line of a traceback as well
 
 
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_terminal_obeys_nothing_of_a_line(style: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What an exception says may come out of a payload; line ends and tabs are left."""
+    with bare_root():
+        set_up_logging("info", style, "worker-3")
+        logging.getLogger("shop").error("no \x1b[2Jsuch\r\tthing", exc_info=ValueError("\x9b31m"))
+    told = capsys.readouterr().err
+    assert not {"\x1b", "\r", "\x9b"} & set(told)
+    if style == "text":
+        assert "no \\x1b[2Jsuch\\x0d\tthing\n" in told
+        assert told.endswith("ValueError: \\x9b31m\n")
+
+
 def test_json_names_the_span_where_there_is_one() -> None:
     """So a line leads to the trace it belongs to."""
     record = logging.LogRecord("shop", logging.INFO, "f", 1, "hello %s", ("you",), None)
