@@ -189,7 +189,13 @@ def target_topic(order: Order, topics: Iterable[str]) -> str:
     """
     known = set(topics)
     if order.named:
-        return _existing(order.to, known)
+        target = _existing(order.to, known)
+        if target == order.dlq:
+            raise SettingError(
+                "to", order.to, "they are there already: each would become another dead letter",
+                "name the topic that a handler reads",
+            )  # fmt: skip
+        return target
     parsed = parse_topic(order.dlq)
     if parsed is None or parsed.kind != "dlq":
         raise SettingError(

@@ -140,6 +140,7 @@ def test_the_first_retry_topic_is_the_one_with_the_shortest_delay() -> None:
         (replace(ORDER, to="nowhere"), [DLQ], "does not exist"),
         (replace(ORDER, to=DLQ), [DLQ], "not read by any handler"),
         (replace(ORDER, dlq="legacy.DLT"), ["legacy.DLT"], "--to TOPIC"),
+        (Order("legacy.DLT", "legacy.DLT", "job", "me"), ["legacy.DLT"], "there already"),
         (Order("legacy.DLT", TO_SOURCE, "job", "me"), ["legacy.DLT"], "--to TOPIC"),
         (replace(ORDER, dlq="orders--billing--retry-5s"), [], "--to TOPIC"),
     ],
