@@ -113,7 +113,11 @@ def _spelled_size(size: int) -> str:
     return str(size)
 
 
-_SECRET = re.compile(r"password|secret|token(?!\.endpoint)|\.pem$|sasl\.jaas|oauthbearer\.config")
+#: Misspelt ones as well: the client refuses them, and the message has the value.
+_SECRET = re.compile(
+    r"pass|pas*wo?r|pwd|secret|credential|token(?!\.endpoint)|\.pem$|sasl\.jaas|oauthbearer\.config",
+    re.IGNORECASE,
+)
 
 
 def is_secret_property(name: str) -> bool:
