@@ -44,7 +44,7 @@ from ackfloor.errors import AckfloorError, KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
 from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.redrive_notes import JobSign, now_ms, state_of, who_ended
+from ackfloor.kafka.redrive_notes import JobSign, caught_up, now_ms, state_of, who_ended
 from ackfloor.kafka.redrive_topics import RedriveTopics
 from ackfloor.kafka.redrive_writer import (
     NewRecord,
@@ -145,6 +145,7 @@ class RedriveJob:
             if self._log is None:
                 self._log = DispositionsLog(self._options, self.topics.dispositions, count)
             self._begin()
+            self.order = caught_up(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
             self._sign = self._new_sign(self._told(wanted).remaining)
             letters = self._sendable(self._letters(undone))

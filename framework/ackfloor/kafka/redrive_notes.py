@@ -11,7 +11,7 @@ from socket import gethostname
 from ackfloor.core.dispositions import Disposed
 from ackfloor.core.redrive import Order
 from ackfloor.core.redrive_jobs import JobNote, Jobs, JobState
-from ackfloor.errors import AckfloorError
+from ackfloor.errors import AckfloorError, RedriveRefused
 from ackfloor.kafka.dispositions import DispositionsLog
 from ackfloor.kafka.redrive_topics import RedriveTopics
 from ackfloor.kafka.redrive_writer import NewRecord
@@ -81,6 +81,23 @@ class JobSign:
         if (mine.host, mine.pid) != (self._note.host, self._note.pid):
             return f"{mine.by} has resumed this job"
         return mine.why if mine.state is JobState.STOPPED else ""
+
+
+def caught_up(order: Order, jobs: Jobs) -> Order:
+    """An order that resumes a job, with what another run of it has done since it was given.
+
+    Both runs read the same note, then one ended the other: the maximum is the job's, not the run's.
+
+    Raises:
+        RedriveRefused: nothing of the maximum is left.
+    """
+    note = jobs.notes.get(order.job)
+    if note is None or not 0 < order.before < note.done:
+        return order
+    left = None if order.limit is None else order.limit - (note.done - order.before)
+    if left is not None and left < 1:
+        raise RedriveRefused(f"another run of this job has done its {note.done:,}")
+    return replace(order, limit=left, before=note.done)
 
 
 def who_ended(log: DispositionsLog, disposed: Disposed, sign: JobSign | None) -> str:

@@ -139,6 +139,20 @@ def test_the_younger_job_ends_the_older_one(stage: Stage) -> None:
     assert stage.sent_once() == 40
 
 
+def test_a_job_that_is_resumed_twice_keeps_to_its_maximum(stage: Stage) -> None:
+    """Both runs read the same note before they began; the second one sends what is left."""
+    stage.bury([(b"k", b"v", [])] * 9)
+    assert stage.job(limit=2).run(stage.everything()) == Tally(sent=2, remaining=0)
+    left = {"before": 2, "limit": 3}
+    first, second, third = (stage.job(**left) for _ in range(3))
+    assert first.run(select(stage.places[:3])).sent == 1
+    assert second.run(stage.everything()).sent == 2
+    assert "has done its 5" in third.run(stage.everything()).stopped
+    assert stage.sent_once() == 5
+    [note] = third.jobs()
+    assert (note.state, note.done, note.wanted) == (JobState.DONE, 5, 5)
+
+
 def test_a_cancelled_job_says_who_cancelled_it(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
