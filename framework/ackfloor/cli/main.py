@@ -7,6 +7,7 @@ the entry point group `ackfloor.commands` (a typer app each).
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib.metadata import entry_points
@@ -38,6 +39,9 @@ cli = Commands(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+#: Where a disk or a quota ends.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def _version(wanted: bool) -> None:
@@ -88,6 +92,19 @@ def main() -> None:
         cli(color=_color())
     except (AckfloorError, SettingError) as exc:
         fail(exc, _code(exc))
+    except OSError as exc:
+        if exc.errno not in FULL:
+            raise
+        _full(exc)
+
+
+def _full(error: OSError) -> None:
+    """What was to be printed does not fit, and won't when the process ends and tries again."""
+    if error.filename is None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    text = f"{error.filename or 'standard output'} can't be written: {error.strerror}"
+    fail(AckfloorError(text), Exit.FAILURE)
 
 
 def _code(error: AckfloorError | SettingError) -> int:

@@ -120,6 +120,19 @@ def test_an_error_of_ours_is_one_line_and_its_exit_code(tmp_path: Path) -> None:
 
 
 @E2E
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_disk_that_is_full_is_one_line(tmp_path: Path, output: str) -> None:
+    """Also when the process ends, and tries once more to write what it has."""
+    shell = 'ulimit -f 0; exec "$0" -m ackfloor.cli.main config show -o "$1" > full'
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell, sys.executable, output], cwd=tmp_path, env=environment({}),
+        stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "error: standard output can't be written: File too large\n"
+
+
+@E2E
 def test_a_package_that_brings_broken_commands_breaks_no_other(tmp_path: Path) -> None:
     """It is named on standard error, and everything else works."""
     info = tmp_path / "broken_plugin-1.0.dist-info"
