@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -31,7 +30,8 @@ class Redaction:
         payload: "drop" leaves none at all.
         key: "hash" leaves 16 hexadecimal digits of its SHA-256, by which equal keys stay equal;
             whoever can guess a key can check the guess.
-        fields: of JSON payloads, masked at any depth; `card.number` is `number` right in `card`.
+        fields: of JSON payloads, masked at any depth; `card.number` is `number` right in `card`,
+            and a field of that very name.
         headers: the user's own, masked; `*` stands for anything, case does not count.
         patterns: regular expressions, masked in key, payload, headers and error texts.
 
@@ -76,7 +76,7 @@ class Redaction:
         if value is None or self.payload == "drop":
             return None
         if self.fields:
-            masked = _masked_json(value, [path.split(".") for path in self.fields])
+            masked = _masked_json(value, tuple(f".{path}" for path in self.fields))
             if masked is None:
                 return None
             value = masked
@@ -122,26 +122,26 @@ class Redaction:
         return value
 
 
-def _masked_json(value: bytes, paths: Sequence[Sequence[str]]) -> bytes | None:
+def _masked_json(value: bytes, paths: tuple[str, ...]) -> bytes | None:
     """The document with these fields masked; untouched bytes where it has none of them."""
     try:
         document = json.loads(value)
-        found = _mask(document, paths, ())
+        found = _mask(document, paths, "")
     except (ValueError, RecursionError):
         return None
     return json_bytes(document) if found else value
 
 
-def _mask(node: Any, paths: Sequence[Sequence[str]], above: tuple[str, ...]) -> bool:
-    """Mask in place; whether anything was."""
+def _mask(node: Any, paths: tuple[str, ...], above: str) -> bool:
+    """Mask in place what ends in one of these paths; whether anything was."""
     found = False
     if isinstance(node, list):
         for each in node:
             found |= _mask(each, paths, above)
     elif isinstance(node, dict):
         for name, inner in node.items():
-            here = (*above, name)
-            if any(here[-len(path) :] == tuple(path) for path in paths):
+            here = f"{above}.{name}"
+            if here.endswith(paths):
                 node[name] = MASK
                 found = True
             else:

@@ -47,6 +47,15 @@ def test_fields_are_masked_wherever_they_are() -> None:
     assert json.loads(rules.of_payload(json.dumps(document).encode()) or b"") == masked
 
 
+def test_a_field_whose_name_has_dots_is_masked_by_that_name() -> None:
+    """Flat documents write paths as names; where both readings are possible, both are meant."""
+    rules = Redaction(fields=("card.number", "email"))
+    document = {"card.number": 1, "order": {"card.number": 2}, "user.email": 3, "discard.number": 4}
+    masked = {"card.number": MASK, "order": {"card.number": MASK}, "user.email": MASK}
+    kept = json.loads(rules.of_payload(json.dumps(document).encode()) or b"")
+    assert kept == {**masked, "discard.number": 4}
+
+
 def test_what_json_can_say_and_utf8_can_not_stays_beside_a_masked_field() -> None:
     """Half a surrogate pair is written as the escape that it was."""
     rules = Redaction(fields=("card",))
