@@ -3,6 +3,10 @@
 Lines are appended and brought to the disk before `keep` returns. A job that was killed may have
 put letters into the file that it did not dispose of. Resumed, it finds them there: they are not
 written again. A line that was cut off in the middle is taken out first.
+
+The file may also be older than the topic: one that was deleted and created anew has other letters
+at the same places. So of the first that are found to be there the time is compared, which Kafka
+keeps.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class LetterArchive:
     def __init__(self, path: Path, topic: str, rules: Redaction) -> None:
         self._path, self._topic, self._rules = path, topic, rules
         self._there: dict[int, OffsetSet] = {}
+        self._of_this_topic = False
         if path.exists() and not path.is_file():
             raise RedriveRefused(f"--file={str(path)!r}: not a file; name one")
         try:
@@ -58,6 +63,7 @@ class LetterArchive:
         """
         from ackfloor.kafka.letter_box import Letter
 
+        self._compare(letters)
         try:
             for each in letters:
                 there = self._there.setdefault(each.partition, OffsetSet())
@@ -69,6 +75,23 @@ class LetterArchive:
             os.fsync(self._file.fileno())
         except OSError as exc:
             raise AckfloorError(f"{self._path} can't be written: {exc.strerror}") from exc
+
+    def _compare(self, letters: Sequence[DeadLetter]) -> None:
+        """See to it that what is there is of this topic, once there is something to tell it by."""
+        there = {
+            (each.partition, each.offset): each.timestamp_ms
+            for each in letters
+            if each.offset in self._there.get(each.partition, ())
+        }
+        if self._of_this_topic or not there:
+            return
+        with self._path.open("rb") as file:
+            for line in file:
+                facts = json.loads(line)
+                place = facts["partition"], facts["offset"]
+                if facts.get("timestamp_ms") != there.get(place, facts.get("timestamp_ms")):
+                    raise self._strange()
+        self._of_this_topic = True
 
     def _read(self) -> None:
         """Learn what is there, and cut off a last line that has no end."""
@@ -97,5 +120,5 @@ class LetterArchive:
     def _strange(self) -> RedriveRefused:
         return RedriveRefused(
             f"--file={str(self._path)!r}: holds something else than dead letters of "
-            f"{self._topic}; name a new file"
+            f"{self._topic} as it is now; name a new file"
         )

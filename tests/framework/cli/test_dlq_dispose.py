@@ -16,6 +16,7 @@ from ackfloor.cli.letter_archive import LetterArchive
 from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import DeadLetter
 from ackfloor.errors import RedriveRefused
+from tests.framework.kafka.wire import recreate
 from tests.redrive_stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -165,6 +166,19 @@ def test_a_full_disk_notes_nothing(
     ended = dlq("archive", stage.dlq, "--file", str(tmp_path / "a"), "--yes")
     assert (ended.exit_code, "No space left on device" in ended.stdout) == (1, True)
     assert stage.notes() == {}
+
+
+def test_the_file_of_an_earlier_topic_is_no_place_for_letters(stage: Stage, tmp_path: Path) -> None:
+    """Others lie at the same places: they would be hidden, and be in no file."""
+    file = str(tmp_path / "archive.jsonl")
+    assert dlq("archive", stage.dlq, "--file", file, "--yes").exit_code == 0
+    recreate(stage.servers, stage.dlq)
+    stage.bury([(b"new%d" % n, b"v", []) for n in range(8)], partition=0)
+    refused = dlq("archive", stage.dlq, "--file", file, "--yes")
+    assert (refused.exit_code, "name a new file" in refused.stdout) == (1, True)
+    assert len(json.loads(dlq("ls", stage.dlq, "-o", "json").stdout)) == 8
+    assert dlq("archive", stage.dlq, "--file", f"{file}.new", "--yes").exit_code == 0
+    assert len(lines(Path(f"{file}.new").read_text())) == 8
 
 
 def test_letters_are_kept_once(tmp_path: Path) -> None:
