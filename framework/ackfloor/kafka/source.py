@@ -22,6 +22,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -46,9 +47,12 @@ from ackfloor.ports import SourceListener
 log = logging.getLogger("ackfloor.kafka")
 
 BATCH = 2_000
-#: How long a revoke or the end waits for its commit to be answered.
+#: How long a revoke waits for its commit to be answered.
 COMMIT_S = 10.0
-LEAVE_S = 10.0
+#: How long the end may take, its commits included: a supervisor waits for `GRACE_S` seconds only.
+LEAVE_S = 8.0
+#: Whatever has been waited for before, a broker that answers gets its chance.
+SHORTEST_S = 1.0
 #: An error that stays is logged this often.
 SAY_AGAIN_S = 30.0
 DIFFERENT_ERRORS = 100
@@ -99,6 +103,8 @@ class KafkaSource:
         self._denied: dict[str, str] = {}
         self._told = 0
         self._closed = False
+        #: When it has to be gone (monotonic seconds), once it leaves.
+        self._leave_until_s = inf
 
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
         """Join the group for these topics."""
@@ -190,7 +196,8 @@ class KafkaSource:
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
         """Commit positions with their metadata; see `ports.Source`."""
         if wait:
-            self._commits.commit_now(self._consumer, positions, COMMIT_S)
+            within_s = min(COMMIT_S, self._leave_until_s - time.monotonic())
+            self._commits.commit_now(self._consumer, positions, max(SHORTEST_S, within_s))
         else:
             self._commits.commit(self._consumer, positions)
 
@@ -251,6 +258,7 @@ class KafkaSource:
         if self._closed:
             return
         self._closed = True
+        self._leave_until_s = time.monotonic() + LEAVE_S
         try:
             self._membership.leave()
         finally:
@@ -260,10 +268,9 @@ class KafkaSource:
                 target=self._consumer.close, name="ackfloor:leave", daemon=True
             )
             leaving.start()
-            leaving.join(LEAVE_S)
+            leaving.join(max(SHORTEST_S, self._leave_until_s - time.monotonic()))
             if leaving.is_alive():
                 log.warning(
-                    "the broker did not confirm within %g s that this consumer leaves; its "
-                    "partitions are given to others when its session times out",
-                    LEAVE_S,
+                    "the broker did not confirm in time that this consumer leaves; its "
+                    "partitions are given to others when its session times out"
                 )

@@ -340,11 +340,11 @@ class Loop:
         `on_revoked`). 6. Observers see the last events.
         """
         self.telling.become("draining")
+        until_s = self._clock.monotonic() + shutdown_s
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
         if self.engine.transactional:
             self._free_lanes(keys)
-        until_s = self._clock.monotonic() + shutdown_s
         self._await(lambda: forced() or not any(self.executors.running()), until_s)
         cut_short = self.executors.stop(forced=forced())
         left_s = 0.0 if forced() else max(0.0, until_s - self._clock.monotonic())

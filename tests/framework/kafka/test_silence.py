@@ -89,3 +89,22 @@ def test_leaving_with_a_commit_unanswered_is_bounded(
     for thread in threading.enumerate():
         if thread.name == "ackfloor:leave":
             thread.join(60)
+
+
+def test_the_end_has_one_bound_whatever_is_committed_in_it(
+    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait by itself was in bounds, and all together longer than a supervisor's patience."""
+    monkeypatch.setattr(source_module, "COMMIT_S", 10 * BOUND_S)
+    monkeypatch.setattr(source_module, "LEAVE_S", 2.0)
+    source, listener, topic = reading(cluster)
+    last = CommitPosition(topic, 0, 3, "", 1)
+    monkeypatch.setattr(listener, "on_revoked", lambda _: source.commit([last], wait=True))
+    with silent(cluster):
+        began_s = time.monotonic()
+        source.close()
+        assert time.monotonic() - began_s < BOUND_S
+    assert listener.commits[-1][0] == last
+    for thread in threading.enumerate():
+        if thread.name == "ackfloor:leave":
+            thread.join(60)
