@@ -22,6 +22,7 @@ from ackfloor.settings import names
 from ackfloor.settings.kafka import PROPERTY_TABLES
 from ackfloor.settings.names import PREFIX, Path
 from ackfloor.settings.overrides import HandlerOverrides
+from ackfloor.settings.values import is_secret_property
 
 CONFIG_VARIABLE = "ACKFLOOR_CONFIG"
 CONFIG_FILE = "ackfloor.toml"
@@ -254,7 +255,8 @@ def _read(path: Path, value: object, source: str) -> str:
 
 
 def shown(path: Path, value: object) -> object:
-    """A value as a message may show it: what is misspelled may be a password."""
+    """A value as a message may show it: what is misspelled, or misplaced, may be a password."""
     setting = names.find(path)
-    hidden = setting.secret if setting else path[0] in OF_THEIR_OWN
+    guessed = path[0] in OF_THEIR_OWN or is_secret_property(path[-1])
+    hidden = setting.secret if setting else guessed
     return HIDDEN if hidden else value

@@ -219,6 +219,10 @@ def test_what_kubernetes_tells_of_a_service_is_no_setting() -> None:
         ({"ACKFLOOR_AP__GROUP": "billing"}, "did you mean ACKFLOOR_APP__GROUP?"),
         ({"ACKFLOOR_ZZZZ": "4"}, "sections are ACKFLOOR_KAFKA__..., ACKFLOOR_APP__..."),
         ({"ACKFLOOR_HANDLERS__BILL": "4"}, "ACKFLOOR_HANDLERS__BILL='***': no such setting"),
+        (
+            {"ACKFLOOR_HANDLERS__BILL__SASL_PASSWORD": "hunter2"},
+            "handlers.bill.sasl_password='***': no such setting",
+        ),
         ({"ACKFLOOR_HANDLERS__BILL__TIMEOUT": "4s"}, "did you mean handlers.bill.consume_timeout?"),
         ({"ACKFLOOR_HANDLERS__BILL__X__Y": "4s"}, "`ackfloor config show` lists all names"),
         ({"ACKFLOOR_KAFKA__CONSUMER": "4"}, "set one property of it, such as ACKFLOOR_KAFKA__CONS"),
