@@ -118,8 +118,7 @@ class Endings:
         if assignment.handler.rules.in_place and handled:
             self._state.free(delivery)
         envelope, stats = delivery.envelope, assignment.stats
-        if envelope is None:
-            return
+        assert envelope is not None, "a redelivery says what came before it"
         if envelope.replays and delivery.attempt == 1:
             # An operator put it back to work: no failure of this life came before.
             stats.replays_handled += handled
