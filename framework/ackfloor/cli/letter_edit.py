@@ -17,6 +17,8 @@ from ackfloor.core.redrive_edit import Edit, with_own_headers
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import select
 
+#: Kafka counts partitions in 32 bits and offsets in 64.
+_PARTITIONS, _OFFSETS = range(2**31), range(2**63)
 #: What is compared with nothing: it may have changed since the line was written.
 _FREE = frozenset({"value", "value_base64", "headers", "disposed"})
 
@@ -74,8 +76,11 @@ class EditedLines:
         partition, offset = facts.get("partition"), facts.get("offset")
         if facts.get("topic") != topic:
             raise self._refused(number, f"is not of {topic}: topic is {facts.get('topic')!r}")
+        what = "has no partition and offset: keep those of dlq export"
         if type(partition) is not int or type(offset) is not int:
-            raise self._refused(number, "has no partition and offset: keep those of dlq export")
+            raise self._refused(number, what)
+        if partition not in _PARTITIONS or offset not in _OFFSETS:
+            raise self._refused(number, what)
         if (other := self._lines.get((partition, offset))) is not None:
             raise self._refused(number, f"names the dead letter of line {other[1]}: leave one out")
         self._bytes(number, facts, None)

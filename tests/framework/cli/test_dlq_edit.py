@@ -35,6 +35,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"headers": [{"name": "ackfloor.replays", "value": "0"}]}, "under ackfloor. is changed"),
     ({"topic": "other"}, "line 2 is not of "),
     ({"offset": "1"}, "line 2 has no partition and offset"),
+    ({"offset": 2**63}, "line 2 has no partition and offset"),
+    ({"offset": -1}, "line 2 has no partition and offset"),
+    ({"partition": 2**31}, "line 2 has no partition and offset"),
     ({"partition": 0, "offset": 0}, "line 2 names the dead letter of line 1"),
 ]
 
