@@ -18,14 +18,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from ackfloor.cli.reload_watch import Looks, changed, is_watched, looks, named
 from ackfloor.errors import ConfigError
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.logs import set_up_logging
+from ackfloor.runtime.run_signals import run_signals
 from ackfloor.settings.layers import find_file
 
 log = logging.getLogger("ackfloor.reload")
@@ -95,7 +94,7 @@ class Reloader:
         log.info("--reload is for development: changes below this folder start the run again")
         theirs, ours = os.pipe()
         try:
-            with self._signals():
+            with run_signals(self._request_stop, self._passed_on.append):
                 return self._follow(theirs)
         finally:
             os.close(theirs)
@@ -157,28 +156,8 @@ class Reloader:
             time.sleep(TICK_S)
         return []
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Turn signals into flags, and put the old handlers back afterwards."""
-
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            self._stops += 1
-
-        def pass_on(number: int, _frame: FrameType | None) -> None:
-            self._passed_on.append(number)
-
-        handlers = {
-            signal.SIGTERM: stop,
-            signal.SIGINT: stop,
-            signal.SIGHUP: pass_on,
-            signal.SIGUSR1: pass_on,
-        }
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _request_stop(self) -> None:
+        self._stops += 1
 
 
 def _code(code: int) -> int:

@@ -20,11 +20,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from types import FrameType
 from typing import Protocol
 
 from ackfloor.ports import RunMonitor
@@ -32,6 +30,7 @@ from ackfloor.runtime import channel
 from ackfloor.runtime.crashes import Crashes, how_it_ended, named
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.marks import Area, RecordId
+from ackfloor.runtime.run_signals import run_signals
 
 log = logging.getLogger("ackfloor.supervisor")
 
@@ -140,7 +139,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until stopped; returns the exit code of the whole run."""
-        with self._signals():
+        with run_signals(self.request_stop, self._passed_on.append):
             try:
                 while self._step():
                     pass
@@ -371,26 +370,3 @@ class Supervisor:
                 process.kill()
                 process.wait()
                 self._ended(worker, process.returncode)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Turn signals into flags, and put the old handlers back afterwards."""
-
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            self.request_stop()
-
-        def pass_on(number: int, _frame: FrameType | None) -> None:
-            self._passed_on.append(number)
-
-        handlers = {
-            signal.SIGTERM: stop,
-            signal.SIGINT: stop,
-            signal.SIGHUP: pass_on,
-            signal.SIGUSR1: pass_on,
-        }
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
