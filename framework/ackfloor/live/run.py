@@ -196,14 +196,14 @@ class RunSettings:
             counts = held_back(self._started_with, wanted, kept)
             launch = self._relaunch(counts, self._above)
         except SettingError as exc:
-            log.error("settings not changed: %s", exc)  # noqa: TRY400 -- made for people
+            # The state before its log line, here and below: who has read it finds it in `/readyz`.
             failures = self.state.failures + 1
             self._tell_state(replace(self.state, failures=failures, error=str(exc)))
+            log.error("settings not changed: %s", exc)  # noqa: TRY400 -- made for people
             return
         waiting = restart_needed(self._start.settings, full.settings, kept)
         changed = changes(self.launch.settings, launch.settings, self.launch.app.handlers)
-        if waiting and waiting != self.state.needs_restart:
-            log.warning("changed in the settings file, and needs a restart: %s", ", ".join(waiting))
+        news = waiting and waiting != self.state.needs_restart
         self._counts = counts
         if changed:
             self._adopt(launch, changed, self._next(counts, self._above))
@@ -218,6 +218,8 @@ class RunSettings:
                 needs_restart=waiting,
             )
         )
+        if news:
+            log.warning("changed in the settings file, and needs a restart: %s", ", ".join(waiting))
 
     # The word.
 
