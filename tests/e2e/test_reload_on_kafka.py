@@ -110,6 +110,12 @@ def setting(stage: Stage, text: str) -> None:
     fresh.replace(stage.folder / "ackfloor.toml")
 
 
+def concurrency(run: Running) -> int:
+    """At most so many handlers at once, as the worker last said it: half a second ago, or more."""
+    _, state = page(run, "/state")
+    return int(state["workers"]["0"]["handlers"][0]["concurrency"])
+
+
 def test_a_shortened_timeout_parks_all_500_in_flight_at_once_and_each_once(
     make_stage: MakeStage,
 ) -> None:
@@ -169,6 +175,7 @@ def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
 
     setting(stage, "[handlers.bill]\nconcurrency = 6\n[app]\nworkers = 3\n")
     run.until(lambda: len(stage.noted("started")) == 6, "6 in flight")
+    run.until(lambda: concurrency(run) == 6, "the worker's word of it")
     run.logged("changed in the settings file, and needs a restart: app.workers")
     _, told = page(run, "/readyz")
     assert told["ready"]
@@ -182,15 +189,14 @@ def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
     assert "the old settings stay" in told["notes"][0]["message"]
     _, state = page(run, "/state")
     assert state["settings"]["failures"] == 1
-    assert state["workers"]["0"]["handlers"][0]["concurrency"] == 6
+    assert concurrency(run) == 6
 
     # A crash while the file is bad: the run goes on, by the settings that count.
     (pid,) = worker_pids(run)
     os.kill(pid, signal.SIGKILL)
     run.until(lambda: len(worker_pids(run)) == 2, "anew")
     run.until(lambda: max(stage.noted("started").values()) == 2 and ready(run)(), "at work again")
-    _, state = page(run, "/state")
-    assert state["workers"]["0"]["handlers"][0]["concurrency"] == 6
+    assert concurrency(run) == 6
 
     setting(stage, '[handlers.bill]\nconsume_timeout = "500ms"\nretry.max_redeliveries = 0\n')
     for _ in range(20):
