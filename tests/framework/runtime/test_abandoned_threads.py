@@ -25,6 +25,11 @@ def abandoned_fault(worker: Live) -> str | None:
     return next((fault.message for fault in faults if fault.kind == "abandoned"), None)
 
 
+def late(worker: Live) -> int:
+    """How many answers have come too late."""
+    return sum(event.count for event in worker.watcher.told(LateAnswers))
+
+
 def test_a_stuck_thread_is_replaced_at_its_deadline() -> None:
     """With one thread only, the records behind the stuck one are handled; it ends unheard."""
     app, gate, ended = App("g"), Gate(), []
@@ -47,7 +52,9 @@ def test_a_stuck_thread_is_replaced_at_its_deadline() -> None:
         gate.open()
         worker.until(lambda: worker.watcher.told(LateAnswers))
         worker.until(lambda: abandoned_fault(worker) is None)
-        assert (worker.executor().abandoned(), handler_threads()) == (0, 1)
+        assert worker.executor().abandoned() == 0
+        # It has said that it ends, and may not be gone.
+        within(lambda: handler_threads() == 1)
         assert len(worker.parked("orders")) == 1
     assert b"stuck" in ended
 
@@ -105,12 +112,12 @@ def test_a_thread_that_ends_at_its_deadline_is_never_abandoned_for_its_next_reco
         worker.until(worker.settled)
         parked = {record.origin.offset for record in worker.parked("orders")}
         within(lambda: len(counts) == 300 and worker.executor().abandoned() == 0)
+        worker.until(lambda: late(worker) >= len(parked), "a late answer for each that was parked")
         worker.turn_for(0.05)
-        late = sum(event.count for event in worker.watcher.told(LateAnswers))
+        assert late(worker) == len(parked) > 0
         within(lambda: handler_threads() == 4)
     assert most[0] <= 4
     assert set(counts.values()) == {1}
-    assert late == len(parked) > 0
 
 
 def test_the_worker_stops_without_waiting_for_abandoned_threads() -> None:
