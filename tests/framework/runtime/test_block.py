@@ -131,7 +131,15 @@ def test_a_waiting_lane_takes_no_slot(kind: str) -> None:
         worker.send("orders", key=b"good", n=20)
         worker.until(lambda: len(seen) == 21)
         assert worker.executor().queued() == 0
-        worker.until(lambda: worker.watcher.latest and worker.watcher.latest.partitions[0].waiting)
+        # One from before the others were settled says more are open.
+        worker.until(
+            lambda: (
+                worker.watcher.latest
+                and worker.watcher.latest.partitions[0].waiting
+                and worker.watcher.latest.partitions[0].open_count == 3
+            ),
+            "a snapshot of the end",
+        )
         assert worker.watcher.latest is not None
         (partition,) = worker.watcher.latest.partitions
         assert (partition.waiting, partition.floor, partition.open_count) == (1, 0, 3)
