@@ -90,7 +90,8 @@ def test_a_failed_batch_comes_back_one_by_one(kind: str, raised: Exception, reas
 
     with live(batch_app(kind, script, batch_wait="2s")) as worker:
         worker.send("orders", b"", n=5)
-        worker.until(lambda: len(worker.dlq("orders")) == 2)
+        # The one that is handled may be later than the one that fails.
+        worker.until(lambda: len(worker.dlq("orders")) == 2 and len(calls) >= 3)
         parked = worker.parked("orders")
         dead = worker.dlq("orders")
     assert calls[0] == [(str(n), 1) for n in range(5)]
@@ -195,13 +196,13 @@ def test_extending_one_extends_all(kind: str) -> None:
         extended.set()
         yield gate
 
-    timeout = "1s" if kind == "process" else "60s"
+    timeout = "3s" if kind == "process" else "60s"
     with live(batch_app(kind, script, consume_timeout=timeout, batch_wait="2s")) as worker:
         worker.send("orders", b"", n=5)
         worker.until(extended.is_set)
         if kind != "process":
             worker.skip(60)
-        worker.turn_for(1.2 if kind == "process" else 0.1)
+        worker.turn_for(3.2 if kind == "process" else 0.1)
         gate.open()
         worker.until(worker.settled)
         assert worker.parked("orders") == []

@@ -135,7 +135,8 @@ def test_no_answer_until_the_deadline_is_a_timeout(kind: str) -> None:
     )
     with live(app, cancel_grace_s=0.05) as worker:
         worker.send("orders", n=2)
-        worker.until(lambda: len(worker.parked("orders")) == 2)
+        # On a busy machine the time may be up before the handler has come so far.
+        worker.until(lambda: kept and len(worker.parked("orders")) == 2)
         assert kept[0].ack() is False
         worker.until(lambda: worker.watcher.told(LateAnswers))
         within(lambda: worker.executor().abandoned() == 0)

@@ -107,11 +107,12 @@ def test_a_stuck_handler_delays_a_revoke_by_the_drain_bound_and_costs_no_slot(ki
 
 def test_an_async_handler_of_a_partition_that_left_is_cancelled() -> None:
     """It stops working on a record that is another's now, and its clean-up runs."""
-    app, ends = App("g"), []
+    app, begun, ends = App("g"), [], []
 
     @app.handler("orders", concurrency=1)
     async def handle(delivery: Delivery) -> None:
         try:
+            begun.append(delivery.offset)
             if not ends:
                 await asyncio.Event().wait()
         finally:
@@ -120,7 +121,8 @@ def test_an_async_handler_of_a_partition_that_left_is_cancelled() -> None:
 
     with live(app, drain_s=0.05) as worker:
         worker.send("orders", b"x")
-        worker.until(lambda: list(worker.executor().running()))
+        # A slot that is about to begin would not begin any more.
+        worker.until(lambda: begun)
         worker.broker.rebalance()
         worker.until(lambda: len(ends) == 2 and worker.settled())
         assert worker.parked("orders") == []
