@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from ackfloor.cli.topics import topics_app
 from ackfloor.errors import ConfigError, KafkaUnreachable
 from ackfloor.runtime.exit_codes import Exit
+from tests.framework.kafka.wire import until
 
 pytestmark = [pytest.mark.kafka]
 
@@ -41,6 +42,7 @@ def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bootstrap_servers: st
     monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
+    until(lambda: name in admin.list_topics(timeout=60).topics)
     yield name
     sys.modules.pop(MODULE, None)
 

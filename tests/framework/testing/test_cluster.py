@@ -102,6 +102,12 @@ def test_three_nodes_replicate(three: KafkaCluster) -> None:
     _create(three.bootstrap_servers, "replicated")
     admin = AdminClient({"bootstrap.servers": three.bootstrap_servers, "log_level": 0})
     listed = admin.list_topics("replicated", timeout=60)
+    until_s = time.monotonic() + 60
+    # A node that was not asked to make it may hear of it a moment later.
+    while not listed.topics["replicated"].partitions:
+        assert time.monotonic() < until_s, "nobody told of the topic"
+        time.sleep(0.05)
+        listed = admin.list_topics("replicated", timeout=60)
     assert set(listed.brokers) == {1, 2, 3} == set(three.node_ids)
     assert sorted(listed.topics["replicated"].partitions[0].replicas) == [1, 2, 3]
 
