@@ -129,7 +129,7 @@ def test_what_too_few_replicas_confirm_leaves_its_record_open(cluster: KafkaClus
         worker = crowd.start(app, producer={"delivery.timeout.ms": 60_000})
         [tier] = [name for name in place.own() if "retry-100ms" in name]
         place.set_topic(tier, REPLICAS, "3")
-        crowd.until(lambda: place.committed(notes) == 0)
+        crowd.until(lambda: (place.committed(), place.committed(notes)) == (0, 0))
         with without(cluster, spare(place, [tier, target, notes])):
             place.send(3)
             place.send(3, topic=notes)
