@@ -68,7 +68,10 @@ class Stage:
 
     def app(self, body: str) -> None:
         """Write the app; TOPIC in it is the source topic's name."""
-        (self.folder / "stage_app.py").write_text(HEAD + body.replace("TOPIC", self.topic))
+        # A new file takes the old one's place: who follows the old one never finds half of it.
+        fresh = self.folder / "stage_app.fresh"
+        fresh.write_text(HEAD + body.replace("TOPIC", self.topic))
+        fresh.replace(self.folder / "stage_app.py")
 
     def run(self, *arguments: str, **given: str) -> Running:
         """Start `ackfloor run` of the app on any free port."""
