@@ -196,7 +196,7 @@ class RunSettings:
             counts = held_back(self._started_with, wanted, kept)
             launch = self._relaunch(counts, self._above)
         except SettingError as exc:
-            # The state before its log line, here and below: who has read it finds it in `/readyz`.
+            # The state before its log line: who has read that finds it in `/readyz`.
             failures = self.state.failures + 1
             self._tell_state(replace(self.state, failures=failures, error=str(exc)))
             log.error("settings not changed: %s", exc)  # noqa: TRY400 -- made for people
