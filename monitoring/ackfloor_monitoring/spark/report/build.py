@@ -93,15 +93,15 @@ def build_report(
         known = None if commits is None else commits(seen.tiers)
         with _kept(lives.lives(rows, commit_frame(spark, known or ()))) as lived:
             ended = lives.endings(lived).collect()
-            # Cheaper to sum up twice than to keep.
-            messages = lives.messages(lived)
-            placing = pool.submit(lives.partitions(messages).collect)
-            heating = pool.submit(lives.hot_keys(messages, MOST_KEYS).collect)
             counted = counting.result()
             total = sums.totals(counted)
             if not total["failures"]:
                 raise NothingToReport(f"{table}: {seen.records} rows and no failure among them")
             new_since = _new_since(counted, since, moment(seen.last_ms))
+            # Nothing is refused from here on, so nobody waits for what is not needed.
+            messages = lives.messages(lived)  # cheaper to sum up twice than to keep
+            placing = pool.submit(lives.partitions(messages).collect)
+            heating = pool.submit(lives.hot_keys(messages, MOST_KEYS).collect)
             read_by = sums.topic_handlers(counted)
             timing = pool.submit(lives.times(lived, spark.createDataFrame(read_by)).collect)
             groups = _groups(failures, sums.failure_groups(counted), starts, total["failures"])
