@@ -146,8 +146,13 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _cpu_s(pid: int) -> float:
-    times = [each.cpu_times() for each in _tree(pid)]
-    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+    spent = 0.0
+    for each in _tree(pid):
+        # A child that has ended since is in its parent's figure once it is reaped.
+        with suppress(psutil.NoSuchProcess):
+            t = each.cpu_times()
+            spent += t.user + t.system + t.children_user + t.children_system
+    return spent
 
 
 def peak_mib(pid: int) -> float:
@@ -158,10 +163,11 @@ def peak_mib(pid: int) -> float:
         return sum(each.memory_info().rss for each in _tree(pid)) / 2**20
     peaks = 0
     for each in _tree(pid):
-        status = Path(f"/proc/{each.pid}/status").read_text("utf-8")
-        peaks += next(
-            (int(row.split()[1]) for row in status.splitlines() if row.startswith("VmHWM")), 0
-        )
+        with suppress(FileNotFoundError, ProcessLookupError):
+            status = Path(f"/proc/{each.pid}/status").read_text("utf-8")
+            peaks += next(
+                (int(row.split()[1]) for row in status.splitlines() if row.startswith("VmHWM")), 0
+            )
     return peaks / 1024
 
 

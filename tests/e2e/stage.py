@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import threading
 import time
 import urllib.error
@@ -17,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.framework.cli.command import PATIENCE_S, Running
+from tests.processes import gone_within, kill
 
 #: What every app here begins with: each handled record becomes a line of a file.
 HEAD = """
@@ -190,13 +188,10 @@ def worker_pids(run: Running) -> list[int]:
 
 def gone(pid: int) -> bool:
     """Whether a process ends within the time allowed; killed if not."""
-    until_s = time.monotonic() + PATIENCE_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > until_s:
-            os.kill(pid, signal.SIGKILL)
-            return False
-        time.sleep(0.02)
-    return True
+    ended = gone_within(pid, PATIENCE_S)
+    if not ended:
+        kill(pid)
+    return ended
 
 
 def page(run: Running, name: str) -> tuple[int, Any]:

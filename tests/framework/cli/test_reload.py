@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from ackfloor.cli.reload_watch import changed, is_watched, looks, named
 from ackfloor.runtime.exit_codes import Exit
 from tests.framework.cli.command import PATIENCE_S, Running, ackfloor
+from tests.processes import kill
 
 E2E = pytest.mark.e2e
 NOWHERE = "127.0.0.1:1"
@@ -175,8 +175,7 @@ class Following:
         self.process.kill()
         self.process.wait()
         for pid in self.pids():
-            if psutil.pid_exists(pid):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid)
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from ackfloor.core.messages import DeliveryFailed, LateAnswers
 from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers
 from tests.framework.runtime.live import live
-from tests.framework.runtime.test_process_executor import SOON, alive, lines, send
+from tests.framework.runtime.test_process_executor import SOON, lines, send
+from tests.processes import runs
 
 SIZE = 10
 
@@ -140,7 +141,7 @@ def test_what_does_not_end_in_time_is_killed_and_comes_again(tmp_path: Path) -> 
         assert worker.close() == 2
         broker = worker.broker
     if sys.platform.startswith("linux"):
-        assert not alive(int(pid))
+        assert not runs(int(pid))
     (tmp_path / "open").touch()
     with live(app_of(batch_wait="20ms"), broker=broker) as worker:
         worker.until(worker.settled)

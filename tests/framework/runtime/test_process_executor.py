@@ -22,6 +22,7 @@ from ackfloor.signature import read_signature
 from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers
 from tests.framework.runtime.live import Live, live, within
+from tests.processes import runs
 
 SOON = RetryPolicy.fixed("20ms", 5)
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
@@ -44,15 +45,6 @@ def lines(folder: Path, name: str) -> list[list[str]]:
     """What handlers have noted."""
     file = folder / name
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and not reaped does not."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def warm_up(worker: Live, folder: Path) -> None:
@@ -319,11 +311,11 @@ def test_processes_die_with_a_worker_that_is_killed(tmp_path: Path) -> None:
     try:
         within(lambda: lines(tmp_path, "begun"), "the handler's start")
         ((pid, *_),) = lines(tmp_path, "begun")
-        assert alive(int(pid))
+        assert runs(int(pid))
     finally:
         worker.kill()
         worker.wait(60)
-    within(lambda: not alive(int(pid)), "the end of the handler's process")
+    within(lambda: not runs(int(pid)), "the end of the handler's process")
 
 
 def test_what_does_not_end_in_time_is_killed_and_comes_again(tmp_path: Path) -> None:
@@ -338,7 +330,7 @@ def test_what_does_not_end_in_time_is_killed_and_comes_again(tmp_path: Path) -> 
         broker = worker.broker
     ((pid, *_),) = lines(tmp_path, "begun")
     if sys.platform.startswith("linux"):
-        assert not alive(int(pid))
+        assert not runs(int(pid))
     (tmp_path / "open").touch()
     with live(app_of(), broker=broker) as worker:
         worker.until(worker.settled)

@@ -19,6 +19,7 @@ import pytest
 
 from ackfloor.runtime.exit_codes import Exit
 from tests.framework.runtime import supervised
+from tests.processes import gone_within, kill
 
 pytestmark = pytest.mark.e2e
 
@@ -97,8 +98,8 @@ class Run:
             self.process.kill()
             self.process.wait()
         for pid in pids:
-            if psutil.pid_exists(pid) and "supervised.py" in " ".join(_command(pid)):
-                os.kill(pid, signal.SIGKILL)
+            if "supervised.py" in " ".join(_command(pid)):
+                kill(pid)
         self._reader.join(PATIENCE_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -114,12 +115,7 @@ def _command(pid: int) -> list[str]:
 
 def gone(pid: int) -> bool:
     """Whether a process has ended within the time allowed."""
-    until_s = time.monotonic() + PATIENCE_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(0.01)
-    return True
+    return gone_within(pid, PATIENCE_S)
 
 
 @pytest.fixture

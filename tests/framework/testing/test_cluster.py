@@ -24,6 +24,7 @@ from ackfloor.testing.cluster import ClusterFailed
 from ackfloor.testing.java import JavaChoice
 from ackfloor.testing.node import BrokerConfigRefused, Node, free_ports, place_nodes
 from ackfloor.testing.processes import ProcessIdentity
+from tests.processes import kill
 
 pytestmark = [pytest.mark.kafka]
 
@@ -214,7 +215,7 @@ def test_nothing_outlives_its_parent(how: str) -> None:
             assert _alive_after(processes, wait_s=60) == []
         finally:
             if child:
-                os.kill(child, signal.SIGKILL)
+                kill(child)
     assert not data_dir.exists()
 
 

@@ -1,0 +1,35 @@
+"""What tests ask of processes that may end at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+import psutil
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that is dead and not reaped does not."""
+    # One look, not two: it may end between them.
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def gone_within(pid: int, seconds: float) -> bool:
+    """Whether a process ends within so many seconds."""
+    until_s = time.monotonic() + seconds
+    while runs(pid):
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, where there still is somebody to take it."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
