@@ -22,7 +22,8 @@ needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None,
     reason="prometheus is not installed (Debian's package prometheus): no real server has scraped",
 )
-_LISTENING = re.compile(r'msg="Listening on" address=([\d.:]+)')
+# With what follows the address: of a line that is half written it may be the half.
+_LISTENING = re.compile(r'msg="Listening on" address=([\d.:]+)\s')
 
 
 class Prometheus:

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.e2e.stage import Stage, page, ready
+from tests.written import whole_lines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
@@ -27,9 +28,8 @@ async def bill(delivery: Delivery) -> None:
 
 def seen(stage: Stage) -> dict[str, list[str]]:
     """Worker's pid -> what it has handled, in order."""
-    file = stage.folder / "handled"
     found: dict[str, list[str]] = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
+    for line in whole_lines(stage.folder / "handled"):
         pid, value = line.split()
         found.setdefault(pid, []).append(value)
     return found

@@ -83,12 +83,13 @@ class Demo:
     @property
     def out(self) -> str:
         """What it printed."""
-        return (self.folder / "out").read_text()
+        return (self.folder / "out").read_text("utf-8")
 
     @property
     def err(self) -> str:
         """What it told meanwhile."""
-        return (self.folder / "err").read_text()
+        # What it writes just now may end in the middle of a character.
+        return (self.folder / "err").read_text("utf-8", "replace")
 
     def until(self, text: str) -> None:
         """Wait until it has told something."""

@@ -20,7 +20,8 @@ from tests.structure.sources import REPOSITORY
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 PATIENCE_S = 120.0
-SERVED_AT = re.compile(r"metrics and health on (http://\S+)")
+# With what follows the address: of a line that is half written it may be the half.
+SERVED_AT = re.compile(r"metrics and health on (http://\S+)\s")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,11 @@ def running(workers: int, folder: Path, env: dict[str, str]) -> Iterator[subproc
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                process.wait(PATIENCE_S)
+                try:
+                    process.wait(PATIENCE_S)
+                finally:
+                    process.kill()
+                    process.wait()
 
 
 def served_at(log: Path, process: subprocess.Popen[bytes]) -> str:

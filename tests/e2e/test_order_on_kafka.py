@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.stage import Stage
+from tests.written import whole_lines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
@@ -60,7 +61,7 @@ def test_order_per_key_holds_across_failures_and_a_rebalance(
         stage.produce(1, b"%d" % (number // KEYS), b"k%d" % (number % KEYS))
     second.until(lambda: handled_pairs(stage) == RECORDS, "all handled")
     seen: dict[str, list[int]] = defaultdict(list)
-    for line in (stage.folder / "handled").read_text().splitlines():
+    for line in whole_lines(stage.folder / "handled"):
         key, number, _ = line.split()
         seen[key].append(int(number))
     assert len(seen) == KEYS

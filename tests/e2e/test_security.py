@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -25,6 +25,7 @@ from ackfloor.core.envelope import Envelope, Reason, write_headers
 from tests.e2e.secure_broker import PASSWORD, Right, SecureBroker, least_rights, secure_broker
 from tests.e2e.stage import page
 from tests.framework.cli.command import PATIENCE_S, Running, ackfloor
+from tests.written import whole_lines
 
 # One broker for all of them.
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.xdist_group("security")]
@@ -100,8 +101,7 @@ class Desk:
 
     def handled(self) -> set[str]:
         """What the handler has written down: value and attempt."""
-        file = self.folder / "handled"
-        return set(file.read_text().split()) if file.exists() else set()
+        return set(whole_lines(self.folder / "handled"))
 
     def command(self, *words: str, **login: str) -> subprocess.CompletedProcess[str]:
         """A command of ackfloor's."""
@@ -129,10 +129,12 @@ def desk(broker: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in [name for name in os.environ if name.startswith("ACKFLOOR_")]:
         monkeypatch.delenv(name)
     desk = Desk(broker, tmp_path)
-    yield desk
-    desk.close()
-    for user in ("worker", "operator"):
-        broker.take(user)
+    with ExitStack() as ends:
+        # Each of them, whatever becomes of the others.
+        for user in ("worker", "operator"):
+            ends.callback(broker.take, user)
+        ends.callback(desk.close)
+        yield desk
 
 
 def until(done: Callable[[], object], what: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.stage import Stage
 from tests.framework.runtime.tracing import SPAN_ID, TRACE_ID, TRACEPARENT
+from tests.written import whole_lines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
@@ -72,6 +73,4 @@ def test_a_record_is_in_one_trace_from_its_producer_to_the_handler_of_what_it_le
 
 def spans(stage: Stage) -> list[dict[str, Any]]:
     """The spans so far."""
-    file = stage.folder / "spans"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in whole_lines(stage.folder / "spans")]

@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from tests.written import whole_lines
+
 #: topic, partition, offset: where a record was read from.
 Place = tuple[str, int, int]
 #: source topic, key, sequence number: what a record is, wherever it is read from.
@@ -114,9 +116,9 @@ def _read_file(file: Path, calls: list[Call], turns: list[Turn]) -> None:
 
 
 def _lines(file: Path) -> Iterator[list[str]]:
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield line.rstrip("\n").split("\t")
+    # Half a line is of a process that was killed in it: what it was about to write is not known.
+    for line in whole_lines(file):
+        yield line.split("\t")
 
 
 def _start(fields: Sequence[str], pid: int, at_s: float, wall_ms: int) -> Call:
