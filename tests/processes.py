@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -16,6 +17,17 @@ def runs(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
+        return False
+
+
+def works_in(pid: int, folder: Path) -> bool:
+    """Whether a process runs that was started in a folder, and none that got its pid later.
+
+    Threads take pids as well, so after minutes of short-lived clients they come round again.
+    """
+    try:
+        return bool(psutil.Process(pid).cwd() == str(folder.resolve()))
+    except psutil.Error:
         return False
 
 

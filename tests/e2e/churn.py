@@ -39,6 +39,9 @@ from ackfloor.testing import open_broker
 from tests.e2e.churn_account import Change, Facts, Findings, Line, find
 from tests.e2e.commit_log import read_commits
 from tests.framework.cli.command import environment
+from tests.framework.kafka.wire import until
+from tests.kafka_topics import delete_topics
+from tests.written import whole_lines
 
 PROTOCOLS = {
     "eager": {"partition.assignment.strategy": "range"},
@@ -116,6 +119,7 @@ class Churn:
             "replication_factor = 1\n"
         )
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(60)
+        until(lambda: self.topic in admin.list_topics(timeout=60).topics)
         # `run` would see to the tiers before it starts workers.
         done = subprocess.run(
             [sys.executable, "-m", "ackfloor.cli.main", "topics", "apply", "churn_app:app", "-y"],
@@ -172,12 +176,8 @@ class Churn:
 
     def ledger(self) -> list[Line]:
         """The ledger so far, in the order in which it was written."""
-        file = self.folder / "ledger"
-        if not file.exists():
-            return []
-        text = file.read_text()
         lines = []
-        for line in text[: text.rfind("\n") + 1].splitlines():
+        for line in whole_lines(self.folder / "ledger"):
             what, ns, pid, topic, *numbers = line.split(" ")
             partition, offset, from_partition, from_offset = map(int, numbers)
             origin = (from_partition, from_offset)
@@ -260,8 +260,7 @@ class Churn:
             member.wait()
         admin = AdminClient({"bootstrap.servers": self.servers})
         names = [n for n in admin.list_topics(timeout=60).topics if n.startswith(self.topic)]
-        for future in admin.delete_topics(names).values() if names else ():
-            future.result(60)
+        delete_topics(admin, names)
 
 
 def _set_group(admin: AdminClient, group: str, name: str, value: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ def make_stage(tmp_path: Path, bootstrap_servers: str) -> Iterator[Callable[...,
         folder = tmp_path / str(len(stages))
         folder.mkdir()
         stages.append(Stage(folder, bootstrap_servers, partitions, session_s))
+        # Each of them, whatever becomes of the others.
+        ends.callback(stages[-1].close)
         stages[-1].app(body)
         return stages[-1]
 
-    yield make
-    for stage in stages:
-        stage.close()
+    with ExitStack() as ends:
+        yield make

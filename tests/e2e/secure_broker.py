@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from ackfloor.testing import KafkaCluster
 from ackfloor.testing.java import find_java
+from tests.framework.kafka.wire import until
 from tests.structure.sources import REPOSITORY
 
 #: Of every login here; what no log may ever hold.
@@ -134,9 +135,15 @@ class SecureBroker:
 
     def topic(self, name: str, partitions: int = 1, **config: str) -> None:
         """Create a topic, if there is none."""
-        if name in self.admin.list_topics(timeout=60).topics:
-            return
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
+
+        def there() -> bool:
+            return name in self.admin.list_topics(timeout=60).topics
+
+        if not there():
+            new = NewTopic(name, partitions, 1, config=config)
+            self.admin.create_topics([new])[name].result(60)
+            # The broker that is asked next knows of it a moment later.
+            until(there)
 
 
 @contextmanager

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.framework.cli.command import PATIENCE_S, Running
-from tests.processes import gone_within, kill
+from tests.framework.kafka.wire import until
+from tests.kafka_topics import delete_topics
+from tests.processes import gone_within, kill, works_in
+from tests.written import whole_lines
 
 #: What every app here begins with: each handled record becomes a line of a file.
 HEAD = """
@@ -61,8 +64,7 @@ class Stage:
             f'[kafka.consumer]\n"session.timeout.ms" = {session_s}000\n'
             '"heartbeat.interval.ms" = 500\n'
         )
-        created = self._admin.create_topics([NewTopic(self.topic, partitions, 1)])
-        created[self.topic].result(60)
+        self._create(self.topic, partitions)
 
     def app(self, body: str) -> None:
         """Write the app; TOPIC in it is the source topic's name."""
@@ -90,16 +92,21 @@ class Stage:
     ) -> None:
         """Write records, and return when the broker has them."""
         for _ in range(count):
-            self._producer.produce(self.topic, value, key=key, headers=list(headers))
+            self._producer.produce(
+                self.topic, value, key=key, headers=list(headers), on_delivery=_written
+            )
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 
     def produce_to(self, partitions: Iterable[int], value: bytes) -> None:
         """Write one record to each of these partitions, however new they are."""
+        wanted = set(partitions)
+        # A broker takes a moment to know of them, and what is written until then is refused.
+        until(lambda: wanted <= self._partitions(self.topic))
         # A client of its own: the other one may not know them yet.
         producer = Producer({"bootstrap.servers": self.servers})
-        for partition in partitions:
-            producer.produce(self.topic, value, partition=partition)
+        for partition in wanted:
+            producer.produce(self.topic, value, partition=partition, on_delivery=_written)
         assert producer.flush(60) == 0
 
     @contextmanager
@@ -126,8 +133,7 @@ class Stage:
 
     def noted(self, name: str = "handled") -> Counter[str]:
         """`partition/offset#attempt` -> how often a handler wrote it down."""
-        file = self.folder / name
-        return Counter(file.read_text().splitlines() if file.exists() else ())
+        return Counter(whole_lines(self.folder / name))
 
     def records(self) -> int:
         """How many different records were handled."""
@@ -139,8 +145,7 @@ class Stage:
 
     def committed(self) -> int:
         """The sum of the group's committed positions of the source topic."""
-        numbers = self._admin.list_topics(self.topic, timeout=60).topics[self.topic].partitions
-        asked = [TopicPartition(self.topic, number) for number in numbers]
+        asked = [TopicPartition(self.topic, number) for number in self._partitions(self.topic)]
         # Not the admin client: it crashes where the coordinator is just moving.
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
         try:
@@ -152,8 +157,17 @@ class Stage:
     def make_topic(self, suffix: str, joint: str = "--") -> str:
         """One more topic, of one partition."""
         name = f"{self.topic}{joint}{suffix}"
-        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+        self._create(name, 1)
         return name
+
+    def _create(self, name: str, partitions: int) -> None:
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+        # What is created is known to the broker a moment later.
+        until(lambda: len(self._partitions(name)) == partitions)
+
+    def _partitions(self, topic: str) -> set[int]:
+        found = self._admin.list_topics(timeout=60).topics.get(topic)
+        return set() if found is None else set(found.partitions)
 
     def end_of(self, topic: str) -> int:
         """Where the log of a topic's first partition ends."""
@@ -168,22 +182,28 @@ class Stage:
 
     def close(self) -> None:
         """Leave no process and no topic behind."""
+        outlived = []
         for run in self._runs:
-            pids = worker_pids(run)
             run.close()
-            for pid in pids:
-                assert gone(pid), f"worker {pid} outlived its run"
-        topics = self.topics()
-        for future in self._admin.delete_topics(list(topics)).values():
-            future.result(60)
+            left = [pid for pid in worker_pids(run) if works_in(pid, self.folder)]
+            outlived += [pid for pid in left if not gone(pid)]
+        delete_topics(self._admin, self.topics())
         # The broker may go before this object does, and its clients would complain.
         del self._admin, self._producer
+        assert outlived == [], "workers outlived their run"
 
 
 def worker_pids(run: Running) -> list[int]:
     """The pids of all workers that a run has started so far."""
     found = [re.search(r" started, pid (\d+)", line) for line in run.drain()]
     return [int(match[1]) for match in found if match]
+
+
+def started(run: Running, workers: int) -> list[int]:
+    """The pids of all its workers, once it has said of so many that they were started."""
+    # What a worker does may be seen before the run's word of its start is.
+    run.until(lambda: len(worker_pids(run)) >= workers, f"the start of {workers} workers")
+    return worker_pids(run)
 
 
 def gone(pid: int) -> bool:
@@ -215,3 +235,7 @@ def reasons(run: Running) -> list[str]:
 def ready(run: Running) -> Callable[[], bool]:
     """Whether the run is ready, for waiting."""
     return lambda: reasons(run) == []
+
+
+def _written(error: KafkaError | None, _message: Message) -> None:
+    assert error is None, error
