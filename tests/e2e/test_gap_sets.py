@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ackfloor.core.gapset import decode
-from tests.e2e.stage import Stage, worker_pids
+from tests.e2e.stage import Stage, started
 from tests.framework.kafka.wire import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
@@ -74,7 +74,10 @@ def test_a_crash_with_one_stuck_record_repeats_only_what_no_commit_held(
     run = stage.run()
     run.until(lambda: stage.records() == SETTLED, "all but one handled")
     run.until(lambda: settled_above_the_floor(stage) == SETTLED, "a commit that says so")
-    os.kill(worker_pids(run)[0], signal.SIGKILL)
+    (worker,) = started(run, 1)
+    # It stands still first, so that it starts no other worker in between.
+    run.signal(signal.SIGSTOP)
+    os.kill(worker, signal.SIGKILL)
     run.signal(signal.SIGKILL)
     run.wait()
     found = last_commit(stage)

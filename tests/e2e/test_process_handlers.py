@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from ackfloor.runtime.exit_codes import Exit
-from tests.e2e.stage import Stage, gone, worker_pids
+from tests.e2e.stage import Stage, gone, started
 from tests.e2e.test_crash_suspects import dead_letters, headers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
@@ -60,7 +60,7 @@ def test_what_hangs_or_crashes_costs_nobody_else(make_stage: Callable[..., Stage
         stage.produce(1, key=b"%d" % (n % 20))
     run = stage.run(ACKFLOOR_APP__STATIC_MEMBERSHIP="true")
     run.until(lambda: stage.noted("beats"), "the handler that hangs")
-    (worker,) = worker_pids(run)
+    (worker,) = started(run, 1)
     processes = [child.pid for child in psutil.Process(worker).children()]
     assert processes
     psutil.Process(worker).kill()
@@ -76,7 +76,7 @@ def test_what_hangs_or_crashes_costs_nobody_else(make_stage: Callable[..., Stage
     hanging = run.logged("hanging")
     assert "worker-0/bill" in hanging
     assert stage.topic in hanging, "the delivery is named"
-    processes = [child.pid for child in psutil.Process(worker_pids(run)[-1]).children()]
+    processes = [child.pid for child in psutil.Process(started(run, 2)[-1]).children()]
     run.signal(signal.SIGTERM)
     assert run.wait() == Exit.OK
     assert all(gone(pid) for pid in processes)
@@ -127,7 +127,7 @@ def test_a_batch_that_hangs_or_crashes_costs_its_other_records_nothing(
     stage.produce(300)
     run = stage.run(ACKFLOOR_APP__STATIC_MEMBERSHIP="true")
     run.until(lambda: stage.noted("beats"), "the batch that hangs")
-    (worker,) = worker_pids(run)
+    (worker,) = started(run, 1)
     processes = [child.pid for child in psutil.Process(worker).children()]
     assert processes
     psutil.Process(worker).kill()

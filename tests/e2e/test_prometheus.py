@@ -16,7 +16,7 @@ from ackfloor_monitoring.dashboards.grafana import dashboard
 from ackfloor_monitoring.spec import Kind
 from ackfloor_monitoring.watch_definitions import WATCH_METRICS
 from tests.e2e.prometheus import Prometheus, needs_prometheus
-from tests.e2e.stage import Stage, page, ready, worker_pids
+from tests.e2e.stage import Stage, page, ready, started
 from tests.monitoring.promql import asked, series_in, with_values
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, needs_prometheus]
@@ -124,8 +124,7 @@ def test_prometheus_sees_all_of_a_run_whose_worker_dies(
     for expression in expressions:
         run.until(lambda e=expression: server.series(e), f"a picture of {expression}")
 
-    pids = worker_pids(run)
-    os.kill(pids[0], signal.SIGKILL)
+    os.kill(started(run, 2)[0], signal.SIGKILL)
     run.until(lambda: server.value("ackfloor_workers_ended_total") == 1, "the end is counted")
     run.until(lambda: server.value("ackfloor_workers_reporting") == 2, "the replacement reports")
     stage.open_gate()

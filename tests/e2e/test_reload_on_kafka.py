@@ -23,7 +23,7 @@ from ackfloor.core.envelope import read_envelope
 from ackfloor.errors import AckfloorError
 from ackfloor.live.token import read_token
 from ackfloor.runtime.exit_codes import Exit
-from tests.e2e.stage import Stage, page, ready, worker_pids
+from tests.e2e.stage import Stage, page, ready, started, worker_pids
 from tests.framework.cli.command import Running, ackfloor
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
@@ -192,7 +192,7 @@ def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
     assert concurrency(run) == 6
 
     # A crash while the file is bad: the run goes on, by the settings that count.
-    (pid,) = worker_pids(run)
+    (pid,) = started(run, 1)
     os.kill(pid, signal.SIGKILL)
     run.until(lambda: len(worker_pids(run)) == 2, "anew")
     run.until(lambda: max(stage.noted("started").values()) == 2 and ready(run)(), "at work again")
@@ -239,7 +239,7 @@ def test_what_config_set_is_refused_with(make_stage: MakeStage, tmp_path: Path) 
     done = config_set(stage, run, *timeout)
     assert (done.returncode, done.stderr) == (Exit.OK, "")
     assert "handlers.bill.consume_timeout  1m -> 5s" in done.stdout
-    os.kill(worker_pids(run)[0], signal.SIGKILL)
+    os.kill(started(run, 1)[0], signal.SIGKILL)
     run.until(lambda: len(worker_pids(run)) == 2, "anew")
     run.until(ready(run), "ready again")
     _, state = page(run, "/state")

@@ -14,7 +14,7 @@ import pytest
 
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.limited import MOST_LINES
-from tests.e2e.stage import Stage, gone, page, ready, reasons, worker_pids
+from tests.e2e.stage import Stage, gone, page, ready, reasons, started, worker_pids
 from tests.framework.cli.command import Running, ackfloor
 from tests.framework.kafka.wire import recreate
 
@@ -55,7 +55,8 @@ def test_workers_share_the_work_tell_their_state_and_drain(make_stage: MakeStage
 
     def shared() -> bool:
         _, state = page(run, "/state")
-        owned = [worker["partitions"] for worker in state["workers"].values()]
+        # One that has just started has said nothing yet.
+        owned = [worker["partitions"] for worker in state["workers"].values() if worker]
         sources = [p["partition"] for p in itertools.chain(*owned) if p["topic"] == stage.topic]
         return len(owned) == 2 and all(owned) and sorted(sources) == [0, 1, 2, 3]
 
@@ -65,7 +66,7 @@ def test_workers_share_the_work_tell_their_state_and_drain(make_stage: MakeStage
     run.logged("ack map:")
     run.logged(f"{stage.topic}/0 floor=")
     run.logged("Thread 0x")
-    pids = worker_pids(run)
+    pids = started(run, 2)
     assert len(pids) == 2
     run.signal(signal.SIGTERM)
     assert run.wait() == Exit.OK
@@ -101,7 +102,7 @@ def test_a_second_signal_stops_now_and_says_what_stayed_open(make_stage: MakeSta
     run.until(lambda: len(stage.noted("started")) == 4, "handlers at work")
     run.signal(signal.SIGTERM)
     run.logged("draining; a second signal stops now")
-    (pid,) = worker_pids(run)
+    (pid,) = started(run, 1)
     os.kill(pid, signal.SIGUSR1)
     run.logged("Thread 0x")
     run.logged("ack map:")
@@ -125,11 +126,11 @@ def test_a_killed_worker_is_replaced_and_its_records_come_again(make_stage: Make
     stage.produce(2000)
     run = stage.run("--workers", "2")
     run.until(lambda: stage.records() > 100, "some handled")
-    os.kill(worker_pids(run)[0], signal.SIGKILL)
+    os.kill(started(run, 2)[0], signal.SIGKILL)
     run.logged("was killed by signal 9 (SIGKILL); restarting it")
     run.until(lambda: stage.records() == 2000, "all handled")
-    run.until(lambda: len(worker_pids(run)) == 3, "the replacement")
-    pids = worker_pids(run)
+    pids = started(run, 3)
+    assert len(pids) == 3
     run.signal(signal.SIGKILL)
     run.wait()
     assert all(gone(pid) for pid in pids)
@@ -346,7 +347,7 @@ def test_past_the_limit_of_abandoned_threads_the_worker_is_replaced_at_once(
     stage.produce(200)
     run.until(lambda: stage.records() == 200, "the others")
     run.until(ready(run), "ready")
-    first, second, *_ = worker_pids(run)
+    first, second, *_ = started(run, 2)
     assert gone(first)
     assert second != first
     run.signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from ackfloor.runtime.exit_codes import Exit
-from tests.e2e.stage import Stage, gone, page, ready, worker_pids
+from tests.e2e.stage import Stage, gone, page, ready, started, worker_pids
 from tests.framework.cli.command import Running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
@@ -127,7 +127,7 @@ def test_a_killed_worker_gets_its_partitions_back_at_once(make_plain: MakeStage)
     # Who has most of the source: the records that come wait for its successor.
     mine = {worker: [p for p in had if p[0] == stage.topic] for worker, had in before.items()}
     kept, victim = sorted(mine, key=lambda worker: len(mine[worker]))
-    pids = worker_pids(run)
+    pids = started(run, 2)
     killed_s = time.monotonic()
     os.kill(pids[int(victim)], signal.SIGKILL)
     assert gone(pids[int(victim)])
