@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
 
 import ackfloor.kafka.publisher
 import ackfloor.kafka.sink
@@ -23,19 +22,22 @@ from ackfloor import worker
 
 def main(app: str) -> None:
     """Start a worker for each line."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     born: list[int] = []
     for _ in sys.stdin:
+        born = [pid for pid in born if _there(pid)]
         pid = os.fork()
         if pid == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os._exit(worker.main([app]))
         born.append(pid)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
-    for pid in born:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for pid in filter(_there, born):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _there(pid: int) -> bool:
+    """Whether a worker has not ended; until it is asked so, nobody else can get its pid."""
+    return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
 if __name__ == "__main__":

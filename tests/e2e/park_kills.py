@@ -31,6 +31,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ackfloor.testing import open_broker
 from tests.framework.cli.command import environment
+from tests.framework.kafka.wire import until
+from tests.kafka_topics import delete_topics
+from tests.processes import runs
 
 REPOSITORY = Path(__file__).parents[2]
 PARTITIONS = 4
@@ -127,6 +130,7 @@ class Kills:
             '"heartbeat.interval.ms" = 200\n[app]\nreplication_factor = 1\n'
         )
         self._admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(60)
+        until(lambda: self.topic in self._admin.list_topics(timeout=60).topics)
         done = subprocess.run(
             [sys.executable, "-m", "ackfloor.cli.main", "topics", "apply", "kills_app:app", "-y"],
             cwd=self.folder,
@@ -166,20 +170,26 @@ class Kills:
         assert self._nursery.stdout is not None
         self._nursery.stdin.write("\n")
         self._nursery.stdin.flush()
-        self.pid = int(self._nursery.stdout.readline())
+        born = self._nursery.stdout.readline()
+        assert born, f"the nursery is gone:\n{self._log()}"
+        self.pid = int(born)
 
     def end(self, number: signal.Signals) -> None:
         """The worker ends; returns when it is gone."""
+        assert runs(self.pid), f"the worker ended by itself:\n{self._log()}"
         os.kill(self.pid, number)
-        self.until(lambda: not Path(f"/proc/{self.pid}").exists(), "the worker's end")
+        self.until(lambda: not runs(self.pid), "the worker's end")
+
+    def _log(self) -> str:
+        """The last words of the workers, however they were cut off."""
+        return (self.folder / "workers.log").read_text("utf-8", "replace")[-3000:]
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something."""
         until_s = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < until_s, (
-                f"{what} did not happen in {PATIENCE_S:g} s:\n"
-                + (self.folder / "workers.log").read_text()[-3000:]
+                f"{what} did not happen in {PATIENCE_S:g} s:\n{self._log()}"
             )
             time.sleep(0.005)
 
@@ -255,8 +265,7 @@ class Kills:
         self._nursery.wait(60)
         self._nursery.stdout.close()
         names = [n for n in self._admin.list_topics(timeout=60).topics if self.topic in n]
-        for future in self._admin.delete_topics(names).values():
-            future.result(60)
+        delete_topics(self._admin, names)
         del self._admin, self._producer
 
 

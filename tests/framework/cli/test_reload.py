@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ import pytest
 from ackfloor.cli.reload_watch import changed, is_watched, looks, named
 from ackfloor.runtime.exit_codes import Exit
 from tests.framework.cli.command import PATIENCE_S, Running, ackfloor
-from tests.processes import kill
+from tests.written import whole_lines
 
 E2E = pytest.mark.e2e
 NOWHERE = "127.0.0.1:1"
@@ -156,8 +157,7 @@ class Following:
 
     def pids(self) -> list[int]:
         """Of all runs that have begun."""
-        file = self._folder / "begun"
-        return [int(line) for line in file.read_text().split()] if file.exists() else []
+        return [int(line) for line in whole_lines(self._folder / "begun")]
 
     def log(self) -> str:
         """What has been logged."""
@@ -175,7 +175,11 @@ class Following:
         self.process.kill()
         self.process.wait()
         for pid in self.pids():
-            kill(pid)
+            # Most have ended, and somebody else may have got their pids.
+            with suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if str(self._folder / "life.py") in process.cmdline():
+                    process.kill()
 
 
 @pytest.fixture
