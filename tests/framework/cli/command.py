@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import queue
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,16 @@ def ackfloor(
     )
 
 
+def rest_of(terminal: int) -> str:
+    """All that was written to a terminal that nobody has open any more."""
+    said = b""
+    # Linux says so in this way that there is no more.
+    with suppress(OSError), os.fdopen(terminal, "rb", buffering=0) as end:
+        while more := end.read(10_000):
+            said += more
+    return said.decode()
+
+
 class Running:
     """An `ackfloor run` in the background, and what it has logged so far."""
 
@@ -55,6 +67,8 @@ class Running:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
+            # A program that crashes may write anything; a reader that gives up would block it.
+            errors="replace",
         )
         self.lines: list[str] = []
         self._arrived: queue.Queue[str | None] = queue.Queue()
@@ -87,10 +101,18 @@ class Running:
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something outside, as long as the command runs."""
         until_s = time.monotonic() + PATIENCE_S
-        while not condition():
+        why = ""
+        while True:
+            try:
+                if condition():
+                    return
+                why = ""
+            except (OSError, http.client.HTTPException) as exc:
+                # Who asks a run that is just ending is turned away; its log says why it ends.
+                why = f" ({exc!r})"
             if time.monotonic() > until_s or self.process.poll() is not None:
-                self.drain()
-                pytest.fail(f"{what} did not happen; logged was:\n" + "\n".join(self.lines[-40:]))
+                lines = "\n".join(self.drain()[-40:])
+                pytest.fail(f"{what} did not happen{why}; logged was:\n{lines}")
             time.sleep(0.02)
 
     def drain(self) -> list[str]:
@@ -119,4 +141,6 @@ class Running:
             self.process.wait()
         self._reader.join(PATIENCE_S)
         assert self.process.stderr is not None
-        self.process.stderr.close()
+        # A worker that has outlived it still holds the other end: closing would wait for it.
+        if not self._reader.is_alive():
+            self.process.stderr.close()

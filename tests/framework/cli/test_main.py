@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 
 import ackfloor as package
 from ackfloor.cli.main import cli
-from tests.framework.cli.command import ackfloor, environment
+from tests.framework.cli.command import ackfloor, environment, rest_of
 
 E2E = pytest.mark.e2e
 
@@ -148,16 +147,6 @@ def test_a_package_that_brings_broken_commands_breaks_no_other(tmp_path: Path) -
     assert (done.returncode, done.stdout) == (0, f"ackfloor {package.__version__}\n")
     assert "'broken'" in done.stderr
     assert "no_such_module" in done.stderr
-
-
-def rest_of(terminal: int) -> str:
-    """All that was written to a terminal that nobody has open any more."""
-    said = b""
-    # Linux says so in this way that there is no more.
-    with suppress(OSError), os.fdopen(terminal, "rb", buffering=0) as end:
-        while more := end.read(10_000):
-            said += more
-    return said.decode()
 
 
 @E2E

@@ -16,7 +16,7 @@ import pytest
 from ackfloor.cli import acks, inflight, lag
 from ackfloor.cli.dlq_shown import GROUPS_SPARE, LETTERS_SPARE
 from ackfloor.cli.rows import RowsOutput, print_rows
-from tests.framework.cli.command import PATIENCE_S, environment
+from tests.framework.cli.command import PATIENCE_S, environment, rest_of
 
 DLQ = "orders--billing--dlq"
 GROUPS = [
@@ -155,8 +155,7 @@ def test_a_terminal_says_how_wide_it_is(columns: int) -> None:
     os.close(theirs)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors.decode()
-    text = os.read(ours, 65_536).decode()
-    os.close(ours)
+    text = rest_of(ours)
     lines = [line for line in text.splitlines() if "3f1c0a5be1d2" in line]
     assert len(lines) == 3
     for line, row in zip(lines, GROUPS, strict=True):
