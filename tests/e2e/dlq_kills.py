@@ -124,8 +124,10 @@ class Incident:
             while killed_at is not None and process.poll() is None:
                 if (written := self.written()) >= killed_at:
                     process.send_signal(signal.SIGKILL)
-                    process.communicate(timeout=PATIENCE_S)
-                    return written
+                    out, err = process.communicate(timeout=PATIENCE_S)
+                    # It may have ended just before.
+                    assert process.returncode in {0, -signal.SIGKILL}, (out, err)
+                    return written if process.returncode else None
                 assert time.monotonic() < until_s, "it does not get there"
                 time.sleep(0.05)
             out, err = process.communicate(timeout=PATIENCE_S)

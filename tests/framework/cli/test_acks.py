@@ -20,6 +20,7 @@ from ackfloor.core.gapset import GapSet
 from tests.framework.cli.command import Running
 from tests.framework.cli.test_lag import committed, metadata
 from tests.framework.kafka.wire import fresh, make_topic, produce
+from tests.processes import kill
 from tests.structure.pages import blocks
 from tests.structure.sources import REPOSITORY
 
@@ -91,26 +92,33 @@ def test_a_run_adds_what_it_knows_and_its_death_takes_nothing_away(
         run.until(lambda: _settled(*asked) == 5, "a commit of all but two")
         asked += ("--listen", listen)
 
+        rows: list[dict[str, Any]] = []
+
         def seen_live() -> bool:
-            (row,) = told(*asked)
-            return bool(row["open_for_s"]) and row["settled"] == 5
+            rows[:] = looked(*asked)
+            return bool(rows) and bool(rows[0]["open_for_s"]) and rows[0]["settled"] == 5
 
         run.until(seen_live, "a snapshot of the run")
-        (seen,) = told(*asked)
+        (seen,) = rows
         names = ("floor", "read_to", "open", "settled", "oldest", "handler", "seen", "map")
         assert [seen[name] for name in names] == [3, 10, 2, 5, 3, "bill", "live", "▸██▸███"]
 
         stuck = ("inflight", "--trace", "--listen", listen)
-        run.until(lambda: all(row["stack"] for row in told(*stuck)), "stacks of both")
-        rows = told(*stuck)
+
+        def traced() -> bool:
+            rows[:] = looked(*stuck)
+            return len(rows) == 2 and all(row["stack"] for row in rows)
+
+        run.until(traced, "stacks of both")
         assert sorted(row["record"] for row in rows) == [f"{topic}/0/3", f"{topic}/0/6"]
         assert all(
             any("shop.py" in line and "ask_the_bank" in line for line in r["stack"]) for r in rows
         )
         assert all(3_500 < row["left_s"] + row["running_s"] < 3_601 for row in rows)
-        # The run first, so that it starts no other worker; it has not begun to drain by then.
-        run.process.kill()
-        os.kill(rows[0]["pid"], signal.SIGKILL)
+        # The run stands still, so that it starts no other worker, and none that drains.
+        run.signal(signal.SIGSTOP)
+        kill(rows[0]["pid"])
+        run.signal(signal.SIGKILL)
     finally:
         run.close()
     (seen,) = told("acks", f"{topic}/0", "--group", group)
@@ -122,11 +130,17 @@ def test_a_run_adds_what_it_knows_and_its_death_takes_nothing_away(
 
 def _settled(*arguments: str) -> int:
     """How many the commit has above its floor; 0 where the group is not known yet."""
+    return sum(int(row["settled"]) for row in looked(*arguments))
+
+
+def looked(*arguments: str) -> list[dict[str, Any]]:
+    """What it prints as JSON; nothing where there is no group yet, or no answer in its time."""
     done = ended(*arguments, "-o", "json")
     if done.exit_code:
         time.sleep(0.1)
-        return 0
-    return sum(int(row["settled"]) for row in json.loads(done.stdout))
+        return []
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
 
 
 def _servers() -> dict[str, str]:

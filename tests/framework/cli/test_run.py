@@ -202,8 +202,14 @@ def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Runni
     address = run.logged("metrics and health on http://").rpartition("http://")[2]
     live, _ = get(address, "/livez")
     assert live == 200
-    run.until(lambda: messages(address)[0].startswith("waits for Kafka: "), "the reason")
-    one, other = messages(address)
+    why: list[str] = []
+
+    def waits() -> bool:
+        why[:] = messages(address)
+        return all(each.startswith("waits for Kafka: ") for each in why)
+
+    run.until(waits, "the reason")
+    one, other = why
     assert one == other
     assert NOWHERE in one
     run.signal(signal.SIGTERM)
