@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import socket
@@ -79,8 +80,10 @@ class _Address:
                 client.shutdown(socket.SHUT_WR)
                 while chunk := client.recv(65_536):
                     found += chunk
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # it did not read all of it
+            except OSError as exc:
+                # It did not read all of it; what comes after that it was gone is told of as well.
+                if exc.errno not in {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN}:
+                    raise
             return found
 
 
