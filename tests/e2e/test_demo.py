@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -121,8 +122,15 @@ class Demo:
 
     def clean_up(self) -> None:
         """End whatever is left of it."""
-        for process in self.left():
-            process.kill()
+        until_s = time.monotonic() + 60
+        # Again, because a supervisor may have started another worker in between.
+        while left := self.left():
+            assert time.monotonic() < until_s, left
+            for process in left:
+                # It may have ended since.
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, 10)
         self.process.wait(60)
 
 
@@ -142,8 +150,10 @@ def demos(tmp_path: Path) -> Iterator[list[Demo]]:
     """Demos to be ended, however the test ends."""
     started: list[Demo] = []
     yield started
-    for demo in started:
-        demo.clean_up()
+    with ExitStack() as ends:
+        # Each of them, whatever becomes of the others.
+        for demo in started:
+            ends.callback(demo.clean_up)
 
 
 @pytest.fixture(scope="module")
