@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -170,7 +171,8 @@ class Topics:
             incremental_operation=AlterConfigOpType.SET,
         )
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        _settled(self._admin.incremental_alter_configs([resource]))
+        # Said again, it says the same; a topic that stays closed is a fault that never ends.
+        self._until_told(lambda: _settled(self._admin.incremental_alter_configs([resource])))
 
     def config_of(self, topic: str) -> Mapping[str, str]:
         """What is set for a topic itself."""
@@ -186,7 +188,8 @@ class Topics:
     def recreate(self, topic: str, config: Mapping[str, str]) -> None:
         """Delete a topic and create it again under its name."""
         _settled(self._admin.delete_topics([topic], operation_timeout=_ANSWER_S))
-        _wait(lambda: topic not in self.listed(), f"{topic} is gone")
+        # Until it is there again nothing may end this: brokers that are busy are asked again.
+        _wait(lambda: topic not in self._until_told(self.listed), f"{topic} is gone")
         new = NewTopic(topic, self._plan.partitions, min(3, self._plan.nodes), config=dict(config))
         # The name stays taken for a moment.
         _wait(lambda: _tried(lambda: _settled(self._admin.create_topics([new]))), f"{topic} again")
@@ -201,8 +204,14 @@ class Topics:
         return self._until_told(ask)
 
     def in_sync(self) -> bool:
-        """Whether every partition has all its replicas in sync, and a leader."""
-        topics = self._admin.list_topics(timeout=_ANSWER_S).topics
+        """Whether every partition has all its replicas in sync, and a leader.
+
+        Not as far as is known while no broker answers.
+        """
+        try:
+            topics = self._admin.list_topics(timeout=_ANSWER_S).topics
+        except KafkaException:
+            return False
         return all(
             partition.leader > 0 and len(partition.isrs) == len(partition.replicas)
             for topic in topics.values()
@@ -249,11 +258,13 @@ def _read_all(reader: Consumer, ends: Mapping[tuple[str, int], int]) -> list[Dea
             raise RuntimeError(f"dead letters can't be read to the end: {left}")
         for message in reader.consume(500, 0.5):
             topic, partition = message.topic(), message.partition()
+            if (error := message.error()) is not None:
+                # Any other than its end is for the client to get over.
+                if error.code() == KafkaError._PARTITION_EOF:
+                    left -= {(topic, partition)}
+                continue
             assert topic is not None
             assert partition is not None
-            if message.error() is not None:
-                left.discard((topic, partition))  # its end
-                continue
             headers = {
                 name: bytes(value or b"").decode() for name, value in message.headers() or ()
             }

@@ -21,6 +21,7 @@ from ackfloor_handlers.demo import leash
 from tests.soak.plan import GROUP, SESSION_TIMEOUT_S, Plan
 
 ROOT = Path(__file__).parents[2]
+_START_S = 60.0
 _STOP_S = 60.0
 _LOOK_EVERY_S = 0.05
 
@@ -77,7 +78,7 @@ class Run:
                 env=self._environment(),
                 start_new_session=True,
             )
-        until_s = time.monotonic() + 20
+        until_s = time.monotonic() + _START_S
         leashed = psutil.Process(self._leash.pid)
         while not (children := leashed.children()):
             if time.monotonic() > until_s or self._leash.poll() is not None:
