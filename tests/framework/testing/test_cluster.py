@@ -190,7 +190,10 @@ else:
     print(0)
 print(cluster.guard_pid, *cluster.pids.values())
 print(cluster.data_dir, flush=True)
-if sys.argv[1] != "returns":
+if sys.argv[1] == "returns":
+    # Not before it is known who there is: with this process they are gone.
+    sys.stdin.readline()
+else:
     time.sleep(600)
 """
 
@@ -200,16 +203,20 @@ def test_nothing_outlives_its_parent(how: str) -> None:
     """A parent that is killed, has forked, or just ends without stop() leaves no process."""
     parent = subprocess.Popen(
         [sys.executable, "-c", _PARENT, how],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
     with parent:
+        assert parent.stdin is not None
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         processes = _identities([int(pid) for pid in parent.stdout.readline().split()])
         data_dir = Path(parent.stdout.readline().strip())
-        if how != "returns":
+        if how == "returns":
+            parent.stdin.close()
+        else:
             parent.send_signal(signal.SIGKILL)
         try:
             assert _alive_after(processes, wait_s=60) == []
