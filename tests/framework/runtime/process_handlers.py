@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -108,18 +108,19 @@ def look_around(folder: Path, delivery: Delivery) -> None:
     """What is known here."""
     current = current_delivery()
     assert current is delivery
-    sockets = (
-        [
-            link
-            for entry in Path("/proc/self/fd").iterdir()
-            if entry.is_symlink() and (link := str(entry.readlink())).startswith("socket:")
-        ]
-        if Path("/proc").exists()
-        else [""]
-    )
+    sockets = _sockets() if Path("/proc").exists() else [""]
     logging.getLogger("shop").warning("looking around")
     seen = (delivery.topic, delivery.key, list(delivery.headers), delivery.attempt, len(sockets))
     note(folder, "seen", repr(seen))
+
+
+def _sockets() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        # Another thread may close a file between two looks.
+        with suppress(FileNotFoundError):
+            found.append(str(entry.readlink()))
+    return [link for link in found if link.startswith("socket:")]
 
 
 def rest(folder: Path, delivery: Delivery) -> None:

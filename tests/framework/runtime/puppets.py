@@ -160,7 +160,8 @@ def _on_one(what: Callable[[Delivery], None], where: tuple[str, int, int]) -> No
 
 def found(where: tuple[str, int, int]) -> Delivery:
     """The worker's own delivery."""
-    for stage in _stages:
+    # Scripts run in threads of their own, while workers come and go.
+    for stage in tuple(_stages):
         for delivery in stage():
             if (delivery.topic, delivery.partition, delivery.offset) == where:
                 return delivery

@@ -42,9 +42,10 @@ def send(worker: Live, verb: str, folder: Path, *rest: object, **options: Any) -
 
 
 def lines(folder: Path, name: str) -> list[list[str]]:
-    """What handlers have noted."""
+    """What handlers have noted; a line that is being written is none yet."""
     file = folder / name
-    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
+    return [line.split() for line in whole.splitlines()]
 
 
 def warm_up(worker: Live, folder: Path) -> None:
