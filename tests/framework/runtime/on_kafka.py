@@ -51,6 +51,15 @@ PROTOCOLS: dict[str, dict[str, str]] = {
 #: After it a member that is silent is taken for dead. No test waits for it, and a machine that
 #: stands still for a moment must expel nobody.
 SESSION_S = 45.0
+#: What a node says of a log while it hears of a creation or of an election.
+PASSING = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 
 def consumer_of(protocol: str, session_s: float = SESSION_S) -> dict[str, str]:
@@ -131,13 +140,13 @@ class Place:
     def end(self, topic: str, partition: int = 0) -> int:
         """Where the log of a partition ends."""
         wanted = TopicPartition(topic, partition)
+        until_s = time.monotonic() + PATIENCE_S
         while True:
             found = self.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted]
             try:
                 return int(found.result(60).offset)
             except KafkaException as exc:
-                # The client may not know of an election yet.
-                if exc.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
+                if exc.args[0].code() not in PASSING or time.monotonic() > until_s:
                     raise
                 self.admin.list_topics(topic, timeout=60)
                 time.sleep(0.1)
@@ -146,6 +155,25 @@ class Place:
         """Our own topics: the tiers and the dead letters."""
         names = self.admin.list_topics(timeout=60).topics
         return sorted(name for name in names if name.startswith(f"{self.topic}--"))
+
+    def our(self, part: str) -> str:
+        """The one of them with this in its name; a node may hear of it after its creation."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not (found := [name for name in self.own() if part in name]):
+            assert time.monotonic() < until_s, f"nobody tells of a topic with {part} in its name"
+            time.sleep(0.02)
+        [name] = found
+        return name
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; waited for while there is none or nobody tells."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            found = self.admin.list_topics(topic, timeout=60).topics[topic].partitions
+            if partition in found and found[partition].leader >= 0:
+                return int(found[partition].leader)
+            assert time.monotonic() < until_s, f"nobody leads {topic}/{partition}"
+            time.sleep(0.05)
 
     def read(self, topic: str) -> list[Message]:
         """Everything that a topic holds, but what aborted transactions left."""
@@ -186,7 +214,12 @@ class Place:
         names = self.admin.list_topics(timeout=60).topics
         mine = [name for name in names if name.startswith(self.topic)]
         for future in self.admin.delete_topics(mine).values():
-            future.result(60)
+            try:
+                future.result(60)
+            except KafkaException as exc:
+                # Deleted by the test, of which the node that was asked had not heard.
+                if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
         # The broker may go before this object does, and its clients would complain.
         self._reader.close()
         del self.admin, self._producer

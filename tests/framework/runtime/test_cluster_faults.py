@@ -44,16 +44,9 @@ def without(cluster: KafkaCluster, *nodes: int) -> Iterator[None]:
         cluster.start_nodes(nodes)
 
 
-def leader(place: Place, partition: int = 0) -> int:
-    """The node that leads a partition of the source."""
-    found = place.admin.list_topics(place.topic, timeout=60).topics[place.topic]
-    return int(found.partitions[partition].leader)
-
-
 def spare(place: Place, targets: list[str]) -> int:
     """A node that leads none of these topics, nor the source, and does not coordinate."""
-    topics = place.admin.list_topics(timeout=60).topics
-    busy = {p.leader for name in [*targets, place.topic] for p in topics[name].partitions.values()}
+    busy = {place.leader(name) for name in [*targets, place.topic]}
     free = {1, 2, 3} - busy - {coordinator(place)}
     # With every node busy an election is part of the test.
     return min(free or {1, 2, 3})
@@ -89,7 +82,9 @@ def test_a_leader_election_and_a_coordinator_that_moves_stop_nobody(
         crowd.until(lambda: worker.owns(place.topic) == [0])
         place.send(50)
         crowd.until(lambda: place.committed() == 50, "the first commit")
-        with without(cluster, leader(place) if role == "leader" else coordinator(place)):
+        with without(
+            cluster, place.leader(place.topic) if role == "leader" else coordinator(place)
+        ):
             place.send(50)
             crowd.until(lambda: place.committed() == 100, "the commit without the node")
         place.send(50)
@@ -127,7 +122,7 @@ def test_what_too_few_replicas_confirm_leaves_its_record_open(cluster: KafkaClus
             ended.append(delivery.offset)
 
         worker = crowd.start(app, producer={"delivery.timeout.ms": 60_000})
-        [tier] = [name for name in place.own() if "retry-100ms" in name]
+        tier = place.our("retry-100ms")
         place.set_topic(tier, REPLICAS, "3")
         crowd.until(lambda: (place.committed(), place.committed(notes)) == (0, 0))
         with without(cluster, spare(place, [tier, target, notes])):

@@ -166,7 +166,7 @@ def test_a_tier_that_may_not_be_written_keeps_its_records_open_until_it_may(serv
         place = crowd.place
         handled: list[int] = []
         worker = crowd.start(app_of(place, handled, failing={0}))
-        [tier] = [name for name in place.own() if "retry" in name]
+        tier = place.our("retry")
         crowd.until(lambda: place.committed() == 0, "the first commit")
         with forbidden(place, ResourceType.TOPIC, tier, AclOperation.WRITE):
             place.send(5)

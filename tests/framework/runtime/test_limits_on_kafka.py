@@ -128,7 +128,7 @@ def test_a_tier_of_many_waiting_records_is_held_in_part(bootstrap_servers: str) 
 
         place.send(count, b"fail")
         first = crowd.start(app, tier_buffer=buffer)
-        [tier] = [name for name in place.own() if "retry" in name]
+        tier = place.our("retry")
         crowd.until(lambda: place.committed() == count, "the parks")
         first.close()
         second = crowd.start(app, tier_buffer=buffer)

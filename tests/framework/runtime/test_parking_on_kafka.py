@@ -40,7 +40,7 @@ def test_a_retry_topic_that_was_deleted_and_made_again_is_used_again(
         app = failing_once(crowd, done, RetryPolicy.fixed("100ms", 1))
         worker = crowd.start(app, producer=FAST)
         crowd.until(lambda: place.committed() == 0)
-        [tier] = [name for name in place.own() if "retry" in name]
+        tier = place.our("retry")
         place.delete(tier)
         place.send(3)
         crowd.until(lambda: worker.watcher.told(PublishFailed), "a refused park")
@@ -125,7 +125,7 @@ def test_what_waits_in_a_tier_of_yesterday_is_handled_today(
         crowd.start(app)
         crowd.until(lambda: {offset for offset, _ in done} == set(range(20)), "the old tier")
         assert {attempt for _, attempt in done} == {2}
-        [tier] = [topic for topic in place.own() if "retry-700ms" in topic]
+        tier = place.our("retry-700ms")
         crowd.until(lambda: place.committed(tier) == place.end(tier), "the tier's commit")
         assert all(count == 1 for where, count in done.items() if where in before)
 

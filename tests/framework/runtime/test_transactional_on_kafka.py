@@ -55,7 +55,7 @@ def slow_transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def parked(crowd: Crowd, suffix: str) -> Counter[tuple[int, int]]:
     """How often each record is in a topic of ours."""
-    [topic] = [name for name in crowd.place.own() if name.endswith(suffix)]
+    topic = crowd.place.our(suffix)
     found = [dict(message.headers() or ()) for message in crowd.place.read(topic)]
     return Counter(
         (int(h["ackfloor.origin.partition"]), int(h["ackfloor.origin.offset"])) for h in found
@@ -64,7 +64,7 @@ def parked(crowd: Crowd, suffix: str) -> Counter[tuple[int, int]]:
 
 def written(crowd: Crowd, suffix: str) -> int:
     """How far the log of a topic of ours is: told at once, and never less than what is in it."""
-    [topic] = [name for name in crowd.place.own() if name.endswith(suffix)]
+    topic = crowd.place.our(suffix)
     return sum(crowd.place.end(topic, number) for number in range(4))
 
 
@@ -131,7 +131,7 @@ def test_a_marker_at_the_end_of_a_retry_topic_is_lag_only_until_it_was_read_past
             worker = crowd.start(app, parking="transactional")
             place.send(3)
             crowd.until(lambda: len(handled) == 3 and lags() == [0], "nothing behind")
-            [tier] = [name for name in place.own() if "--retry-" in name]
+            tier = place.our("--retry-")
             marker = place.end(tier) - 1
             assert marker >= 3
             worker.close()
