@@ -133,8 +133,9 @@ class KafkaWorld(BroadcastWorld, TransactionWorld):
             while position < end:
                 assert time.monotonic() < end_s, "the records could not be read"
                 batch = consumer.consume(end, 0.05)
-                assert all(message.error() is None for message in batch)
-                found.extend(cast("list[Record]", batch))
+                # What the client says of its connections is no record, and moves no position.
+                read = [message for message in batch if message.error() is None]
+                found.extend(cast("list[Record]", read))
                 position = consumer.position([key])[0].offset
         consumer.close()
         return found

@@ -84,7 +84,7 @@ class Stand:
             reader.assign([partition])
             found, position = 0, 0
             while position < end:
-                found += len(reader.consume(1000, 0.05))
+                found += sum(m.error() is None for m in reader.consume(1000, 0.05))
                 position = reader.position([partition])[0].offset
             return found
         finally:
