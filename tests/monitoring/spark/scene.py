@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ackfloor import AckfloorError
@@ -64,17 +58,22 @@ class Scene:
         """A topic of the group."""
         return f"orders--{self.group}--{ending}"
 
-    def create(self, *endings: str, partitions: int = 2) -> None:
-        """Topics of the group."""
+    def create(self, *endings: str, partitions: int = 2, **config: str) -> None:
+        """Topics of the group; the broker tells of them when this returns."""
         self.partitions |= dict.fromkeys(endings, partitions)
-        new = [NewTopic(self.topic(each), partitions, 1) for each in endings]
+        new = [NewTopic(self.topic(each), partitions, 1, config=config) for each in endings]
         for made in self.admin.create_topics(new, operation_timeout=60).values():
             made.result(60)
+        wanted = {self.topic(each) for each in endings}
+        self.until(lambda: wanted <= self.admin.list_topics(timeout=60).topics.keys())
 
     def delete(self, ending: str) -> None:
-        """Delete one of them."""
-        for gone in self.admin.delete_topics([self.topic(ending)], operation_timeout=60).values():
-            gone.result(60)
+        """Delete one of them; the broker tells of it no more when this returns."""
+        topic = self.topic(ending)
+        self.admin.delete_topics([topic], operation_timeout=60)[topic].result(60)
+        self.until(lambda: topic not in self.admin.list_topics(timeout=60).topics)
+        # One that knew it would take its successor for what it was.
+        self.producer = Producer({"bootstrap.servers": self.bootstrap_servers})
 
     def produce(self, ending: str, count: int, *, apart_ms: int = 3_600_000) -> None:
         """Records as a worker parks them, one failure every hour unless told."""
@@ -107,17 +106,6 @@ class Scene:
         work = Ingest(spark, self.plan(**changes), self.told.append)
         work.run()
         return work
-
-    def allow_large(self, ending: str) -> None:
-        """Let a topic take records of 12 MB."""
-        entry = ConfigEntry(
-            "max.message.bytes", "12000000", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(
-            ResourceType.TOPIC, self.topic(ending), incremental_configs=[entry]
-        )
-        for done in self.admin.incremental_alter_configs([resource]).values():
-            done.result(60)
 
     @contextmanager
     def running(self, spark: SparkSession, **changes: object) -> Iterator[Ingest]:
