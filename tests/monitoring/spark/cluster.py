@@ -111,7 +111,11 @@ class Cluster:
 
     def kill_worker(self) -> None:
         """SIGKILL for a worker that has started an executor, and for that one."""
-        busy = next(each for each in self.workers if psutil.Process(each.pid).children())
+        end = time.monotonic() + _PATIENCE_S
+        # One that is lost is started anew, and a worker has other children for a moment.
+        while (busy := next(filter(_has_executor, self.workers), None)) is None:
+            assert time.monotonic() < end, "no worker has an executor"
+            time.sleep(0.05)
         self.workers.remove(busy)
         _kill(busy)
 
@@ -144,6 +148,14 @@ def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
         yield cluster
 
 
+def _has_executor(worker: subprocess.Popen[bytes]) -> bool:
+    for child in psutil.Process(worker.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if any("ExecutorBackend" in each for each in child.cmdline()):
+                return True
+    return False
+
+
 def _start(cluster: Cluster, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
     with (cluster.folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
@@ -166,7 +178,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _said(log: Path, pattern: str) -> str:
     end = time.monotonic() + _PATIENCE_S
-    while (found := re.search(pattern, log.read_text("utf-8", "replace"))) is None:
+    # In a line that has ended: an address of which half is written looks like one.
+    whole = re.compile(rf"{pattern}.*\n")
+    while (found := whole.search(log.read_text("utf-8", "replace"))) is None:
         assert time.monotonic() < end, log.read_text("utf-8", "replace")[-2_000:]
         time.sleep(0.05)
     return found[1]
