@@ -21,6 +21,7 @@ from ackfloor.observe import (
     PartitionsAssigned,
     SettingsState,
 )
+from ackfloor.testing.node import free_ports
 from ackfloor_monitoring.run import RunMetrics
 from ackfloor_monitoring.server import PageServer, Request, Response, parse_listen
 from ackfloor_monitoring.worker import WorkerMetrics
@@ -231,7 +232,9 @@ def test_an_ipv6_literal_is_served_or_refused_by_name(run: RunMetrics) -> None:
 
 def test_a_stopped_server_gives_its_port_back(run: RunMetrics) -> None:
     """After stop the port is free, no thread is left, and a second stop does nothing."""
-    address = run.start("127.0.0.1:0")
+    # Of those that the system gives to nobody unasked, as it might while this one is free.
+    (port,) = free_ports(1)
+    address = run.start(f"127.0.0.1:{port}")
     ask(address, "/livez")
     run.stop()
     run.stop()
