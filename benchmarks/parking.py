@@ -72,10 +72,9 @@ def case(servers: str, mode: str) -> Figures:
     launch = Launch(app, settings, settings.applied(app.handlers))
     launch.prepare_topics("30s")
     events, watch = EventLoopThread(), Watch()
-    outside = launch.outside(events, "bench")
-    worker = Worker(
-        app, launch.handlers, launch.worker_config(), launch.topology(), outside, [watch]
-    )
+    topology = launch.topology()
+    outside = launch.outside(events, "bench", unhurried=topology.unhurried())
+    worker = Worker(app, launch.handlers, launch.worker_config(), topology, outside, [watch])
     loop = worker.start()
     try:
         figures = measure(loop, watch, servers, topic)

@@ -15,12 +15,13 @@ def worker_of(app: App, *watching: Observer) -> Worker:
     launch.prepare_topics("30s")
     monitoring = launch.monitoring()
     assert monitoring is not None, "the worker is measured with its metrics on"
+    topology = launch.topology()
     return Worker(
         app,
         launch.handlers,
         launch.worker_config(),
-        launch.topology(),
-        launch.outside(EventLoopThread(), "bench"),
+        topology,
+        launch.outside(EventLoopThread(), "bench", unhurried=topology.unhurried()),
         [monitoring.worker_monitor(0, app.group), *watching],
     )
 

@@ -205,7 +205,12 @@ class Launch:
                 return plans
 
     def outside(
-        self, events: EventLoopThread, client_suffix: str, *, watched: Collection[str] = ()
+        self,
+        events: EventLoopThread,
+        client_suffix: str,
+        *,
+        watched: Collection[str] = (),
+        unhurried: Collection[str] = (),
     ) -> Outside:
         """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
         from ackfloor.kafka.broadcast import KafkaBroadcastSource
@@ -227,6 +232,7 @@ class Launch:
                 drain_s=app.drain_timeout_s,
                 instance_id=self.instance_id(client_suffix) if app.static_membership else None,
                 watched=watched,
+                unhurried=unhurried,
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

@@ -166,7 +166,10 @@ class Process:
             lambda: self._stops > 0, lambda why: self._status("starting", why)
         )
         outside = launch.outside(
-            self._events, f"worker-{self._number}", watched=topology.partitions
+            self._events,
+            f"worker-{self._number}",
+            watched=topology.partitions,
+            unhurried=topology.unhurried(),
         )
         outside.marks = self._marks
         worker = Worker(

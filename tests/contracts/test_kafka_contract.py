@@ -24,6 +24,7 @@ from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.source_contract import SourceContract
 from tests.contracts.transaction_contract import TransactionContract, TransactionWorld
+from tests.framework.kafka.wire import read_by_another
 
 pytestmark = pytest.mark.kafka
 
@@ -166,6 +167,15 @@ class TestKafkaSource(SourceContract):
         """The run's broker; on a machine that stands still, answers are not asked for again."""
         monkeypatch.setattr(membership, "FRESH_S", inf)
         return kafka_world
+
+
+class TestKafkaSourceOfTiers(TestKafkaSource):
+    """So it does where the group's consumer leaves the reading to another."""
+
+    @pytest.fixture(autouse=True)
+    def read_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every topic is a tier."""
+        read_by_another(monkeypatch)
 
 
 class TestKafkaSink(SinkContract):

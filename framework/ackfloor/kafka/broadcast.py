@@ -24,6 +24,7 @@ from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.source import KafkaSource
+from ackfloor.kafka.split_consumer import SplitConsumer
 from ackfloor.kafka.start_positions import PATIENCE_S, REQUEST_S, ask, log_range
 from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
@@ -59,9 +60,16 @@ class KafkaBroadcastSource(KafkaSource):
         self._watch = PartitionWatch(self._options, topics, interval_s)
         super().subscribe(topics, listener)
 
-    def _make_membership(self, consumer: Consumer) -> Membership:
+    def _make_membership(self) -> Membership:
         assert self._watch is not None
-        return _Everything(consumer, self._listener, self._commits, self._watch, self._topic_ids)
+        return _Everything(
+            self._consumer,
+            self._reading,
+            self._listener,
+            self._commits,
+            self._watch,
+            self._topic_ids,
+        )
 
     def poll(self, timeout_s: float) -> int:
         """Report what there is; see `ports.Source`."""
@@ -91,13 +99,20 @@ class _Everything(Membership):
     def __init__(
         self,
         consumer: Consumer,
+        reading: SplitConsumer,
         listener: SourceListener,
         commits: Committer,
         watch: PartitionWatch,
         topic_ids: TopicIds,
     ) -> None:
         super().__init__(
-            consumer, listener, commits, topic_ids=topic_ids, incremental=True, start="latest"
+            consumer,
+            reading,
+            listener,
+            commits,
+            topic_ids=topic_ids,
+            incremental=True,
+            start="latest",
         )
         self._watch = watch
         #: Topic -> how many partitions are read.

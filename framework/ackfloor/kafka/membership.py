@@ -28,6 +28,7 @@ from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.committer import Committer
 from ackfloor.kafka.generation import admitted
 from ackfloor.kafka.late_starts import LateStarts
+from ackfloor.kafka.split_consumer import SplitConsumer
 from ackfloor.kafka.start_positions import Start, log_range, resolve
 from ackfloor.kafka.topic_ids import Described, TopicIds
 from ackfloor.ports import SourceListener
@@ -44,6 +45,7 @@ class Membership:
     """The assignment of one consumer.
 
     Args:
+        reading: how it reads what it is assigned.
         incremental: whether partitions come and go one by one.
         start: where a group without commits begins.
     """
@@ -51,6 +53,7 @@ class Membership:
     def __init__(
         self,
         consumer: Consumer,
+        reading: SplitConsumer,
         listener: SourceListener,
         commits: Committer,
         *,
@@ -59,6 +62,7 @@ class Membership:
         start: Start,
     ) -> None:
         self._consumer = consumer
+        self._reading = reading
         self._listener = listener
         self._commits = commits
         self._topic_ids = topic_ids
@@ -113,9 +117,9 @@ class Membership:
         came = {(p.topic, p.partition) for p in partitions}
         self._assign([*explicit, *(p for p in late if (p.topic, p.partition) in came)])
         # A pause outlives an assignment: what was paused when it left would come back paused.
-        self._consumer.resume(explicit)
+        self._reading.resume(explicit)
         if late:
-            self._consumer.pause(late)
+            self._reading.pause(late)
         if starts or not (late or self._joined):
             # Also an empty one, once: a spare worker is a member that is ready to take over.
             self._announce(starts)
@@ -138,9 +142,9 @@ class Membership:
 
     def _decline(self) -> None:
         if self._incremental:
-            self._consumer.incremental_assign([])
+            self._reading.incremental_assign([])
         else:
-            self._consumer.unassign()
+            self._reading.unassign()
 
     def _announce(self, starts: Sequence[StartPosition]) -> None:
         for start in starts:
@@ -243,19 +247,19 @@ class Membership:
     def _move(self, targets: list[TopicPartition]) -> None:
         """Read partitions from other positions, paused or not."""
         self.reassign(targets)
-        self._consumer.resume(targets)
+        self._reading.resume(targets)
 
     def _assign(self, explicit: list[TopicPartition]) -> None:
         if self._incremental:
-            self._consumer.incremental_assign(explicit)
+            self._reading.incremental_assign(explicit)
         else:
-            self._consumer.assign(explicit)
+            self._reading.assign(explicit)
 
     def _unassign(self, partitions: list[TopicPartition]) -> None:
         if self._incremental:
-            self._consumer.incremental_unassign(partitions)
+            self._reading.incremental_unassign(partitions)
         else:
-            self._consumer.unassign()
+            self._reading.unassign()
 
     def reassign(self, targets: list[TopicPartition]) -> None:
         """Read partitions from other positions where the client refuses to seek.
@@ -263,14 +267,14 @@ class Membership:
         It does once it has stopped fetching for an error; a new assignment it takes.
         """
         if self._incremental:
-            self._consumer.incremental_unassign(targets)
-            self._consumer.incremental_assign(targets)
+            self._reading.incremental_unassign(targets)
+            self._reading.incremental_assign(targets)
             return
         moved = {(p.topic, p.partition) for p in targets}
         others = [
             TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
-            for p in self._consumer.position(self.partitions())
+            for p in self._reading.position(self.partitions())
         ]
         rest = [*others, *self._late.partitions()]
         kept = [p for p in rest if (p.topic, p.partition) not in moved]
-        self._consumer.assign([*kept, *targets])
+        self._reading.assign([*kept, *targets])

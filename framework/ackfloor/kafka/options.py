@@ -160,6 +160,20 @@ def consumer_config(
     return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group, **static}
 
 
+def reader_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of the client that reads the retry topics beside such a consumer.
+
+    It is a member of no group. It may read ahead a quarter of what the consumer may.
+
+    Raises:
+        ConfigError: the prefetch is no whole number.
+    """
+    reader = {name: value for name, value in config.items() if name != "group.instance.id"}
+    prefetch = "queued.max.messages.kbytes"
+    reader[prefetch] = max(1024, _whole("consumer", prefetch, config) // 4)
+    return reader
+
+
 def _check_strategy(given: Mapping[str, Any]) -> None:
     """One strategy: with several, the members of a group may settle on either protocol."""
     name = "partition.assignment.strategy"

@@ -39,7 +39,9 @@ from ackfloor.kafka.options import (
     incremental,
     make_client,
     poll_limit_ms,
+    reader_config,
 )
+from ackfloor.kafka.split_consumer import SplitConsumer
 from ackfloor.kafka.start_positions import Start
 from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.ports import SourceListener
@@ -70,6 +72,7 @@ class KafkaSource:
         instance_id: the member's name in the group, to be taken over by its successor; None for
             a member that leaves when it ends.
         watched: topics that must not become others meanwhile, whether or not they are read.
+        unhurried: topics that may be read a moment later, by a client of their own.
 
     Raises:
         ConfigError: a property is refused.
@@ -85,7 +88,9 @@ class KafkaSource:
         drain_s: float = 0.0,
         instance_id: str | None = None,
         watched: Collection[str] = (),
+        unhurried: Collection[str] = (),
     ) -> None:
+        self._unhurried = unhurried
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
@@ -93,6 +98,7 @@ class KafkaSource:
         self._start = start
         self._batch = batch
         self._consumer: Consumer
+        self._reading: SplitConsumer
         self._listener: SourceListener
         self._commits = Committer(self._committed)
         self._membership: Membership
@@ -111,12 +117,17 @@ class KafkaSource:
         self._listener = listener
         config = {**self._config, "on_commit": self._commits.on_commit}
         self._consumer = make_client(Consumer, "consumer", config, logger=log)
-        self._membership = self._make_membership(self._consumer)
+        reader = None
+        if self._unhurried:
+            reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
+        self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
+        self._membership = self._make_membership()
         self._membership.join(topics)
 
-    def _make_membership(self, consumer: Consumer) -> Membership:
+    def _make_membership(self) -> Membership:
         return Membership(
-            consumer,
+            self._consumer,
+            self._reading,
             self._listener,
             self._commits,
             topic_ids=self._topic_ids,
@@ -130,14 +141,14 @@ class KafkaSource:
         """Report what there is; see `ports.Source`."""
         count = 0
         if not self._full:
-            first = self._consumer.poll(timeout_s)
+            first = self._reading.poll(timeout_s)
             self._check()
             if first is not None:
                 count = self._report([first])
         if count or self._full:
-            batch = self._consumer.consume(self._batch, 0)
+            batch = self._reading.consume(self._batch)
             self._check()
-            self._full = len(batch) == self._batch
+            self._full = len(batch) >= self._batch
             count += self._report(batch)
         self._membership.look()
         if self._denied and self._membership.told != self._told:
@@ -216,16 +227,16 @@ class KafkaSource:
         """Stop fetching partitions."""
         mine = [p for p in partitions if p in self._membership]
         if mine:
-            self._consumer.pause([TopicPartition(*p) for p in mine])
+            self._reading.pause([TopicPartition(*p) for p in mine])
 
     def resume(self, positions: Sequence[tuple[Partition, int]]) -> None:
         """Fetch partitions again, each from its next unread position."""
         for partition, position in positions:
             if partition in self._membership:
                 target = TopicPartition(partition.topic, partition.partition, position)
-                self._consumer.resume([target])
+                self._reading.resume([target])
                 try:
-                    self._consumer.seek(target)
+                    self._reading.seek(target)
                 except KafkaException:
                     self._membership.reassign([target])
 
@@ -236,7 +247,7 @@ class KafkaSource:
             return {}
         return {
             (p.topic, p.partition): p.offset
-            for p in self._consumer.position(assigned)
+            for p in self._reading.position(assigned)
             if p.offset >= 0
         }
 
@@ -244,9 +255,9 @@ class KafkaSource:
         """The last known log ends."""
         ends: dict[tuple[str, int], int] = {}
         for partition in self._membership.partitions():
-            known = self._consumer.get_watermark_offsets(partition, cached=True)
-            if known[1] >= 0:
-                ends[partition.topic, partition.partition] = known[1]
+            end = self._reading.known_end(partition)
+            if end >= 0:
+                ends[partition.topic, partition.partition] = end
         return ends
 
     def poll_limit_s(self) -> float:
@@ -265,7 +276,7 @@ class KafkaSource:
             self._topic_ids.close()
             # With a commit unanswered this can take minutes; only the process's end is as quick.
             leaving = threading.Thread(
-                target=self._consumer.close, name="ackfloor:leave", daemon=True
+                target=self._reading.close, name="ackfloor:leave", daemon=True
             )
             leaving.start()
             leaving.join(max(SHORTEST_S, self._leave_until_s - time.monotonic()))

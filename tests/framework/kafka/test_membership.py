@@ -26,7 +26,7 @@ from tests.framework.kafka.wire import (
     until,
 )
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("both_ways")]
 
 PROTOCOLS = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},

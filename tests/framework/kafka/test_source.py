@@ -27,6 +27,7 @@ from tests.framework.kafka.wire import (
 )
 
 pytestmark = [pytest.mark.kafka]
+BOTH_WAYS = pytest.mark.usefixtures("both_ways")
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def sources() -> Iterator[list[KafkaSource]]:
         source.close()
 
 
+@BOTH_WAYS
 def test_pause_and_resume_lose_and_repeat_nothing(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -61,6 +63,7 @@ def test_pause_and_resume_lose_and_repeat_nothing(
     assert cycles > 10
 
 
+@BOTH_WAYS
 def test_resume_reads_from_the_position_it_is_given(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -75,6 +78,7 @@ def test_resume_reads_from_the_position_it_is_given(
     assert listener.offsets[20:] == list(range(12, 20))
 
 
+@BOTH_WAYS
 def test_a_paused_partition_that_left_comes_back_running(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -114,6 +118,7 @@ def join_beside(
     return second, listener
 
 
+@BOTH_WAYS
 def test_trailing_aborted_records_are_passed(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -135,6 +140,7 @@ def test_trailing_aborted_records_are_passed(
     assert listener.offsets == [0, 1, 2]
 
 
+@BOTH_WAYS
 def test_markers_in_the_middle_are_holes(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -154,6 +160,7 @@ def test_markers_in_the_middle_are_holes(
     pump(source, lambda: source.positions().get((topic, 0)) == 6)
 
 
+@BOTH_WAYS
 def test_a_commit_inside_the_revoke_is_stored_before_the_partition_leaves(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -216,6 +223,7 @@ def test_a_failing_callback_fails_the_source(
         pump(source, lambda: False)
 
 
+@BOTH_WAYS
 def test_partitions_that_leave_deliver_nothing_after_the_callback(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:

@@ -27,7 +27,7 @@ from tests.framework.kafka.wire import (
     until,
 )
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("both_ways")]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -27,6 +28,7 @@ from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.core.parcel import Parcel
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.source import KafkaSource
+from ackfloor.ports import SourceListener
 
 BOUND_S = 60.0
 
@@ -53,6 +55,17 @@ def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
     admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
     until(lambda: topic in admin.list_topics(timeout=60).topics)
     return topic
+
+
+def read_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every topic that is subscribed to for a tier that is in no hurry."""
+    subscribe = KafkaSource.subscribe
+
+    def apart(self: KafkaSource, topics: Sequence[str], listener: SourceListener) -> None:
+        self._unhurried = topics
+        subscribe(self, topics, listener)
+
+    monkeypatch.setattr(KafkaSource, "subscribe", apart)
 
 
 def recreate(servers: str, topic: str) -> None:
@@ -136,7 +149,7 @@ def pump(source: KafkaSource, done: Callable[[], object], bound_s: float = BOUND
     end_s = time.monotonic() + bound_s
     while not done():
         assert time.monotonic() < end_s, "the condition did not come about in time"
-        source.poll(0.1)
+        source.poll(0.02)
 
 
 @dataclass(slots=True)

@@ -242,12 +242,13 @@ class OnKafka:
         self.launch = Launch(app, settings, settings.applied(handlers))
         self._prepare()
         events = EventLoopThread()
+        topology = self.launch.topology()
         self.worker = Worker(
             app,
             self.launch.handlers,
             self.launch.worker_config(),
-            self.launch.topology(),
-            self.launch.outside(events, "test"),
+            topology,
+            self.launch.outside(events, "test", unhurried=topology.unhurried()),
             [self.watcher, *observers],
         )
         self.closed = False

@@ -1,0 +1,127 @@
+"""SplitConsumer: what a group's consumer reads, its retry topics through a client of their own.
+
+A fetch names every partition that is read, whether or not there is something in it, and is
+answered as soon as one of them has a record. Of a topic with a record each millisecond that is a
+thousand fetches a second, and the idle partitions of six retry tiers are named in each: most of
+what the broker does then is to read names and throw them away, and its garbage collector stops
+everything for that. So the tiers have a client of their own, whose fetches wait at the broker
+until something was parked.
+
+The group knows nothing of it. Its consumer is given all partitions, reads those of other topics
+and commits for all; the reader belongs to no group and is told what to read. Both belong to the
+thread that polls. Only the group's consumer is waited for: the reader is asked whenever the
+thread comes by, so its topics must be in no hurry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+
+class SplitConsumer:
+    """Reads for two clients as if they were one.
+
+    Args:
+        group: the member of the group.
+        reader: reads `tiers`; None where the group's consumer reads everything.
+        tiers: the topics that are the reader's.
+    """
+
+    def __init__(
+        self, group: Consumer, reader: Consumer | None = None, tiers: Collection[str] = ()
+    ) -> None:
+        self._group = group
+        self._reader = reader
+        self._tiers = frozenset(tiers if reader is not None else ())
+
+    # What is read.
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these and nothing else."""
+        groups, readers = self._split(partitions)
+        self._group.assign(groups)
+        if self._reader is not None:
+            self._reader.assign(readers)
+
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._group.unassign()
+        if self._reader is not None:
+            self._reader.unassign()
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these as well."""
+        groups, readers = self._split(partitions)
+        # Also with nothing: the group's consumer takes it for the end of the callback.
+        self._group.incremental_assign(groups)
+        if self._reader is not None and readers:
+            self._reader.incremental_assign(readers)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Read these no more."""
+        groups, readers = self._split(partitions)
+        self._group.incremental_unassign(groups)
+        if self._reader is not None and readers:
+            self._reader.incremental_unassign(readers)
+
+    def _split(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """What the group's consumer reads of these, and what the reader does."""
+        groups = [partition for partition in partitions if partition.topic not in self._tiers]
+        readers = [partition for partition in partitions if partition.topic in self._tiers]
+        return groups, readers
+
+    def _each(
+        self, partitions: Sequence[TopicPartition]
+    ) -> list[tuple[Consumer, list[TopicPartition]]]:
+        """Each client with what it reads of these; left out where that is nothing."""
+        groups, readers = self._split(partitions)
+        each = [(self._group, groups)] if groups else []
+        return [*each, (self._reader, readers)] if self._reader is not None and readers else each
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching partitions."""
+        for client, some in self._each(partitions):
+            client.pause(some)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch partitions again."""
+        for client, some in self._each(partitions):
+            client.resume(some)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another position."""
+        for client, _ in self._each([partition]):
+            client.seek(partition)
+
+    # What has been read.
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """The group's next record where it comes in time, else the reader's where it is here."""
+        found: Message | None = self._group.poll(timeout_s)
+        # Not `or`: a record without a value has no length, and would be passed over.
+        return found if found is not None or self._reader is None else self._reader.poll(0)
+
+    def consume(self, most: int) -> list[Message]:
+        """What is here, of each client at most so many records."""
+        found: list[Message] = self._group.consume(most, 0)
+        return found if self._reader is None else found + self._reader.consume(most, 0)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The next positions, in any order."""
+        return [p for client, some in self._each(partitions) for p in client.position(some)]
+
+    def known_end(self, partition: TopicPartition) -> int:
+        """Where the log of a partition ends as far as is known, else negative."""
+        ((client, _),) = self._each([partition])
+        end: int = client.get_watermark_offsets(partition, cached=True)[1]
+        return end
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._reader is not None:
+            self._reader.close()
+        self._group.close()
