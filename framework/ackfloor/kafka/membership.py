@@ -267,8 +267,7 @@ class Membership:
         It does once it has stopped fetching for an error; a new assignment it takes.
         """
         if self._incremental:
-            self._reading.incremental_unassign(targets)
-            self._reading.incremental_assign(targets)
+            self._reading.move(targets)
             return
         moved = {(p.topic, p.partition) for p in targets}
         others = [
@@ -277,4 +276,4 @@ class Membership:
         ]
         rest = [*others, *self._late.partitions()]
         kept = [p for p in rest if (p.topic, p.partition) not in moved]
-        self._reading.assign([*kept, *targets])
+        self._reading.move_beside(targets, kept)

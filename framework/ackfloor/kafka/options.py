@@ -23,6 +23,8 @@ COOPERATIVE = "cooperative-sticky"
 EAGER = ("range", "roundrobin")
 #: Of a producer that sends each record in a request of its own.
 ALONE = {"batch.num.messages": 1, "linger.ms": 0}
+#: What a consumer reads ahead at most.
+PREFETCH_KIB = 64 * 1024
 #: librdkafka's default.
 MAX_POLL_INTERVAL_MS = 300_000
 #: Properties of a consumer that reads a few records of each partition and goes away. So little read
@@ -150,7 +152,7 @@ def consumer_config(
     _check_strategy(given)
     defaults: dict[str, Any] = {
         # The prefetch counts in the worker's memory, so it has a bound.
-        "queued.max.messages.kbytes": 64 * 1024,
+        "queued.max.messages.kbytes": PREFETCH_KIB,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
     }
@@ -163,15 +165,13 @@ def consumer_config(
 def reader_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of the client that reads the retry topics beside such a consumer.
 
-    It is a member of no group. It may read ahead a quarter of what the consumer may.
-
-    Raises:
-        ConfigError: the prefetch is no whole number.
+    It is a member of no group, and reads less ahead unless it is said how much.
     """
     reader = {name: value for name, value in config.items() if name != "group.instance.id"}
-    prefetch = "queued.max.messages.kbytes"
-    reader[prefetch] = max(1024, _whole("consumer", prefetch, config) // 4)
-    return reader
+    if reader["queued.max.messages.kbytes"] == PREFETCH_KIB:
+        reader["queued.max.messages.kbytes"] = PREFETCH_KIB // 4
+    # With so little read ahead the client would often rest for a second because that is enough.
+    return {"fetch.queue.backoff.ms": 10, **reader}
 
 
 def _check_strategy(given: Mapping[str, Any]) -> None:

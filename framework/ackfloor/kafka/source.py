@@ -121,6 +121,7 @@ class KafkaSource:
         if self._unhurried:
             reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
         self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
+        self._reading.learn()
         self._membership = self._make_membership()
         self._membership.join(topics)
 

@@ -16,8 +16,12 @@ thread comes by, so its topics must be in no hurry.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+#: Seconds that the brokers have to say where a tier is, before anything is read.
+LEARN_S = 2.0
 
 
 class SplitConsumer:
@@ -35,6 +39,17 @@ class SplitConsumer:
         self._group = group
         self._reader = reader
         self._tiers = frozenset(tiers if reader is not None else ())
+
+    def learn(self) -> None:
+        """Let the reader look up its topics, as the group's consumer does by subscribing.
+
+        It would look for one that it is given for the first time within a second, and not before.
+        """
+        if self._reader is None:
+            return
+        with suppress(KafkaException):
+            for tier in sorted(self._tiers):
+                self._reader.list_topics(tier, timeout=LEARN_S)
 
     # What is read.
 
@@ -65,6 +80,24 @@ class SplitConsumer:
         self._group.incremental_unassign(groups)
         if self._reader is not None and readers:
             self._reader.incremental_unassign(readers)
+
+    def move(self, partitions: list[TopicPartition]) -> None:
+        """Read these from other positions; outside of a callback.
+
+        By the client that reads them alone: the group's consumer would take any assignment, be it
+        empty, for the answer to a revoke that waits to be told.
+        """
+        for client, some in self._each(partitions):
+            client.incremental_unassign(some)
+            client.incremental_assign(some)
+
+    def move_beside(
+        self, partitions: list[TopicPartition], others: Sequence[TopicPartition]
+    ) -> None:
+        """The same where a client takes all its partitions at once: `others` are read, too."""
+        groups, readers = self._split(others)
+        for client, some in self._each(partitions):
+            client.assign([*(groups if client is self._group else readers), *some])
 
     def _split(
         self, partitions: Sequence[TopicPartition]
@@ -122,6 +155,7 @@ class SplitConsumer:
 
     def close(self) -> None:
         """Leave the group."""
+        # In this order: leaving the group takes partitions from the reader.
+        self._group.close()
         if self._reader is not None:
             self._reader.close()
-        self._group.close()

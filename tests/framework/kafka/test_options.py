@@ -16,6 +16,7 @@ from ackfloor.kafka.options import (
     incremental,
     make_client,
     producer_config,
+    reader_config,
     transactional_config,
 )
 from ackfloor.kafka.source import KafkaSource
@@ -209,3 +210,16 @@ def test_a_number_that_is_calculated_with_is_named_when_it_is_none(value: object
 def test_options_do_not_show_their_secrets() -> None:
     """Whoever logs the options by accident logs no password."""
     assert "sasl" not in repr(KafkaOptions(TLS, TLS, TLS))
+
+
+def test_the_reader_of_retry_topics_joins_no_group_and_reads_less_ahead() -> None:
+    """Its member's name would expel the member; what somebody has set holds for both."""
+    member = consumer_config(KafkaOptions(consumer={"bootstrap.servers": "x:1"}), "g", "one")
+    reader = reader_config(member)
+    assert member["group.instance.id"] == "one"
+    assert "group.instance.id" not in reader
+    assert reader["queued.max.messages.kbytes"] * 4 == member["queued.max.messages.kbytes"]
+    assert reader["fetch.queue.backoff.ms"] == 10
+    given = {"queued.max.messages.kbytes": "0x100", "fetch.queue.backoff.ms": 500}
+    reader = reader_config(consumer_config(KafkaOptions(consumer=given), "g"))
+    assert given.items() <= reader.items()

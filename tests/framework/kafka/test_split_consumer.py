@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.source import KafkaSource
+from ackfloor.kafka.split_consumer import SplitConsumer
 from tests.framework.kafka.wire import (
     Listener,
     commit,
@@ -68,6 +70,45 @@ def test_both_are_read_once_and_committed_by_the_member(
     produce(bootstrap_servers, tier, 1)
     pump(source, lambda: len(listener.records) >= 8)
     assert places(listener) == sorted([*every, (tier, 4)])
+
+
+def test_closing_leaves_no_failure_behind(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """Leaving the group takes partitions from the reader, which is still there."""
+    topic, tier = make_topic(bootstrap_servers), make_topic(bootstrap_servers)
+    source, listener = opened(sources, bootstrap_servers, fresh("g"), topic, tier)
+    pump(source, lambda: listener.starts)
+    source.close()
+    assert source._membership.failure is None
+
+
+class Told:
+    """A client that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[str]]] = []
+
+    def __getattr__(self, name: str) -> Callable[[list[TopicPartition]], None]:
+        return lambda partitions: self.told.append((name, [p.topic for p in partitions]))
+
+
+def test_a_move_in_a_tier_says_nothing_to_the_group() -> None:
+    """An assignment, be it empty, answers a revoke that waits to be told: nobody would drain."""
+    group, reader = Told(), Told()
+    reading = SplitConsumer(cast("Consumer", group), cast("Consumer", reader), ["tier"])
+    reading.move([TopicPartition("tier", 0, 5)])
+    assert group.told == []
+    assert reader.told == [("incremental_unassign", ["tier"]), ("incremental_assign", ["tier"])]
+    reader.told.clear()
+    others = [TopicPartition("orders", 0, 1), TopicPartition("tier", 1, 2)]
+    reading.move_beside([TopicPartition("tier", 0, 5)], others)
+    assert group.told == []
+    assert reader.told == [("assign", ["tier", "tier"])]
+    reader.told.clear()
+    reading.move_beside([TopicPartition("orders", 1, 5)], others)
+    assert group.told == [("assign", ["orders", "orders"])]
+    assert reader.told == []
 
 
 def test_a_pause_of_one_leaves_the_other_running(
