@@ -170,8 +170,12 @@ def reader_config(config: Mapping[str, Any]) -> dict[str, Any]:
     reader = {name: value for name, value in config.items() if name != "group.instance.id"}
     if reader["queued.max.messages.kbytes"] == PREFETCH_KIB:
         reader["queued.max.messages.kbytes"] = PREFETCH_KIB // 4
-    # With so little read ahead the client would often rest for a second because that is enough.
-    return {"fetch.queue.backoff.ms": 10, **reader}
+    # With so little read ahead the client would often rest for a second, having enough.
+    soon = {"fetch.queue.backoff.ms": 10}
+    if "reconnect.backoff.ms" not in reader:
+        # Else up to ten seconds after a broker is back; the member may have been there for long.
+        soon["reconnect.backoff.max.ms"] = 1_000
+    return {**soon, **reader}
 
 
 def _check_strategy(given: Mapping[str, Any]) -> None:
