@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import read_by_another
+
+
+@pytest.fixture
+def sources() -> Iterator[list[KafkaSource]]:
+    """Sources to close when the test is over."""
+    opened: list[KafkaSource] = []
+    yield opened
+    for source in opened:
+        source.close()
 
 
 @pytest.fixture(params=["group", "reader"])

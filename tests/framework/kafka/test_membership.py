@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -33,15 +32,6 @@ PROTOCOLS = {
     "eager": {"partition.assignment.strategy": "range"},
     "broker": {"group.protocol": "consumer"},
 }
-
-
-@pytest.fixture
-def sources() -> Iterator[list[KafkaSource]]:
-    """Sources to close when the test is over."""
-    opened: list[KafkaSource] = []
-    yield opened
-    for source in opened:
-        source.close()
 
 
 def opened(

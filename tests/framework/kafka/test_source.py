@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -28,15 +28,6 @@ from tests.framework.kafka.wire import (
 
 pytestmark = [pytest.mark.kafka]
 BOTH_WAYS = pytest.mark.usefixtures("both_ways")
-
-
-@pytest.fixture
-def sources() -> Iterator[list[KafkaSource]]:
-    """Sources to close when the test is over."""
-    opened: list[KafkaSource] = []
-    yield opened
-    for source in opened:
-        source.close()
 
 
 @BOTH_WAYS

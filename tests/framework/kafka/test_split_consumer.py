@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -23,15 +23,6 @@ from tests.framework.kafka.wire import (
 )
 
 pytestmark = [pytest.mark.kafka]
-
-
-@pytest.fixture
-def sources() -> Iterator[list[KafkaSource]]:
-    """Sources to close when the test is over."""
-    opened: list[KafkaSource] = []
-    yield opened
-    for source in opened:
-        source.close()
 
 
 def opened(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -28,15 +26,6 @@ from tests.framework.kafka.wire import (
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("both_ways")]
-
-
-@pytest.fixture
-def sources() -> Iterator[list[KafkaSource]]:
-    """Sources to close when the test is over."""
-    opened: list[KafkaSource] = []
-    yield opened
-    for source in opened:
-        source.close()
 
 
 def test_a_new_group_starts_at_the_first_record(
