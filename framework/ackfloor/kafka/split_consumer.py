@@ -107,6 +107,12 @@ class SplitConsumer:
         readers = [partition for partition in partitions if partition.topic in self._tiers]
         return groups, readers
 
+    def _reads(self, partition: TopicPartition) -> Consumer:
+        """The client that reads a partition."""
+        if self._reader is not None and partition.topic in self._tiers:
+            return self._reader
+        return self._group
+
     def _each(
         self, partitions: Sequence[TopicPartition]
     ) -> list[tuple[Consumer, list[TopicPartition]]]:
@@ -127,8 +133,7 @@ class SplitConsumer:
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on at another position."""
-        for client, _ in self._each([partition]):
-            client.seek(partition)
+        self._reads(partition).seek(partition)
 
     # What has been read.
 
@@ -149,8 +154,7 @@ class SplitConsumer:
 
     def known_end(self, partition: TopicPartition) -> int:
         """Where the log of a partition ends as far as is known, else negative."""
-        ((client, _),) = self._each([partition])
-        end: int = client.get_watermark_offsets(partition, cached=True)[1]
+        end: int = self._reads(partition).get_watermark_offsets(partition, cached=True)[1]
         return end
 
     def close(self) -> None:
