@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -19,15 +19,6 @@ from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import resolve
 from tests.framework.kafka.test_membership import PROTOCOLS, opened
 from tests.framework.kafka.wire import fresh, make_topic, produce, pump
-
-
-@pytest.fixture
-def sources() -> Iterator[list[KafkaSource]]:
-    """Sources to close when the test is over."""
-    made: list[KafkaSource] = []
-    yield made
-    for source in made:
-        source.close()
 
 
 def left_open(servers: str, group: str, topic: str) -> Callable[[], None]:

@@ -40,6 +40,7 @@ from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.worker import Worker
 from ackfloor.settings import Settings
 from tests.framework.runtime.live import Watcher
+from tests.kafka_topics import delete_topics
 
 PATIENCE_S = 120.0
 #: Each way in which a group may share out its partitions, and what a consumer says for it.
@@ -212,14 +213,7 @@ class Place:
     def clear(self) -> None:
         """Leave no topic behind."""
         names = self.admin.list_topics(timeout=60).topics
-        mine = [name for name in names if name.startswith(self.topic)]
-        for future in self.admin.delete_topics(mine).values():
-            try:
-                future.result(60)
-            except KafkaException as exc:
-                # Deleted by the test, of which the node that was asked had not heard.
-                if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+        delete_topics(self.admin, [name for name in names if name.startswith(self.topic)])
         # The broker may go before this object does, and its clients would complain.
         self._reader.close()
         del self.admin, self._producer

@@ -23,6 +23,7 @@ from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers
 from tests.framework.runtime.live import Live, live, within
 from tests.processes import runs
+from tests.written import whole_lines
 
 SOON = RetryPolicy.fixed("20ms", 5)
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
@@ -43,9 +44,7 @@ def send(worker: Live, verb: str, folder: Path, *rest: object, **options: Any) -
 
 def lines(folder: Path, name: str) -> list[list[str]]:
     """What handlers have noted; a line that is being written is none yet."""
-    file = folder / name
-    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
-    return [line.split() for line in whole.splitlines()]
+    return [line.split() for line in whole_lines(folder / name)]
 
 
 def warm_up(worker: Live, folder: Path) -> None:

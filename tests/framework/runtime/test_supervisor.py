@@ -20,6 +20,7 @@ import pytest
 from ackfloor.runtime.exit_codes import Exit
 from tests.framework.runtime import supervised
 from tests.processes import gone_within, kill
+from tests.written import whole_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -79,8 +80,7 @@ class Run:
 
     def lives(self, number: int = 0) -> list[tuple[int, float]]:
         """(pid, when) of each process that worker has been."""
-        file = self.state / f"lives-{number}"
-        lines = file.read_text().splitlines() if file.exists() else []
+        lines = whole_lines(self.state / f"lives-{number}")
         return [(int(pid), float(at_s)) for pid, at_s in map(str.split, lines)]
 
     def log(self) -> str:
