@@ -153,6 +153,8 @@ def consumer_config(
     defaults: dict[str, Any] = {
         # The prefetch counts in the worker's memory, so it has a bound.
         "queued.max.messages.kbytes": PREFETCH_KIB,
+        # By default the client rests for a second once it has that much, and runs dry meanwhile.
+        "fetch.queue.backoff.ms": 20,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
     }
@@ -170,12 +172,10 @@ def reader_config(config: Mapping[str, Any]) -> dict[str, Any]:
     reader = {name: value for name, value in config.items() if name != "group.instance.id"}
     if reader["queued.max.messages.kbytes"] == PREFETCH_KIB:
         reader["queued.max.messages.kbytes"] = PREFETCH_KIB // 4
-    # With so little read ahead the client would often rest for a second, having enough.
-    soon = {"fetch.queue.backoff.ms": 10}
-    if "reconnect.backoff.ms" not in reader:
-        # Else up to ten seconds after a broker is back; the member may have been there for long.
-        soon["reconnect.backoff.max.ms"] = 1_000
-    return {**soon, **reader}
+    if "reconnect.backoff.ms" in reader:
+        return reader
+    # Else up to ten seconds after a broker is back; the member may have been there for long.
+    return {"reconnect.backoff.max.ms": 1_000, **reader}
 
 
 def _check_strategy(given: Mapping[str, Any]) -> None:
