@@ -134,7 +134,7 @@ class Stage:
             delivery.outcome = outcome
         self.engine.answered(ended, self.now)
         for run in emptied:
-            self.engine.left(self.topics[0], run)
+            self.engine.left(self.topics[0], [run])
         self._take()
         return len(ended)
 

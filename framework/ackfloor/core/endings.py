@@ -258,10 +258,12 @@ class Endings:
             )
         )
 
-    def left(self, handler: str, run: Run) -> None:
-        """A worker found its run empty: hand it out again if it was filled meanwhile."""
+    def left(self, handler: str, runs: Iterable[Run]) -> None:
+        """Workers found their runs empty: hand those out again that were filled meanwhile."""
         state = self._state.handlers[handler]
-        self._hand_out(state, state.lanes.left(run))
+        again = state.lanes.left_all(runs)
+        if again:
+            self._state.hand_out_all(state, again)
 
     def _hand_out(self, handler: HandlerState, run: Run | None) -> None:
         if run is not None:

@@ -214,9 +214,9 @@ class Engine:
         self.answered(self._batches.ended(batch), now)
         self._batches.let_go(self._state.handlers[handler], batch, now)
 
-    def left(self, handler: str, run: Run) -> None:
-        """A worker found its run empty."""
-        self._endings.left(handler, run)
+    def left(self, handler: str, runs: Iterable[Run]) -> None:
+        """Workers found these runs empty."""
+        self._endings.left(handler, runs)
 
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
         """A handler asked for a pause; its executor has put the record back already."""

@@ -144,12 +144,19 @@ class Lanes:
 
     def left(self, run: Run) -> Run | None:
         """A worker found its run empty; return the run if it must be dispatched again."""
-        if self._live.get(run.lane) is not run:
-            return None
-        if run:
-            return run
-        del self._live[run.lane]
-        return None
+        return next(iter(self.left_all((run,))), None)
+
+    def left_all(self, runs: Iterable[Run]) -> list[Run]:
+        """Workers found these runs empty; return those that must be dispatched again."""
+        live, again = self._live, []
+        for run in runs:
+            lane = run.lane
+            if live.get(lane) is run:
+                if run:
+                    again.append(run)
+                else:
+                    del live[lane]
+        return again
 
     def seize(self, run: Run) -> Run | None:
         """Take a run away from a worker that is stuck; return a new one with the rest."""

@@ -136,6 +136,14 @@ class WorkerState:
         if runs:
             self.commands.append(Dispatch(rules.name, runs))
 
+    def hand_out_all(self, handler: HandlerState, runs: Sequence[Run]) -> None:
+        """Lanes may go on: dispatch them together where no batch is to be made of each."""
+        if handler.gathering is None:
+            self.commands.append(Dispatch(handler.rules.name, runs))
+            return
+        for run in runs:
+            self.hand_out(handler, run)
+
     def hand_out(self, handler: HandlerState, run: Run) -> None:
         """A lane may go on: dispatch it.
 

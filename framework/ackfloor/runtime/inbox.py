@@ -39,3 +39,11 @@ class Inbox:
         self.fatal: deque[BaseException] = deque()
         #: (delivery, exception) raised after it had been answered; the first delivery of a batch.
         self.errors: deque[tuple[Delivery, BaseException]] = deque()
+
+    def take_left(self) -> dict[str, list[Run]]:
+        """The runs that workers found empty, of each handler."""
+        found: dict[str, list[Run]] = {}
+        for _ in range(len(self.left)):
+            handler, run = self.left.popleft()
+            found.setdefault(handler, []).append(run)
+        return found

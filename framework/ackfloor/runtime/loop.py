@@ -158,8 +158,9 @@ class Loop:
         while inbox.batches:
             engine.ended(*inbox.batches.popleft(), self._clock.now())
             moved = True
-        while inbox.left:
-            engine.left(*inbox.left.popleft())
+        if inbox.left:
+            for handler, runs in inbox.take_left().items():
+                engine.left(handler, runs)
             moved = True
         while inbox.held:
             held = inbox.held.popleft()

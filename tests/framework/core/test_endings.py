@@ -198,6 +198,28 @@ def test_a_timed_out_lane_with_nothing_behind_is_forgotten() -> None:
     assert len(world.ready) == 1
 
 
+def test_lanes_that_were_left_too_early_go_out_again_together() -> None:
+    """One command for all that were filled meanwhile; the others are forgotten."""
+    world = World(replace(FIVE, ordering="key"))
+    world.assign()
+    keys = [b"a", b"b", b"c"]
+    for n, key in enumerate(keys):
+        world.read([2 * n, 2 * n + 1], key=key)
+    runs = [world.ready.popleft() for _ in keys]
+    for run in runs:
+        assert isinstance(run, Run)
+        world.finish(run.popleft())
+        world.finish(run.popleft())
+    world.read([6], key=b"a")
+    world.read([7], key=b"c")
+    left = [run for run in runs if isinstance(run, Run)]
+    world.engine.left("bill", left)
+    assert world.take() == [Dispatch("bill", [left[0], left[2]])]
+    world.ready.clear()
+    world.read([8], key=b"b")
+    assert len(world.ready) == 1
+
+
 def test_a_worker_that_left_too_early_gets_its_lane_back() -> None:
     """Its run was filled meanwhile; a run that is really empty is forgotten."""
     world = World(replace(FIVE, ordering="key"))
@@ -208,10 +230,10 @@ def test_a_worker_that_left_too_early_gets_its_lane_back() -> None:
     world.finish(run.popleft())
     world.finish(run.popleft())
     world.read([2], key=b"a")
-    world.engine.left("bill", run)
+    world.engine.left("bill", [run])
     assert world.take() == [Dispatch("bill", [run])]
     world.finish(run.popleft())
-    world.engine.left("bill", run)
+    world.engine.left("bill", [run])
     assert world.take() == []
 
 

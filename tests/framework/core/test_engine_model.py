@@ -154,7 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
         run = item if isinstance(item, Run) else None
         if isinstance(item, Run):
             if not item:
-                self.world.engine.left("bill", item)
+                self.world.engine.left("bill", [item])
                 self.world.take()
                 self.follow()
                 return

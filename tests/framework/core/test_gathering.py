@@ -164,6 +164,6 @@ def _visit_all(world: World) -> list[int]:
             continue
         while item:
             found.append(item.popleft().offset)
-        world.engine.left("bill", item)
+        world.engine.left("bill", [item])
         world.take()
     return found

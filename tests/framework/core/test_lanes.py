@@ -337,6 +337,14 @@ class LanesMachine(RuleBasedStateMachine):
         """The owner hears of an empty run."""
         self.out(self.lanes.left(self.empty.pop(0)))
 
+    @precondition(lambda self: self.empty)
+    @rule()
+    def all_left(self) -> None:
+        """The owner hears of all empty runs at once."""
+        empty, self.empty = self.empty, []
+        for run in self.lanes.left_all(empty):
+            self.out(run)
+
     @invariant()
     def one_at_a_time_in_order_and_none_forgotten(self) -> None:
         """L1 to L3, and no record stays behind in a run that nobody holds."""

@@ -331,7 +331,7 @@ def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
     assert [d.offset for d in run] == [1, 2]
     made.finish(run.popleft())
     made.finish(run.popleft())
-    made.engine.left("bill", run)
+    made.engine.left("bill", [run])
     step(made)
     assert started(made) == [3]
     made.finish(made.start())

@@ -94,7 +94,7 @@ class ModelWorker:
         if run:
             self.ready.append(run)
         elif run is not None:
-            self.world.engine.left("bill", run)
+            self.world.engine.left("bill", [run])
         self.do_commands()
 
 
@@ -130,7 +130,7 @@ def test_any_course_of_events(
         worker.finish(0)
         for run in [item for item in worker.ready if isinstance(item, Run) and not item]:
             worker.ready.remove(run)
-            worker.world.engine.left("bill", run)
+            worker.world.engine.left("bill", [run])
     assert sorted(d.offset for d in worker.started) == list(range(worker.next_offset))
     assert not worker.secluded
     assert not worker.world.engine.suspects.active
