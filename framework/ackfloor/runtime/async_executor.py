@@ -183,7 +183,10 @@ class AsyncExecutor(AsyncSlots):
                 return
             if self._idle and ready:
                 self._wake_one()
-            if invocation.manual or isinstance(item, Run):
+            if isinstance(item, Run):
+                await self._visit(slot, item)
+                continue
+            if invocation.manual:
                 await self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls and a coroutine less for each record.
@@ -222,7 +225,7 @@ class AsyncExecutor(AsyncSlots):
 
     async def _visit(self, slot: Slot, run: Run, *, alone: bool = False) -> None:
         """Handle some records of one lane; one of them where it is to run alone."""
-        queue = self._queue
+        queue, manual, call = self._queue, self._invocation.manual, self._invocation.call
         for _ in range(LANE_VISIT):
             if (queue.shut or self._excess) and not alone:
                 break
@@ -232,37 +235,63 @@ class AsyncExecutor(AsyncSlots):
             except IndexError:
                 self._leave(run)
                 return
-            result = await self._handle(slot, delivery)
-            if slot.abandoned:
-                return
-            if isinstance(result, Held):
-                # First in its lane again, before anybody else can take from the lane.
-                run.appendleft(delivery)
-                self._put_back(run, delivery, result)
-                return
-            if delivery.outcome is not ACKED and delivery.keeps_lane():
-                return
-            if not result:
-                self._leave(run)
+            if manual:
+                result = await self._handle(slot, delivery)
+            elif not self._begin(slot, delivery):
+                result = True
+            else:
+                # What `_handle` does, without a coroutine for each record.
+                try:
+                    await call(delivery)
+                    outcome: Outcome | None = ACKED
+                except BaseException as exc:
+                    outcome = self._caught(slot, delivery, exc)
+                result = self._end(slot, delivery, outcome)
+                slot.streak += 1
+                if slot.streak >= STREAK or slot.cancelling():
+                    await calm(slot)
+            if not self._stays(slot, run, delivery, result):
                 return
         queue.put([run])
+
+    def _stays(self, slot: Slot, run: Run, delivery: Delivery, result: Held | bool) -> bool:
+        """Whether a slot goes on with a lane after one of its records; else somebody else does."""
+        if slot.abandoned:
+            return False
+        if isinstance(result, Held):
+            # First in its lane again, before anybody else can take from the lane.
+            run.appendleft(delivery)
+            self._put_back(run, delivery, result)
+            return False
+        if delivery.outcome is not ACKED and delivery.keeps_lane():
+            return False
+        if not result:
+            self._leave(run)
+        return result
+
+    def _begin(self, slot: Slot, delivery: Delivery) -> bool:
+        """Note that a handler starts; False where it must not."""
+        # `current` before the check: a revoke marks the assignment first and looks at the
+        # slots second, so either we see the mark or it sees us.
+        slot.current = delivery
+        if delivery.closed or delivery.assignment.stopping or self._stopping:
+            slot.current = None
+            return False
+        set_current(delivery)
+        self._words[slot.place] = delivery.assignment.mark | delivery.record_offset
+        delivery.started_s = self._clock()
+        return True
 
     def _leave(self, run: Run) -> None:
         self._inbox.left.append((self._handler, run))
 
     async def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
         """Run one delivery to its end; Held, or whether its lane is still this slot's."""
-        # `current` before the check: a revoke marks the assignment first and looks at the
-        # slots second, so either we see the mark or it sees us.
-        slot.current = delivery
-        if delivery.closed or delivery.assignment.stopping or self._stopping:
-            slot.current = None
-            return True
         invocation = self._invocation
+        # Before its start can be seen: whoever ends what has started claims it.
         answered = self._arm(delivery) if invocation.manual else None
-        set_current(delivery)
-        self._words[slot.place] = delivery.assignment.mark | delivery.record_offset
-        delivery.started_s = self._clock()
+        if not self._begin(slot, delivery):
+            return True
         outcome: Outcome | None = ACKED
         try:
             await invocation.call(delivery)
@@ -277,8 +306,7 @@ class AsyncExecutor(AsyncSlots):
                     await self._answer(slot, answered)
         result = self._end(slot, delivery, outcome)
         slot.streak += 1
-        if slot.streak >= STREAK or (slot.task is not None and slot.task.cancelling()):
-            slot.streak = 0
+        if slot.streak >= STREAK or slot.cancelling():
             await calm(slot)
         return result
 

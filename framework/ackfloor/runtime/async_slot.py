@@ -25,6 +25,10 @@ class Slot:
         self.streak = 0
         self.task: asyncio.Task[None] | None = None
 
+    def cancelling(self) -> bool:
+        """Whether a cancellation has not been taken back."""
+        return self.task is not None and self.task.cancelling() > 0
+
     def cancel(self) -> bool:
         """Cancel what it runs, once: a second time would interrupt its clean-up."""
         if self.task is None or self.current is None or self.cancelled is self.current:
@@ -44,6 +48,7 @@ async def breathe() -> None:
 async def calm(slot: Slot) -> None:
     """Take back what is left of cancellations, also of one that has not arrived yet."""
     slot.cancelled = None
+    slot.streak = 0
     uncancel()
     await breathe()
 
