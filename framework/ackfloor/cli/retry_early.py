@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,7 +77,7 @@ def promote(
     waiting in a worker of this run.
     """
     run = credentials(listen, token_file, config)
-    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
+    meant = Meant.of(Places.of(places), wanted, bootstrap_servers, config)
     _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
@@ -98,37 +99,55 @@ def bury(
     of them were not waiting in a worker of this run.
     """
     run = credentials(listen, token_file, config)
-    meant = _meant(Places.of(places), wanted, bootstrap_servers, config)
+    meant = Meant.of(Places.of(places), wanted, bootstrap_servers, config)
     _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
-def _meant(
-    places: Places, wanted: LetterFilter, servers: str | None, config: Path | None
-) -> tuple[str, list[tuple[int, int]]]:
-    """The topic, and partition and offset of the records that are open there and meant."""
-    from ackfloor.kafka.tier_box import TierBoxes
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The records of a retry topic that something is to be done about.
 
-    boxes = TierBoxes(kafka_options(flags=settings_flags(servers), config=config))
-    only = None if places.only is None else {p: frozenset(o) for p, o in places.only.items()}
-    found, misses = [], Misses(wanted)
-    for record in counted(boxes.open(places.topic), places.topic):
-        named = only is None or record.offset in only.get(record.partition, ())
-        if named and misses.matches(record):
-            found.append((record.partition, record.offset))
-    misses.tell()
-    return places.topic, found
+    Attributes:
+        places: partition and offset of those that are open.
+        gone: how many were named that are not.
+    """
+
+    topic: str
+    places: list[tuple[int, int]]
+    gone: int
+
+    @classmethod
+    def of(
+        cls, places: Places, wanted: LetterFilter, servers: str | None, config: Path | None
+    ) -> Meant:
+        """Look through what is open there."""
+        from ackfloor.kafka.tier_box import TierBoxes
+
+        boxes = TierBoxes(kafka_options(flags=settings_flags(servers), config=config))
+        only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
+        found, misses = [], Misses(wanted)
+        for record in counted(boxes.open(places.topic), places.topic):
+            if only is not None:
+                offsets = only.get(record.partition, set())
+                if record.offset not in offsets:
+                    continue
+                offsets.remove(record.offset)
+            if misses.matches(record):
+                found.append((record.partition, record.offset))
+        misses.tell()
+        return cls(places.topic, found, sum(map(len, (only or {}).values())))
 
 
 def _carry_out(
     action: Action,
-    meant: tuple[str, list[tuple[int, int]]],
+    meant: Meant,
     run: tuple[str, str],
     *,
     dry_run: bool,
     yes: bool,
     output: Output,
 ) -> None:
-    topic, places = meant
+    topic, places = meant.topic, meant.places
     if places and not (dry_run or yes):
         records = f"{len(places):,} records of {topic}"
         confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
@@ -138,8 +157,9 @@ def _carry_out(
         answer = post(*run, {"action": asked, "topic": topic, "places": part}, PATH)
         count += answer["count"]
         silent.update(answer["workers"]["silent"])
-    _tell(action, topic, len(places), count, sorted(silent), dry_run=dry_run, output=output)
-    if silent or count < len(places):
+    all_ = len(places) + meant.gone
+    _tell(action, topic, all_, count, sorted(silent), dry_run=dry_run, output=output)
+    if silent or count < all_:
         raise typer.Exit(Exit.PARTIAL if count else Exit.FAILURE)
 
 

@@ -120,6 +120,23 @@ def test_the_question_names_the_topic_as_it_is(stage: Stage, tmp_path: Path, com
     assert (ended.exit_code, "nothing was done" in ended.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["promote", "bury"])
+def test_a_record_that_is_named_and_not_open_counts_as_meant(
+    stage: Stage, tmp_path: Path, command: str
+) -> None:
+    """Settled, or never there: "0 of 0" would read as if it were done."""
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("t" * 32)
+    settle(stage, 1)
+    ended = retry(
+        command, f"{stage.tier}/0/0", f"{stage.tier}/0/99", "--yes",
+        "--listen", "127.0.0.1:1", "--token-file", str(token),
+    )  # fmt: skip
+    assert (ended.exit_code, f"{stage.tier}: 0 of 2 " in ended.stdout) == (1, True)
+    assert "2 do not wait in a worker of this run" in ended.stderr
+
+
 def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead-letter topic, a topic that is not there, a place that is not there; no broker."""
     for arguments, text in (
