@@ -117,7 +117,8 @@ def letter_text(found: Letter, rules: Redaction) -> str:
             continue
         is_time = name.endswith("_ms") and name != "duration_ms"
         label = _LABELS.get(name) or (name.removesuffix("_ms") if is_time else name)
-        lines.append(f"{label:<20} {moment(value) if is_time else plain(str(value))}")
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        lines.append(f"{label:<20} {moment(value) if is_time else plain(text)}")
     lines += [f"{'header':<20} {plain(name)}: {value}" for name, value in headers]
     if stack:
         lines += ["", *plain(stack.rstrip()).splitlines()]

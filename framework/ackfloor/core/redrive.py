@@ -106,7 +106,8 @@ class DeadLetter:
         told = read_envelope(self.headers)
         if told.origin_topic is None:
             return other.origin if (other := read_foreign(self.headers)) else ""
-        return f"{told.origin_topic}/{told.origin_partition}/{told.origin_offset}"
+        parts = (told.origin_topic, told.origin_partition, told.origin_offset)
+        return "/".join("?" if part is None else str(part) for part in parts)
 
     @property
     def says_it_failed(self) -> bool:
