@@ -84,12 +84,15 @@ class Source(Protocol):
         """Join the group for these topics (all of which exist)."""
         ...
 
-    def poll(self, timeout_s: float) -> int:
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
         """Report what there is: rebalances, records, answers to commits.
 
         Waits at most `timeout_s` seconds for the first record and not at all for more. Each
         batch is reported before anything else can change the assignment. Returns the number of
         records reported. Transient errors of the broker are logged and not raised.
+
+        Without `ahead` the handlers have enough to do: of the source's records most may stay where
+        they are, and the whole `timeout_s` is waited. Everything else is reported as ever.
 
         Raises:
             SourceFailed: the consumer can't go on (fatal error, or a listener raised).

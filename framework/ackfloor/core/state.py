@@ -22,6 +22,9 @@ from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Command, Dispatch, Event
 from ackfloor.core.parking import Parking
 
+#: A tier that holds its records for so many seconds may be read a moment later than the rest.
+UNHURRIED_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -30,6 +33,11 @@ class Route:
     handler: str
     source_topic: str
     tier_s: float | None = None
+
+    @property
+    def hurried(self) -> bool:
+        """Whether it is a tier that holds its records for less than `UNHURRIED_S`."""
+        return self.tier_s is not None and self.tier_s < UNHURRIED_S
 
 
 class WorkerState:

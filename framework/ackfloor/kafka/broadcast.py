@@ -71,12 +71,12 @@ class KafkaBroadcastSource(KafkaSource):
             self._topic_ids,
         )
 
-    def poll(self, timeout_s: float) -> int:
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
         """Report what there is; see `ports.Source`."""
         if self._answers:
             answers, self._answers = self._answers, []
             self._listener.on_committed(answers)
-        return super().poll(timeout_s)
+        return super().poll(timeout_s, ahead=ahead)
 
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
         """There is nobody to commit for: every position is as good as committed."""

@@ -138,23 +138,37 @@ class KafkaSource:
 
     # Records.
 
-    def poll(self, timeout_s: float) -> int:
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
         """Report what there is; see `ports.Source`."""
+        count = self._read(timeout_s) if ahead else self._read_tiers(timeout_s)
+        self._membership.look()
+        if self._denied and self._membership.told != self._told:
+            self._denied.clear()
+        return count
+
+    def _read(self, timeout_s: float) -> int:
         count = 0
         if not self._full:
-            first = self._reading.poll(timeout_s)
-            self._check()
-            if first is not None:
-                count = self._report([first])
+            count = self._read_first(timeout_s)
         if count or self._full:
             batch = self._reading.consume(self._batch)
             self._check()
             self._full = len(batch) >= self._batch
             count += self._report(batch)
-        self._membership.look()
-        if self._denied and self._membership.told != self._told:
-            self._denied.clear()
         return count
+
+    def _read_first(self, timeout_s: float) -> int:
+        first = self._reading.poll(timeout_s)
+        self._check()
+        return 0 if first is None else self._report([first])
+
+    def _read_tiers(self, timeout_s: float) -> int:
+        """All of the tiers, and the one record of the source that comes with the callbacks."""
+        time.sleep(timeout_s)
+        count = self._read_first(0.0)
+        batch = self._reading.consume_tiers(self._batch)
+        self._check()
+        return count + self._report(batch)
 
     def _check(self) -> None:
         """Fail before anything is reported that a broken rebalance has let through."""

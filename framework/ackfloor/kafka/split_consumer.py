@@ -148,6 +148,10 @@ class SplitConsumer:
         found: list[Message] = self._group.consume(most, 0)
         return found if self._reader is None else found + self._reader.consume(most, 0)
 
+    def consume_tiers(self, most: int) -> list[Message]:
+        """What is here of the tiers that are read by a client of their own."""
+        return [] if self._reader is None else self._reader.consume(most, 0)
+
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The next positions, in any order."""
         return [p for client, some in self._each(partitions) for p in client.position(some)]

@@ -48,6 +48,11 @@ log = logging.getLogger("ackfloor.worker")
 SHORTEST_WAIT_S = 0.001
 LONGEST_BUSY_WAIT_S = 0.02
 LONGEST_IDLE_WAIT_S = 0.2
+#: Seconds between two looks at what handlers have done while they have enough to do.
+SATED_WAIT_S = 0.002
+#: So many records that wait for a slot are enough, and so many for each of a handler's slots.
+ENOUGH = 6_000
+ENOUGH_EACH = 6
 #: Seconds that a transaction has to end when its partitions leave, beyond the drain.
 TRANSACTION_S = 5.0
 
@@ -109,7 +114,10 @@ class Loop:
 
     def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
         """Wait at most `max_wait_s` seconds for records; returns whether anything happened."""
-        count = self._source.poll(min(max_wait_s, self._patience()))
+        if self._sated():
+            count = self._source.poll(min(max_wait_s, SATED_WAIT_S), ahead=False)
+        else:
+            count = self._source.poll(min(max_wait_s, self._patience()))
         self._times.polled(self._clock.monotonic())
         moved = self.settle_down()
         self._times.worked(self._clock.monotonic())
@@ -135,6 +143,14 @@ class Loop:
         moved |= self._execute()
         self.telling.tell(now)
         return moved
+
+    def _sated(self) -> bool:
+        """Whether every handler has so much to do that what is read now would only take memory."""
+        state, by_name = self.engine.state, self.executors.by_name
+        return all(
+            by_name[name].queued() >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
+            for name, handler in state.handlers.items()
+        ) and not any(route.hurried for route in state.routes.values())
 
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""

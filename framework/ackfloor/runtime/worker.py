@@ -61,8 +61,6 @@ log = logging.getLogger("ackfloor.worker")
 LIFESPAN_S = 5.0
 #: Seconds that published records have to be confirmed at the end.
 PUBLISHER_S = 5.0
-#: A tier that holds its records for so many seconds may be read a moment later than the rest.
-UNHURRIED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,11 @@ class Topology:
     partitions: Mapping[str, int]
 
     def unhurried(self) -> frozenset[str]:
-        """The tiers that hold records for `UNHURRIED_S` seconds or longer."""
+        """The tiers that may be read a moment later than the rest."""
         routes = self.routes.items()
-        return frozenset(topic for topic, route in routes if (route.tier_s or 0.0) >= UNHURRIED_S)
+        return frozenset(
+            topic for topic, route in routes if route.tier_s is not None and not route.hurried
+        )
 
 
 @dataclass(frozen=True, slots=True)

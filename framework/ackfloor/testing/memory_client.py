@@ -59,8 +59,8 @@ class MemorySource:
 
     # One poll.
 
-    def poll(self, timeout_s: float) -> int:
-        """Report what there is; see `ports.Source`."""
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:  # noqa: ARG002
+        """Report what there is; see `ports.Source`. A log in memory holds nothing back."""
         if self._failed is not None:
             raise SourceFailed(f"the consumer has failed: {self._failed}") from self._failed
         if timeout_s > 0:

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ackfloor.core.model import CommitPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.split_consumer import SplitConsumer
@@ -20,6 +21,7 @@ from tests.framework.kafka.wire import (
     produce,
     pump,
     stored,
+    until,
 )
 
 pytestmark = [pytest.mark.kafka]
@@ -132,6 +134,39 @@ def test_a_flood_leaves_the_tier_its_turn(
     source, listener = opened(sources, bootstrap_servers, fresh("g"), topic, tier, batch=10)
     pump(source, lambda: any(r.topic() == tier for r in listener.records), 120)
     assert len(listener.records) < 20_001
+
+
+def test_who_reads_no_further_ahead_gets_the_tier_all_the_same(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """The source's records come one by one with the callbacks, and all of them later on."""
+    topic, tier, group = make_topic(bootstrap_servers), make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 5_000)
+    produce(bootstrap_servers, tier, 500)
+    source, listener = opened(sources, bootstrap_servers, group, topic, tier)
+    polls = 0
+
+    def of(name: str) -> list[int]:
+        return [r.offset() for r in listener.records if r.topic() == name]  # type: ignore[misc]
+
+    def tier_is_read() -> bool:
+        nonlocal polls
+        source.poll(0.002, ahead=False)
+        polls += 1
+        return len(of(tier)) == 500 and len(of(topic)) > 10
+
+    until(tier_is_read)
+    assert len(of(topic)) <= polls
+    source.commit([CommitPosition(topic, 0, 1, "", 1)], wait=False)
+
+    def answered() -> bool:
+        source.poll(0.002, ahead=False)
+        return bool(listener.commits)
+
+    until(answered)
+    assert stored(bootstrap_servers, group, topic).offset == 1
+    pump(source, lambda: len(of(topic)) >= 5_000)
+    assert (of(topic), of(tier)) == (list(range(5_000)), list(range(500)))
 
 
 def test_a_record_without_a_value_ends_the_wait(

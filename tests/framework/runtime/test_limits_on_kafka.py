@@ -11,6 +11,9 @@ import psutil
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.kafka.source import BATCH
+from ackfloor.runtime.loop import ENOUGH
+from tests.framework.runtime.live import Gate
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, consumer_of, on_kafka
 
 pytestmark = [pytest.mark.kafka]
@@ -112,6 +115,46 @@ def test_a_handler_that_never_returns_holds_its_span_and_no_more(
         assert handled[0] <= span + 2500
         assert worker.floor(place.topic) == 0
         stuck.set()
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize("ordering", ["unordered", "key"])
+def test_nothing_is_read_that_handlers_are_far_from(
+    bootstrap_servers: str, kind: str, ordering: str
+) -> None:
+    """What they have to do is in memory, the rest waits in the client: no partition is paused."""
+    with on_kafka(bootstrap_servers, 2) as crowd:
+        place, count, slots = crowd.place, 20_000, 4
+        app, handled = App(place.group), []
+        gate = Gate()
+
+        async def handle_async(delivery: Delivery) -> None:
+            await gate.passed()
+            handled.append((delivery.partition, delivery.offset))
+
+        def handle_sync(delivery: Delivery) -> None:
+            gate.wait()
+            handled.append((delivery.partition, delivery.offset))
+
+        handler = handle_async if kind == "async" else handle_sync
+        given = {"ordering": ordering, "concurrency": slots, "retry": NONE, "consume_timeout": None}
+        app.handler(place.topic, **given)(handler)
+        for partition in range(2):
+            place.send(count // 2, partition=partition)
+        worker = crowd.start(app)
+        flow, turns = worker.loop.engine.flow, 100
+        try:
+            crowd.until(lambda: flow.open_count >= ENOUGH, "enough to do")
+            for _ in range(turns):
+                crowd.turn()
+            # A batch may overshoot, and each turn reads one with what it hears of the group.
+            assert flow.open_count <= ENOUGH + BATCH + turns + slots
+            assert worker.paused(place.topic) == [False, False]
+        finally:
+            gate.open()
+        crowd.until(lambda: len(handled) == count, "all of them")
+        assert len(set(handled)) == count
+        crowd.until(lambda: flow.open_count == 0)
 
 
 def test_a_tier_of_many_waiting_records_is_held_in_part(bootstrap_servers: str) -> None:
