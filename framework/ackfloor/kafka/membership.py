@@ -68,7 +68,7 @@ class Membership:
         self._topic_ids = topic_ids
         self._incremental = incremental
         self._start = start
-        #: The partitions the listener was told of, and where each began.
+        #: The partitions the listener was told of, and where each began, or went on at.
         self._began: dict[tuple[str, int], int] = {}
         #: Those it is to be told of, and what is known of their topics.
         self._late = LateStarts(consumer)
@@ -228,11 +228,15 @@ class Membership:
         low, high = log_range(self._consumer, topic, partition)
         target = TopicPartition(topic, partition, low)
         if wanted is not None and 0 <= wanted < low:
+            if wanted < self._began[topic, partition]:
+                # The client may tell it twice, and this time of a position that it has left.
+                return
             log.error(
                 "%s/%d: retention has removed what was to be read next, %d to %d; going on at %d",
                 topic, partition, wanted, low - 1, low,
             )  # fmt: skip
             self.reassign([target])
+            self._began[topic, partition] = low
             self._listener.on_gone(Partition(topic, partition), low)
             return
         log.error(

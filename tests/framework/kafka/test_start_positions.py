@@ -251,4 +251,9 @@ def test_records_that_retention_takes_while_running_are_told(
     source.resume([(Partition(topic, 0), 5)])
     pump(source, lambda: listener.offsets[-5:] == [15, 16, 17, 18, 19] and listener.gone)
     assert listener.gone == [(Partition(topic, 0), 15)]
+    # An error that came twice speaks of a position that has been left.
+    source._membership.restart(topic, 0, 5)
+    produce(bootstrap_servers, topic, 1)
+    pump(source, lambda: listener.offsets[-1] == 20)
+    assert listener.gone == [(Partition(topic, 0), 15)]
     assert (listener.revoked, listener.lost, len(listener.starts)) == ([], [], 1)
