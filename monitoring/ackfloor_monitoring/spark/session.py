@@ -200,6 +200,8 @@ def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> d
         # dead files are deleted (10,000).
         "spark.databricks.delta.snapshotPartitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(4 * cores),
+        # Else a thread is begun for each column of each file: on two cores Java has no pool for it.
+        "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
