@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ackfloor_monitoring.spark import ingest
 from ackfloor_monitoring.spark.session import local_session
 from tests.monitoring.spark.interpreted import INTERPRETED
 from tests.monitoring.spark.scene import Scene
@@ -24,6 +25,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def scene(bootstrap_servers: str, tmp_path: Path) -> Scene:
-    """A group with no topics yet, and a table that is not there yet."""
+def scene(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A group with no topics yet, and a table that is not there yet. Streams are looked after
+    every few moments: each step of a test would wait for the next second."""
+    monkeypatch.setattr(ingest, "_LOOK_EVERY_S", 0.1)
     return Scene(bootstrap_servers, str(tmp_path / "failures"))
