@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ackfloor.testing.bootstrap import open_broker
 from benchmarks import machine, results
+from benchmarks.broker import measured_broker
 from benchmarks.crash import crash
 from benchmarks.idle import idle
 from benchmarks.latency import latency
@@ -40,8 +40,7 @@ def main() -> None:
     found: dict[str, Found] = {}
     head = machine.told()
     began_s = time.monotonic()
-    with open_broker() as broker:
-        servers = broker.bootstrap_servers
+    with measured_broker() as servers:
         parts: dict[str, Callable[[], Found]] = {
             "speed": lambda: speed(
                 servers, chosen(given.case), peers, given.rounds, given.scale, _say
