@@ -49,14 +49,6 @@ _SOON = "-XX:TieredStopAtLevel=1 -XX:-DontCompileHugeMethods "
 # The second compiler gives up on that method, so Spark has to make many small ones of it.
 _LASTING = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
-# Most classes of a session are in these jars. Spark has 270, in the order of a folder, and Java
-# looks for each class in one after the other.
-_FIRST = (
-    "spark-catalyst", "scala-library", "spark-core", "spark-sql-api", "scala-reflect", "spark-sql",
-    "spark-common-utils", "spark-unsafe", "hadoop-client-api", "parquet-column", "parquet-hadoop",
-    "parquet-common", "janino", "commons-compiler", "jackson-databind",
-)  # fmt: skip
-
 _LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -187,8 +179,7 @@ def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> d
         **_ALWAYS,
         **(_LASTING if lasting else {}),
         "spark.master": f"local[{cores}]",
-        # Not `spark.jars`, which are copied, and looked into after all others.
-        "spark.driver.extraClassPath": _class_path(jars),
+        "spark.jars": ",".join(map(str, jars)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
@@ -216,19 +207,8 @@ def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> d
     }
 
 
-def _class_path(jars: list[Path]) -> str:
-    """What comes before the rest of Spark's jars: those with the most classes, and ours."""
-    first = [jar for name in _FIRST for jar in (_spark_home() / "jars").glob(f"{name}[_-][0-9]*")]
-    return os.pathsep.join(map(str, [*first, *jars]))
-
-
-def _spark_home() -> Path:
-    import pyspark
-
-    return Path(pyspark.__file__).parent
-
-
 def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> SparkSession:
+    import pyspark
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -238,7 +218,7 @@ def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> Spark
     environment = {
         "JAVA_HOME": str(java_home),
         # The one these jars were tried with, whatever other Spark the machine has.
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         # Workers would take any `python3` of PATH.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
