@@ -229,7 +229,8 @@ class Membership:
         target = TopicPartition(topic, partition, low)
         if wanted is not None and 0 <= wanted < low:
             if wanted < self._began[topic, partition]:
-                # The client may tell it twice, and this time of a position that it has left.
+                # Told twice, or sought before the listener knew: it goes on where it was.
+                self.reassign(self._whereabouts([target]))
                 return
             log.error(
                 "%s/%d: retention has removed what was to be read next, %d to %d; going on at %d",
@@ -274,10 +275,13 @@ class Membership:
             self._reading.move(targets)
             return
         moved = {(p.topic, p.partition) for p in targets}
-        others = [
-            TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
-            for p in self._reading.position(self.partitions())
-        ]
-        rest = [*others, *self._late.partitions()]
+        rest = [*self._whereabouts(self.partitions()), *self._late.partitions()]
         kept = [p for p in rest if (p.topic, p.partition) not in moved]
         self._reading.move_beside(targets, kept)
+
+    def _whereabouts(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The next positions, where nothing has been read yet those at which reading began."""
+        return [
+            TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
+            for p in self._reading.position(partitions)
+        ]
