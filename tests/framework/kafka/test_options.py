@@ -228,8 +228,13 @@ def test_the_reader_of_retry_topics_joins_no_group_and_reads_less_ahead() -> Non
     assert member["group.instance.id"] == "one"
     assert "group.instance.id" not in reader
     assert reader["queued.max.messages.kbytes"] * 4 == member["queued.max.messages.kbytes"]
+    assert reader["fetch.wait.max.ms"] > member["fetch.wait.max.ms"]
     assert reader["reconnect.backoff.max.ms"] == 1_000
-    given = {"queued.max.messages.kbytes": "0x100", "fetch.queue.backoff.ms": 500}
+    given = {
+        "queued.max.messages.kbytes": "0x100",
+        "fetch.queue.backoff.ms": 500,
+        "fetch.wait.max.ms": 50,
+    }
     reader = reader_config(consumer_config(KafkaOptions(consumer=given), "g"))
     assert given.items() <= reader.items()
     # The client refuses a longest wait that is shorter than the first one.
