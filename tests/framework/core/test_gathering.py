@@ -117,6 +117,27 @@ def test_the_wait_may_change_while_records_wait() -> None:
     assert len(gathering) == 0
 
 
+def test_what_came_while_a_lane_was_visited_waits_for_company_of_its_own() -> None:
+    """Lanes that are left together: a full batch goes at once, what is less waits, as ever."""
+    world = batched("key")
+    runs: list[Run] = []
+    for first, key in ((0, b"a"), (3, b"b")):
+        world.read([first, first + 1, first + 2], key=key)
+        item = world.ready.popleft()
+        assert isinstance(item, Run)
+        runs.append(item)
+        item.clear()
+    world.read([6, 7, 8], key=b"a")
+    world.read([9], key=b"b")
+    world.ready.clear()
+    world.engine.left("bill", runs)
+    world.take()
+    assert offsets(world.ready) == [6, 7, 8]
+    world.ready.clear()
+    world.tick(WAIT_S + 0.01)
+    assert offsets(world.ready) == [9]
+
+
 @given(
     ordering=st.sampled_from(ORDERINGS),
     steps=st.lists(
