@@ -22,8 +22,7 @@ def told() -> list[str]:
     python = f"Python {platform.python_version()}"
     return [
         f"- {when}; {cores}; load before the run {load:.1f} (others use the cores unless near 0).",
-        f"- {python}, {clients}, one Kafka {KAFKA_VERSION} on the same machine, started as",
-        "  its own scripts do (1 GiB of heap, G1).",
+        f"- {python}, {clients}, one Kafka {KAFKA_VERSION} on the same machine.",
         f"- {versions}.",
     ]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from ackfloor.testing.cluster import KafkaCluster
+from ackfloor.testing.cluster import DEFAULT_JVM_ARGS, KafkaCluster
 from ackfloor.testing.jars import KAFKA_VERSION
 from ackfloor.testing.node import defaults
 
@@ -51,7 +51,12 @@ class Broker:
 
 
 @contextmanager
-def open_broker(nodes: int = 1, *, config: Mapping[str, str] | None = None) -> Iterator[Broker]:
+def open_broker(
+    nodes: int = 1,
+    *,
+    config: Mapping[str, str] | None = None,
+    jvm_args: Sequence[str] = DEFAULT_JVM_ARGS,
+) -> Iterator[Broker]:
     """A broker for the length of the block; what was started for it is removed at the end.
 
     In this order: ACKFLOOR_BOOTSTRAP_SERVERS where it is set; with `nodes=1`, Kafka in Docker
@@ -60,6 +65,7 @@ def open_broker(nodes: int = 1, *, config: Mapping[str, str] | None = None) -> I
     Args:
         nodes: 1 or 3, and `config`: extra broker properties; both as in `KafkaCluster`. A given
             broker is taken as it is.
+        jvm_args: as in `KafkaCluster`, for one of our own.
 
     Raises:
         AckfloorError: no broker can be had; the message says how to give one.
@@ -67,7 +73,7 @@ def open_broker(nodes: int = 1, *, config: Mapping[str, str] | None = None) -> I
     with ExitStack() as stack:
         broker = _given() or (_in_docker(stack, config or {}) if nodes == 1 else None)
         if broker is None:
-            cluster = stack.enter_context(KafkaCluster(nodes, config=config))
+            cluster = stack.enter_context(KafkaCluster(nodes, config=config, jvm_args=jvm_args))
             broker = Broker(cluster.bootstrap_servers, "local", cluster)
         _log.info("using the broker %s", broker.description)
         yield broker
