@@ -143,6 +143,7 @@ ALSO: Final = {
             "ackfloor.core.redaction",
             "ackfloor.core.topics",
             "ackfloor.settings",
+            "ackfloor.testing.class_archive",
             "ackfloor.testing.jars",
             "ackfloor.testing.java",
         }

@@ -12,15 +12,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ackfloor.errors import AckfloorError
-from ackfloor.testing.jars import broker_jars
-from ackfloor.testing.java import JavaChoice, find_java
+from ackfloor.testing.class_archive import ClassArchive
+from ackfloor.testing.jars import KAFKA_VERSION, broker_jars
+from ackfloor.testing.java import Java, JavaChoice, find_java
 from ackfloor.testing.metadata import known_brokers
 from ackfloor.testing.node import (
     HOST,
@@ -54,6 +55,11 @@ class ClusterFailed(AckfloorError):
 
 class _PortLost(ClusterFailed):
     """Somebody took a port between its choice and the broker's start."""
+
+
+def broker_archive(java: Java, jars: Iterable[Path]) -> ClassArchive:
+    """The archive of a broker's classes; the jars are those of `broker_jars`."""
+    return ClassArchive.of(java, f"kafka-{KAFKA_VERSION}", jars)
 
 
 class KafkaCluster:
@@ -161,12 +167,9 @@ class KafkaCluster:
         if self._processes is not None:
             raise ClusterFailed("this cluster is running already; stop() it first")
         java = find_java(self._java)
-        flags = (
-            *_ALWAYS_JVM_ARGS,
-            *self._jvm_args,
-            "-cp",
-            os.pathsep.join(map(str, broker_jars())),
-        )
+        jars = broker_jars()
+        archived = broker_archive(java, jars).options(self._jvm_args)
+        flags = (*archived, *_ALWAYS_JVM_ARGS, "-cp", os.pathsep.join(map(str, jars)))
         self._java_command = [str(java.executable), *flags]
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             try:
@@ -233,20 +236,22 @@ class KafkaCluster:
             node.temporary.mkdir(parents=True)
             node.properties_file.write_text(properties(node, placed, self._config), "utf-8")
             tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
-            argv = [*self._java_for(node), *tool, "-c", str(node.properties_file)]
+            java = self._java_for(node, DEFAULT_JVM_ARGS)
+            argv = [*java, *tool, "-c", str(node.properties_file)]
             processes.spawn(f"format-{node.id}", argv, node.log)
         self._wait("format its data folder", self._all_formatted)
         for node in placed:
             self._launch(node)
         self._wait_until_all_know_each_other()
 
-    def _java_for(self, node: Node) -> list[str]:
+    def _java_for(self, node: Node, jvm_args: Sequence[str]) -> list[str]:
         executable, *rest = self._java_command
-        return [executable, f"-Djava.io.tmpdir={node.temporary}", *rest]
+        return [executable, f"-Djava.io.tmpdir={node.temporary}", *jvm_args, *rest]
 
     def _launch(self, node: Node) -> None:
         self._log_before_start[node.id] = node.log_size()
-        argv = [*self._java_for(node), "kafka.Kafka", str(node.properties_file)]
+        java = self._java_for(node, self._jvm_args)
+        argv = [*java, "kafka.Kafka", str(node.properties_file)]
         self._pids[node.id] = self._running().spawn(f"node-{node.id}", argv, node.log)
 
     def _all_formatted(self) -> bool:

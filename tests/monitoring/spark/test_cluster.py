@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
     pytest.mark.e2e,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("cluster"),  # beside the others: it has its own processes
     pytest.mark.timeout(1800),
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ackfloor.cli.commands import Commands
 from ackfloor_monitoring.spark.cli.audit import audit
-from ackfloor_monitoring.spark.cli.doctor import doctor, jars
+from ackfloor_monitoring.spark.cli.doctor import doctor, jars, prepare
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
 from ackfloor_monitoring.spark.cli.report import report
@@ -28,6 +28,7 @@ def spark() -> None:
 spark_app.command()(doctor)
 spark_app.command()(ingest)
 spark_app.command()(jars)
+spark_app.command()(prepare)
 spark_app.command()(replay)
 spark_app.command()(audit)
 spark_app.command()(watch)

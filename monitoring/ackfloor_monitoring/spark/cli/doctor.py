@@ -1,4 +1,4 @@
-"""`ackfloor spark doctor` and `ackfloor spark jars`."""
+"""`ackfloor spark doctor`, `ackfloor spark jars` and `ackfloor spark prepare`."""
 
 from __future__ import annotations
 
@@ -60,3 +60,18 @@ def jars() -> None:
     They are fetched where they are not here yet.
     """
     typer.echo(",".join(map(str, spark_jars())))
+
+
+def prepare() -> None:
+    """Fetch the jars and make an archive of Spark's classes: it starts in half the time.
+
+    That takes a minute or two, once for one Java and one installed Spark, for instance when an
+    image is built. Prints where the archive is. Each local session takes it from there.
+    """
+    from ackfloor_monitoring.spark.prepare import prepare_spark
+
+    typer.echo("a session starts, and Java writes down what it has loaded", err=True)
+    archive, made = prepare_spark()
+    typer.echo(archive.path)
+    state = "made" if made else "was there already"
+    typer.echo(f"archive of classes {state}, for {archive.java.executable}", err=True)

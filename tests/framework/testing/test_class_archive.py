@@ -1,0 +1,161 @@
+"""An archive of classes is made by a run, taken by the next ones, and never half of one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ackfloor.testing.class_archive import ArchiveFailed, ClassArchive, cache_folder
+from ackfloor.testing.java import Java, find_java
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=["installed", "bundled"])
+def java(request: pytest.FixtureRequest) -> Java:
+    """Either Java: the one of a distribution, and one that builds on no archive of its own."""
+    return find_java(request.param)
+
+
+def _run(java: Java, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(java.executable), *options, "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+
+def _archived(java: Java, archive: ClassArchive) -> bool:
+    """Whether Java takes the archive: asked to tell where it has its classes from."""
+    ran = _run(java, *archive.options(), "-Xlog:class+load=info:stderr")
+    return "shared objects file" in ran.stderr
+
+
+def _jar(folder: Path) -> Path:
+    jar = folder / "a.jar"
+    jar.write_bytes(b"no matter")
+    return jar
+
+
+def test_a_training_run_makes_what_the_next_run_takes(java: Java, tmp_path: Path) -> None:
+    """In the user's cache folder, and nothing else is left there."""
+    archive = ClassArchive.of(java, "tool", [])
+    assert archive.options() == ()
+    with archive.training() as options:
+        _run(java, *options)
+        assert not archive.path.exists(), "not before Java has been seen to start with it"
+    assert list(cache_folder().iterdir()) == [archive.path]
+    assert str(archive.path).startswith(str(tmp_path))
+    assert _archived(java, archive)
+
+
+def test_java_says_nothing_of_an_archive_that_does_not_fit(java: Java) -> None:
+    """It goes on without: standard output is the program's."""
+    archive = ClassArchive.of(java, "tool", [])
+    with archive.training() as options:
+        _run(java, *options)
+    ran = _run(java, *archive.options(), "-cp", "/another.jar")
+    assert (ran.stdout, "version" in ran.stderr, "rchive" in ran.stderr) == ("", True, False)
+
+
+def test_half_an_archive_harms_nobody(java: Java) -> None:
+    """Java 25 goes on without it. Before, Java would die of it: it is not taken."""
+    archive = ClassArchive.of(java, "tool", [])
+    with ExitStack() as stack:
+        if java.version < 25:
+            stack.enter_context(pytest.raises(ArchiveFailed, match="no good"))
+        with archive.training() as options:
+            _run(java, *options)
+            written = Path(options[0].partition("=")[2])
+            whole = written.read_bytes()
+            written.unlink()  # it is read-only
+            written.write_bytes(whole[: len(whole) // 3])
+    assert archive.path.exists() == (java.version >= 25)
+    assert not _archived(java, archive) or java.version < 25
+    assert _run(java, *archive.options()).stdout == ""
+
+
+def test_a_run_that_wrote_none_is_told(java: Java) -> None:
+    """One that was killed, for instance."""
+    archive = ClassArchive.of(java, "tool", [])
+    with pytest.raises(ArchiveFailed, match="wrote no archive"), archive.training():
+        _run(java)
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_other_jars_have_another_archive(java: Java, tmp_path: Path) -> None:
+    """A jar that was replaced is another one, although its name is the same."""
+    jar = _jar(tmp_path)
+    first = ClassArchive.of(java, "tool", [jar])
+    assert ClassArchive.of(java, "tool", [jar]) == first
+    jar.write_bytes(b"something else")
+    assert ClassArchive.of(java, "tool", [jar]).path != first.path
+    assert ClassArchive.of(java, "tool", []).path != first.path
+
+
+def test_an_archive_that_the_user_chose_counts(java: Java) -> None:
+    """Java takes one, and ends with an error where it is given two ways to it."""
+    archive = ClassArchive.of(java, "tool", [])
+    with archive.training() as options:
+        _run(java, *options)
+    assert archive.options(["-Xmx256m"])
+    for chosen in ("-Xshare:off", "-XX:SharedArchiveFile=mine", "-XX:AOTCache=mine"):
+        assert archive.options(["-Xmx256m", chosen]) == ()
+
+
+def test_what_nobody_has_used_for_a_month_goes(java: Java) -> None:
+    """When another one is made: it is of a Java or of packages that are gone."""
+    folder = cache_folder()
+    folder.mkdir(parents=True)
+    month_s = 31 * 86_400
+    for name, age_s in (("old", month_s), ("new", 0)):
+        (folder / f"{name}.jsa").touch()
+        os.utime(folder / f"{name}.jsa", (time.time() - age_s,) * 2)
+    archive = ClassArchive.of(java, "tool", [])
+    with archive.training() as options:
+        _run(java, *options)
+    assert {file.name for file in folder.iterdir()} == {"new.jsa", archive.path.name}
+    os.utime(archive.path, (0, 0))
+    archive.options()
+    assert archive.path.stat().st_mtime > time.time() - 60
+
+
+def test_a_java_that_can_make_none_is_told(tmp_path: Path) -> None:
+    """Before 25 another one is built on Java's own, which not each Java brings."""
+    executable = tmp_path / "java" / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.touch()
+    archive = ClassArchive.of(Java(executable, 21, "JAVA_HOME"), "tool", [])
+    with pytest.raises(ArchiveFailed, match="no archive of its own classes"), archive.training():
+        pytest.fail("there is nothing to train")
+
+
+def test_a_folder_that_cannot_be_written_is_told(java: Java, cache: Path) -> None:
+    """With its name and the reason."""
+    cache.write_text("a file, where the folder should be")
+    archive = ClassArchive.of(java, "tool", [])
+    with pytest.raises(ArchiveFailed, match=f"{cache}.*: "), archive.training():
+        pytest.fail("there is nowhere to write to")
+
+
+def test_a_user_without_a_home_has_none(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers start as they did."""
+
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert ClassArchive.of(java, "tool", []).options() == ()
