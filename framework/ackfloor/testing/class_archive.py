@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
@@ -31,8 +32,11 @@ _FIRST_WITH_CACHE = 25
 _TRY_TIMEOUT_S = 60
 #: The home of a user that has none, on Debian: there never is an archive there.
 _NO_HOME = Path("/nonexistent")
+#: Variables that Java takes options from.
+_JAVA_READS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 #: Java does not take these together with ours.
 _CHOOSING = ("-Xshare:", "-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=", "-XX:AOT")
+_MAKING = ".making-"
 #: What was not used for so long is of another Java, or of packages that are gone.
 _KEPT_S = 30 * 86_400
 
@@ -72,9 +76,11 @@ class ClassArchive:
         """What Java is given to start with the archive; nothing where there is none.
 
         Args:
-            beside: its other options. Where they choose an archive themselves, that one counts.
+            beside: its other options. Where these, or those that Java takes from the environment,
+                choose an archive themselves, that one counts.
         """
-        if any(option.startswith(_CHOOSING) for option in beside):
+        around = " ".join(os.environ.get(name, "") for name in _JAVA_READS)
+        if any(option.startswith(_CHOOSING) for option in (*beside, *around.split())):
             return ()
         try:
             os.utime(self.path)  # it is of use: `_forget_unused` leaves it
@@ -99,7 +105,7 @@ class ClassArchive:
         try:
             folder = self.path.parent
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside = TemporaryDirectory(prefix=".making-", dir=folder)
+            aside = TemporaryDirectory(prefix=_MAKING, dir=folder)
         except OSError as error:
             raise ArchiveFailed(f"{self.path.parent}: {error.strerror or error}") from error
         with aside as making:
@@ -145,9 +151,14 @@ class ClassArchive:
 
     def _forget_unused(self) -> None:
         oldest_s = time.time() - _KEPT_S
-        for other in self.path.parent.glob("*.jsa"):
+        folder = self.path.parent
+        for other in (*folder.glob("*.jsa"), *folder.glob(f"{_MAKING}*")):
             with suppress(OSError):
-                if other.stat().st_mtime < oldest_s:
+                if other.stat().st_mtime >= oldest_s:
+                    continue
+                if other.is_dir():  # of a training run that was killed
+                    shutil.rmtree(other)
+                else:
                     other.unlink()
 
 

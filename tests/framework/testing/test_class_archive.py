@@ -105,7 +105,7 @@ def test_other_jars_have_another_archive(java: Java, tmp_path: Path) -> None:
     assert ClassArchive.of(java, "tool", []).path != first.path
 
 
-def test_an_archive_that_the_user_chose_counts(java: Java) -> None:
+def test_an_archive_that_the_user_chose_counts(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java takes one, and ends with an error where it is given two ways to it."""
     archive = ClassArchive.of(java, "tool", [])
     with archive.training() as options:
@@ -113,6 +113,10 @@ def test_an_archive_that_the_user_chose_counts(java: Java) -> None:
     assert archive.options(["-Xmx256m"])
     for chosen in ("-Xshare:off", "-XX:SharedArchiveFile=mine", "-XX:AOTCache=mine"):
         assert archive.options(["-Xmx256m", chosen]) == ()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx256m")
+    assert archive.options()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx256m -Xshare:auto")
+    assert archive.options() == ()
 
 
 def test_what_nobody_has_used_for_a_month_goes(java: Java) -> None:
@@ -123,6 +127,10 @@ def test_what_nobody_has_used_for_a_month_goes(java: Java) -> None:
     for name, age_s in (("old", month_s), ("new", 0)):
         (folder / f"{name}.jsa").touch()
         os.utime(folder / f"{name}.jsa", (time.time() - age_s,) * 2)
+    killed = folder / ".making-x"
+    killed.mkdir()
+    (killed / "half.jsa").touch()
+    os.utime(killed, (time.time() - month_s,) * 2)
     archive = ClassArchive.of(java, "tool", [])
     with archive.training() as options:
         _run(java, *options)
