@@ -78,7 +78,7 @@ def speed(
 
 def _one(entry: Entry, case: Case, servers: str, topic: str, number: int, scale: float) -> None:
     peer = PEERS[entry.run.peer]
-    records = max(FEWEST, int(entry.run.records * scale))
+    records = min(max(FEWEST, int(entry.run.records * scale)), keys_of(case)[0])
     form = [entry.run.form] if entry.run.form else []
     try:
         argv = [*peer.command(), case.body, case.order, servers, topic, str(records), *form]
