@@ -105,7 +105,7 @@ def prepare() -> None:
     """Fetch the jars of a broker and make an archive of its classes: it starts in half the time.
 
     Once is enough for one Java, for instance in the image that tests run in. Prints where the
-    archive is. All brokers of this machine take it, those of `ackfloor.testing` as well.
+    archive is, which all later brokers of this user take, those of `ackfloor.testing` as well.
     """
     from ackfloor.testing.prepare import prepare_broker
 

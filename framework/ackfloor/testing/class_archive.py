@@ -5,10 +5,11 @@ seconds that it takes. It can keep what came of that in a file, which later proc
 memory (class data sharing, JEP 350; from Java 25 on with what lambdas come to, JEP 514). A
 *training run* writes the file when it ends in order, so it holds the classes of what that run did.
 
-A file is good for one Java and one class path, so both make its name, and Java itself looks at them
-again: where something differs it goes on without the file, and says nothing. What it does not
-survive (before 25) is half a file. So a training run writes beside the place, Java tries what came,
-and only then it is moved there.
+A file is good for one Java and one class path, so its name is made of the Java and the jars. Java
+itself looks at them again: where something differs it goes on without the file, and says nothing.
+What it does not survive is a file that lacks something. So a training run writes beside the place,
+Java tries what came, it is brought to the disk and only then moved there; and its size is in its
+name, so that half of one, from a copy that was cut short, is none.
 """
 
 from __future__ import annotations
@@ -51,11 +52,13 @@ class ClassArchive:
 
     Attributes:
         java: what it is of.
-        path: where it is, or will be.
+        folder: where it is, or will be.
+        stem: what its name begins with.
     """
 
     java: Java
-    path: Path
+    folder: Path
+    stem: str
 
     @classmethod
     def of(cls, java: Java, program: str, jars: Iterable[Path]) -> ClassArchive:
@@ -67,10 +70,21 @@ class ClassArchive:
             jars: every one that it loads classes from.
         """
         told = hashlib.sha256()
-        for file in (java.executable.resolve(), *jars):
+        base = _base_of(java)
+        for file in (java.executable.resolve(), *([base] if base.is_file() else []), *jars):
             about = file.stat()
-            told.update(f"{file}\n{about.st_size}\n{about.st_mtime_ns}\n".encode())
-        return cls(java, cache_folder() / f"{program}-{told.hexdigest()[:16]}.jsa")
+            # Images and archives keep whole seconds, and so does Java.
+            told.update(f"{file}\n{about.st_size}\n{int(about.st_mtime)}\n".encode())
+        return cls(java, cache_folder(), f"{program}-{told.hexdigest()[:16]}")
+
+    @property
+    def path(self) -> Path | None:
+        """The archive, whole; None where there is none."""
+        for path in self.folder.glob(f"{self.stem}-*.jsa"):
+            with suppress(OSError):
+                if path.name == self._name(path.stat().st_size) and os.access(path, os.R_OK):
+                    return path
+        return None
 
     def options(self, beside: Iterable[str] = ()) -> tuple[str, ...]:
         """What Java is given to start with the archive; nothing where there is none.
@@ -79,82 +93,103 @@ class ClassArchive:
             beside: its other options. Where these, or those that Java takes from the environment,
                 choose an archive themselves, that one counts.
         """
-        around = " ".join(os.environ.get(name, "") for name in _JAVA_READS)
-        if any(option.startswith(_CHOOSING) for option in (*beside, *around.split())):
+        path = self.path
+        chosen = any(option.startswith(_CHOOSING) for option in beside)
+        if path is None or chosen or _chosen_around() is not None:
             return ()
-        try:
-            os.utime(self.path)  # it is of use: `_forget_unused` leaves it
-        except OSError:
-            return ()
-        return self._options_for(self.path)
+        with suppress(OSError):
+            os.utime(path)  # it is of use: `_forget_others` leaves it
+        return self._options_for(path)
+
+    def works(self) -> bool:
+        """Whether there is one that Java starts with."""
+        path = self.path
+        return path is not None and self._trouble_with(path) is None
 
     @contextmanager
     def training(self) -> Iterator[tuple[str, ...]]:
         """What Java is given for a training run, which has ended in order when the block is left.
 
         Raises:
-            ArchiveFailed: the folder can't be written, this Java can't make archives, or the run
-                wrote none that works.
+            ArchiveFailed: the folder can't be written, this Java can't make archives or is told
+                about them elsewhere, or the run wrote none that works.
         """
-        if not self._caches and not self._has_base():
+        self._check()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            aside = TemporaryDirectory(prefix=_MAKING, dir=self.folder)
+        except OSError as error:
+            raise ArchiveFailed(f"{self.folder}: {error.strerror or error}") from error
+        with aside as making:
+            written, said = Path(making, "archive"), Path(making, "said")
+            flag = "AOTCacheOutput" if self._caches else "ArchiveClassesAtExit"
+            # Java writes of archives on standard output, which is the program's.
+            tell = "aot*=error,cds*=error" if self._caches else "cds*=error"
+            yield (f"-XX:{flag}={written}", f"-Xlog:{tell}:file={said}")
+            if not written.is_file():
+                raise ArchiveFailed(f"Java {self.java.version} wrote no archive{_last_of(said)}")
+            trouble = self._trouble_with(written)
+            if trouble is not None:
+                raise ArchiveFailed(f"the archive that Java wrote is no good: {trouble}")
+            with written.open("rb") as file:
+                os.fsync(file.fileno())
+            path = self.folder / self._name(written.stat().st_size)
+            written.replace(path)
+        self._forget_others(path)
+
+    def _check(self) -> None:
+        """Raise ArchiveFailed where no training run could end well."""
+        chosen = _chosen_around()
+        if chosen is not None:
+            raise ArchiveFailed(f"{chosen} chooses an archive for each Java: unset it first")
+        if not self._caches and not _base_of(self.java).is_file():
             raise ArchiveFailed(
                 f"Java {self.java.version} ({self.java.executable}) has no archive of its own "
                 "classes, so it can't make another one: take one that has (packages of Linux "
                 "distributions do), or Java 25 (pip install 'ackfloor[broker]')"
             )
-        try:
-            folder = self.path.parent
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside = TemporaryDirectory(prefix=_MAKING, dir=folder)
-        except OSError as error:
-            raise ArchiveFailed(f"{self.path.parent}: {error.strerror or error}") from error
-        with aside as making:
-            written = Path(making, self.path.name)
-            flag = "AOTCacheOutput" if self._caches else "ArchiveClassesAtExit"
-            yield (f"-XX:{flag}={written}", self._quiet)
-            self._try(written)
-            written.replace(self.path)
-        self._forget_unused()
+        if self._caches and os.pathsep in str(self.folder):
+            raise ArchiveFailed(
+                f"{self.folder}: Java takes a folder with {os.pathsep!r} in its name for two; set "
+                "XDG_CACHE_HOME to another one"
+            )
+
+    def _name(self, size: int) -> str:
+        return f"{self.stem}-{size}.jsa"
 
     @property
     def _caches(self) -> bool:
         return self.java.version >= _FIRST_WITH_CACHE
 
-    @property
-    def _quiet(self) -> str:
-        """Java writes of archives on standard output, which is the program's."""
-        return "-Xlog:aot*=off,cds*=off" if self._caches else "-Xlog:cds*=off"
-
     def _options_for(self, path: Path) -> tuple[str, ...]:
-        flag = "AOTCache" if self._caches else "SharedArchiveFile"
-        return (f"-XX:{flag}={path}", self._quiet)
+        if self._caches:
+            return (f"-XX:AOTCache={path}", "-Xlog:aot*=off,cds*=off")
+        return (f"-XX:SharedArchiveFile={path}", "-Xlog:cds*=off")
 
-    def _has_base(self) -> bool:
-        home = self.java.executable.resolve().parents[1]
-        return (home / "lib" / "server" / "classes.jsa").is_file()
+    def _trouble_with(self, path: Path) -> str | None:
+        """What comes of a start with this file, where that is no good."""
+        command = [str(self.java.executable), *self._options_for(path), "-version"]
+        with TemporaryDirectory() as dying:  # what Java leaves of itself when it dies
+            try:
+                subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_TRY_TIMEOUT_S,
+                    check=True,
+                    cwd=dying,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                return str(error)
+        return None
 
-    def _try(self, written: Path) -> None:
-        """Have Java start with what was written."""
-        if not written.is_file():
-            raise ArchiveFailed(f"Java {self.java.version} wrote no archive")
-        command = [str(self.java.executable), *self._options_for(written), "-version"]
-        try:
-            subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_TRY_TIMEOUT_S,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ArchiveFailed(f"the archive that Java wrote is no good: {error}") from error
-
-    def _forget_unused(self) -> None:
+    def _forget_others(self, path: Path) -> None:
+        """Remove what this one takes the place of, and what nobody has used for long."""
         oldest_s = time.time() - _KEPT_S
-        folder = self.path.parent
-        for other in (*folder.glob("*.jsa"), *folder.glob(f"{_MAKING}*")):
+        for other in (*self.folder.glob("*.jsa"), *self.folder.glob(f"{_MAKING}*")):
             with suppress(OSError):
-                if other.stat().st_mtime >= oldest_s:
+                replaced = other != path and other.name.startswith(f"{self.stem}-")
+                if not replaced and other.stat().st_mtime >= oldest_s:
                     continue
                 if other.is_dir():  # of a training run that was killed
                     shutil.rmtree(other)
@@ -171,3 +206,25 @@ def cache_folder() -> Path:
         except RuntimeError:
             named = _NO_HOME
     return named / "ackfloor" / "java"
+
+
+def _base_of(java: Java) -> Path:
+    """Java's own archive, of the classes that it brings."""
+    return java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
+
+
+def _chosen_around() -> str | None:
+    """The variable whose options for each Java choose an archive; None where none does."""
+    for name in _JAVA_READS:
+        if any(option.startswith(_CHOOSING) for option in os.environ.get(name, "").split()):
+            return name
+    return None
+
+
+def _last_of(said: Path) -> str:
+    """The last that Java has said of it, as the end of a sentence."""
+    try:
+        *_, last = said.read_text("utf-8", "replace").splitlines() or [""]
+    except OSError:
+        last = ""
+    return f": {last}" if last else ""

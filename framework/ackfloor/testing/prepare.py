@@ -28,7 +28,7 @@ def prepare_broker(java: JavaChoice | None = None) -> tuple[ClassArchive, bool]:
         ClusterFailed, JavaMissing, JarRefused, JarsUnavailable, MissingExtra: as they say.
     """
     archive = broker_archive(find_java(java), broker_jars())
-    if archive.options():
+    if archive.works():
         return archive, False
     with (
         archive.training() as options,

@@ -128,7 +128,7 @@ def _jars() -> str:
 
 def _archive() -> str:
     archive = class_archive(spark_java(), spark_jars())
-    if archive.options():
+    if archive.works():
         return str(archive.path)
     return "none; sessions start in half the time with one: ackfloor spark prepare"
 

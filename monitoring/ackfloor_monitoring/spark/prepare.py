@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
@@ -40,11 +40,18 @@ _ENDS_WITHIN_S = 600.0
 _LONGEST_WORD = 500
 
 
-def prepare_spark(java: JavaChoice | None = None) -> tuple[ClassArchive, bool]:
+def _untold(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def prepare_spark(
+    java: JavaChoice | None = None, *, tell: Callable[[str], None] = _untold
+) -> tuple[ClassArchive, bool]:
     """Fetch Spark's jars and make the archive of its classes, where they are not there.
 
     Args:
         java: as in `local_session`.
+        tell: is told in a sentence what takes its time.
 
     Returns the archive, and whether it was made now.
 
@@ -54,9 +61,10 @@ def prepare_spark(java: JavaChoice | None = None) -> tuple[ClassArchive, bool]:
     """
     require_pyspark()
     archive = class_archive(spark_java(java), spark_jars())
-    if archive.options():
+    if archive.works():
         return archive, False
     with archive.training() as options:
+        tell("Spark runs once, and Java writes down what it has loaded; a minute or two")
         _train([java or "", *options])
     return archive, True
 

@@ -158,8 +158,17 @@ def write_java_home(folder: Path, java: Java) -> Path:
     # `set --` rebuilds the arguments one by one, so that blanks and quotes in them survive.
     wrapper.write_text(
         "#!/bin/sh\n"
+        # Java takes `jars/*` in the order of the folder, which differs from disk to disk, and an
+        # archive of classes is good for one order.
+        "in_order() (\n"
+        '  LC_ALL=C before=${1%"${1##*:}"}\n'
+        "  folder=${1##*:}\n"
+        '  for jar in "${folder%?}"*.jar; do before=$before$jar:; done\n'
+        '  printf %s "${before%:}"\n'
+        ")\n"
         "for argument do\n"
         "  shift\n"
+        '  case "$argument" in *"/jars/*") argument=$(in_order "$argument") ;; esac\n'
         f'  case "$argument" in {dropped}) ;; *) set -- "$@" "$argument" ;; esac\n'
         "done\n"
         f'exec {shlex.quote(str(java.executable))} "$@"\n',
@@ -217,8 +226,7 @@ def _settings(
             "-XX:ReservedCodeCacheSize=240m "
             "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
             f"-Dlog4j2.configurationFile={log_settings.as_uri()} "
-            # Quoted, as the launcher takes them apart at blanks.
-             + " ".join(f'"{option}"' for option in java_options)
+            + " ".join(map(_quoted, java_options))
         ),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
@@ -233,6 +241,12 @@ def _settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def _quoted(option: str) -> str:
+    """As Spark's launcher, which takes options apart at blanks, leaves it in one piece."""
+    escaped = option.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> SparkSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -49,42 +50,75 @@ def _jar(folder: Path) -> Path:
     return jar
 
 
+def _made(java: Java, jars: Sequence[Path] = ()) -> tuple[ClassArchive, Path]:
+    archive = ClassArchive.of(java, "tool", jars)
+    with archive.training() as options:
+        _run(java, *options)
+    assert archive.path is not None
+    return archive, archive.path
+
+
 def test_a_training_run_makes_what_the_next_run_takes(java: Java, tmp_path: Path) -> None:
     """In the user's cache folder, and nothing else is left there."""
     archive = ClassArchive.of(java, "tool", [])
-    assert archive.options() == ()
+    assert (archive.options(), archive.works()) == ((), False)
     with archive.training() as options:
         _run(java, *options)
-        assert not archive.path.exists(), "not before Java has been seen to start with it"
+        assert archive.path is None, "not before Java has been seen to start with it"
     assert list(cache_folder().iterdir()) == [archive.path]
-    assert str(archive.path).startswith(str(tmp_path))
+    assert cache_folder().is_relative_to(tmp_path)
+    assert archive.works()
     assert _archived(java, archive)
 
 
 def test_java_says_nothing_of_an_archive_that_does_not_fit(java: Java) -> None:
     """It goes on without: standard output is the program's."""
-    archive = ClassArchive.of(java, "tool", [])
-    with archive.training() as options:
-        _run(java, *options)
+    archive, _ = _made(java)
     ran = _run(java, *archive.options(), "-cp", "/another.jar")
     assert (ran.stdout, "version" in ran.stderr, "rchive" in ran.stderr) == ("", True, False)
 
 
-def test_half_an_archive_harms_nobody(java: Java) -> None:
-    """Java 25 goes on without it. Before, Java would die of it: it is not taken."""
+def test_half_an_archive_is_none(java: Java) -> None:
+    """Of a copy that was cut short: Java could die of it. Another one can be made."""
+    archive, path = _made(java)
+    whole = path.read_bytes()
+    path.unlink()  # it is read-only
+    path.write_bytes(whole[: len(whole) // 3])
+    assert (archive.options(), archive.path, archive.works()) == ((), None, False)
+    _made(java)
+    assert archive.works()
+
+
+def test_an_archive_that_was_spoilt_is_tried(java: Java, tmp_path: Path) -> None:
+    """Java 25 dies of this one and 17 goes on; `prepare` can tell, and makes another one."""
+    archive, path = _made(java)
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
+    assert archive.path == path
+    command = [str(java.executable), *archive.options(), "-version"]
+    started = subprocess.run(
+        command, capture_output=True, check=False, timeout=120, cwd=tmp_path / "cache"
+    )
+    assert archive.works() == (started.returncode == 0) == (java.version < 25)
+    _made(java)
+    assert archive.works()
+    assert not list(tmp_path.glob("hs_err*"))
+
+
+def test_a_run_whose_archive_is_no_good_is_refused(tmp_path: Path) -> None:
+    """Before it is where others take it from."""
+    java = find_java("installed")
     archive = ClassArchive.of(java, "tool", [])
     with ExitStack() as stack:
-        if java.version < 25:
-            stack.enter_context(pytest.raises(ArchiveFailed, match="no good"))
-        with archive.training() as options:
-            _run(java, *options)
-            written = Path(options[0].partition("=")[2])
-            whole = written.read_bytes()
-            written.unlink()  # it is read-only
-            written.write_bytes(whole[: len(whole) // 3])
-    assert archive.path.exists() == (java.version >= 25)
-    assert not _archived(java, archive) or java.version < 25
-    assert _run(java, *archive.options()).stdout == ""
+        stack.enter_context(pytest.raises(ArchiveFailed, match="no good"))
+        options = stack.enter_context(archive.training())
+        _run(java, *options)
+        written = Path(options[0].partition("=")[2])
+        whole = written.read_bytes()
+        written.unlink()
+        written.write_bytes(whole[: len(whole) // 3])
+    assert list(cache_folder().iterdir()) == []
 
 
 def test_a_run_that_wrote_none_is_told(java: Java) -> None:
@@ -96,20 +130,34 @@ def test_a_run_that_wrote_none_is_told(java: Java) -> None:
 
 
 def test_other_jars_have_another_archive(java: Java, tmp_path: Path) -> None:
-    """A jar that was replaced is another one, although its name is the same."""
+    """A jar that was replaced is another one; one whose time an image has rounded is not."""
     jar = _jar(tmp_path)
+    os.utime(jar, ns=(1_700_000_000_123_456_789,) * 2)
     first = ClassArchive.of(java, "tool", [jar])
+    os.utime(jar, (1_700_000_000, 1_700_000_000))
     assert ClassArchive.of(java, "tool", [jar]) == first
     jar.write_bytes(b"something else")
-    assert ClassArchive.of(java, "tool", [jar]).path != first.path
-    assert ClassArchive.of(java, "tool", []).path != first.path
+    assert ClassArchive.of(java, "tool", [jar]) != first
+    assert ClassArchive.of(java, "tool", []) != first
+
+
+def test_an_archive_that_somebody_else_has_made_is_taken(java: Java) -> None:
+    """As one in an image: its time can't be set, and it need not be."""
+    archive, path = _made(java)
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "utime", refused)
+        assert str(path) in archive.options()[0]
+        patch.setattr(os, "access", lambda *_: False)
+        assert archive.options() == ()
 
 
 def test_an_archive_that_the_user_chose_counts(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java takes one, and ends with an error where it is given two ways to it."""
-    archive = ClassArchive.of(java, "tool", [])
-    with archive.training() as options:
-        _run(java, *options)
+    archive, _ = _made(java)
     assert archive.options(["-Xmx256m"])
     for chosen in ("-Xshare:off", "-XX:SharedArchiveFile=mine", "-XX:AOTCache=mine"):
         assert archive.options(["-Xmx256m", chosen]) == ()
@@ -117,6 +165,8 @@ def test_an_archive_that_the_user_chose_counts(java: Java, monkeypatch: pytest.M
     assert archive.options()
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx256m -Xshare:auto")
     assert archive.options() == ()
+    with pytest.raises(ArchiveFailed, match="JAVA_TOOL_OPTIONS chooses"), archive.training():
+        pytest.fail("Java would end with an error")
 
 
 def test_what_nobody_has_used_for_a_month_goes(java: Java) -> None:
@@ -131,13 +181,11 @@ def test_what_nobody_has_used_for_a_month_goes(java: Java) -> None:
     killed.mkdir()
     (killed / "half.jsa").touch()
     os.utime(killed, (time.time() - month_s,) * 2)
-    archive = ClassArchive.of(java, "tool", [])
-    with archive.training() as options:
-        _run(java, *options)
-    assert {file.name for file in folder.iterdir()} == {"new.jsa", archive.path.name}
-    os.utime(archive.path, (0, 0))
+    archive, path = _made(java)
+    assert {file.name for file in folder.iterdir()} == {"new.jsa", path.name}
+    os.utime(path, (0, 0))
     archive.options()
-    assert archive.path.stat().st_mtime > time.time() - 60
+    assert path.stat().st_mtime > time.time() - 60
 
 
 def test_a_java_that_can_make_none_is_told(tmp_path: Path) -> None:
@@ -156,6 +204,25 @@ def test_a_folder_that_cannot_be_written_is_told(java: Java, cache: Path) -> Non
     archive = ClassArchive.of(java, "tool", [])
     with pytest.raises(ArchiveFailed, match=f"{cache}.*: "), archive.training():
         pytest.fail("there is nowhere to write to")
+
+
+def test_why_none_was_written_is_told(java: Java, cache: Path) -> None:
+    """By the last that Java has said of it."""
+    archive = ClassArchive.of(java, "tool", [])
+    failed = pytest.raises(ArchiveFailed, match=r"wrote no archive: .*the reason")
+    with failed, archive.training() as options:
+        said = Path(options[1].rpartition("=")[2])
+        said.write_text("one thing\n[0.1s][error][cds] the reason\n")
+
+
+def test_a_folder_that_java_takes_for_two_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java 25 divides what it is given at colons."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
+    archive = ClassArchive.of(find_java("bundled"), "tool", [])
+    with pytest.raises(ArchiveFailed, match=r"a:b.*XDG_CACHE_HOME"), archive.training():
+        pytest.fail("Java would end with an error")
 
 
 def test_a_user_without_a_home_has_none(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:

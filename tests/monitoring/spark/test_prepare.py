@@ -71,4 +71,4 @@ def test_a_training_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.M
     failed = pytest.raises(ArchiveFailed, match=r"the training run failed: .*'no-such-java'")
     with failed, archive.training() as options:
         prepare._train(["no-such-java", *options])
-    assert not archive.path.exists()
+    assert archive.path is None

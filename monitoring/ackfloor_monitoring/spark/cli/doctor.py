@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 
 import typer
 
@@ -19,6 +20,7 @@ from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.doctor import Finding, examine
 from ackfloor_monitoring.spark.jars import spark_jars
 from ackfloor_monitoring.spark.options import connection_options
+from ackfloor_monitoring.spark.session import require_pyspark
 
 _MARKS = {"ok": "green", "bad": "red", "not tried": "yellow"}
 
@@ -68,10 +70,10 @@ def prepare() -> None:
     That takes a minute or two, once for one Java and one installed Spark, for instance when an
     image is built. Prints where the archive is. Each local session takes it from there.
     """
+    require_pyspark()
     from ackfloor_monitoring.spark.prepare import prepare_spark
 
-    typer.echo("a session starts, and Java writes down what it has loaded", err=True)
-    archive, made = prepare_spark()
+    archive, made = prepare_spark(tell=partial(typer.echo, err=True))
     typer.echo(archive.path)
     state = "made" if made else "was there already"
     typer.echo(f"archive of classes {state}, for {archive.java.executable}", err=True)
