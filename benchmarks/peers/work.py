@@ -27,6 +27,8 @@ THREADS = 256
 #: One record in so many is a straggler, and how long it takes.
 STRAGGLER = 10_000
 STRAGGLER_S = 10.0
+#: The form of that case in which no record is slow.
+NONE_SLOW = "none slow"
 #: One record in so many fails the first time it is handled.
 FAILS = 5
 #: The first tenth of the records is warm-up: caches, compilers, prefetch.
@@ -53,7 +55,9 @@ class Work:
         self.body, self.order, self.servers, self.topic = sys.argv[1:5]
         self.records = int(sys.argv[5])
         self.group = os.environ.get("BENCH_GROUP") or f"bench-{time.time_ns()}"
-        if self.body == "stragglers":
+        #: Whether stragglers straggle; else theirs is the same handler for records like all others.
+        self.straggles = sys.argv[6:] != [NONE_SLOW]
+        if self.body == "stragglers" and self.straggles:
             self.records -= self.records // STRAGGLER
         self._numbers = itertools.count(1)
         self._warm_up = max(1, self.records // WARM_UP)
@@ -141,7 +145,7 @@ class Work:
 
     async def _straggle(self, value: bytes) -> None:
         number = number_of(value)
-        slow = is_straggler(number)
+        slow = self.straggles and is_straggler(number)
         if slow:
             self.stuck_at[number] = time.monotonic()
         await asyncio.sleep(STRAGGLER_S if slow else IO_S)
