@@ -94,8 +94,7 @@ class ClassArchive:
                 choose an archive themselves, that one counts.
         """
         path = self.path
-        chosen = any(option.startswith(_CHOOSING) for option in beside)
-        if path is None or chosen or _chosen_around() is not None:
+        if path is None or _choose(beside) or _chosen_around() is not None:
             return ()
         with suppress(OSError):
             os.utime(path)  # it is of use: `_forget_others` leaves it
@@ -213,10 +212,15 @@ def _base_of(java: Java) -> Path:
     return java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
 
 
+def _choose(options: Iterable[str]) -> bool:
+    """Whether options of Java choose an archive."""
+    return any(option.startswith(_CHOOSING) for option in options)
+
+
 def _chosen_around() -> str | None:
     """The variable whose options for each Java choose an archive; None where none does."""
     for name in _JAVA_READS:
-        if any(option.startswith(_CHOOSING) for option in os.environ.get(name, "").split()):
+        if _choose(os.environ.get(name, "").split()):
             return name
     return None
 

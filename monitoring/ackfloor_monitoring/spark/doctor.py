@@ -59,19 +59,12 @@ def examine(kafka_options: Mapping[str, str] | None = None) -> Iterator[Finding]
         found += [_told("java", _java), _told("jars", _jars)]
     yield from found
     archive = [] if submitted() else ["class archive"]
-    later = [
-        *archive,
-        "session",
-        "delta",
-        "kafka connector",
-        *(["brokers"] if kafka_options else []),
-    ]
+    later = ["session", "delta", "kafka connector", *(["brokers"] if kafka_options else [])]
     if any(each.state == "bad" for each in found):
-        yield from (Finding(check, "not tried", "") for check in later)
+        yield from (Finding(check, "not tried", "") for check in (*archive, *later))
         return
-    if archive:
-        yield _told("class archive", _archive)
-    yield from _with_session(later[len(archive) :], kafka_options)
+    yield from (_told(check, _archive) for check in archive)
+    yield from _with_session(later, kafka_options)
 
 
 def _with_session(

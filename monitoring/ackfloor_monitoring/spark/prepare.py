@@ -23,12 +23,7 @@ from ackfloor_monitoring.spark.redaction import redacted
 from ackfloor_monitoring.spark.report.build import Since
 from ackfloor_monitoring.spark.report.job import failure_history
 from ackfloor_monitoring.spark.schema import HEADER_COLUMNS, KAFKA_RECORD
-from ackfloor_monitoring.spark.session import (
-    class_archive,
-    local_session,
-    require_pyspark,
-    spark_java,
-)
+from ackfloor_monitoring.spark.session import class_archive, local_session, spark_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,12 +35,8 @@ _ENDS_WITHIN_S = 600.0
 _LONGEST_WORD = 500
 
 
-def _untold(_: str) -> None:
-    """Nobody wants to know."""
-
-
 def prepare_spark(
-    java: JavaChoice | None = None, *, tell: Callable[[str], None] = _untold
+    java: JavaChoice | None = None, *, tell: Callable[[str], None]
 ) -> tuple[ClassArchive, bool]:
     """Fetch Spark's jars and make the archive of its classes, where they are not there.
 
@@ -59,7 +50,6 @@ def prepare_spark(
         ArchiveFailed: this Java, or this folder, is not fit for one; the jars are there then.
         MissingExtra, SparkNotStarted, JarRefused, JarsUnavailable: as they say.
     """
-    require_pyspark()
     archive = class_archive(spark_java(java), spark_jars())
     if archive.works():
         return archive, False

