@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.runtime.wakeups import wait_for_a_core
 
 if TYPE_CHECKING:
     from ackfloor.runtime.thread_executor import ThreadExecutor
@@ -45,6 +46,7 @@ class Slot(threading.Thread):
 
     def run(self) -> None:
         """Take and handle deliveries until the executor stops or the slot is abandoned."""
+        wait_for_a_core()
         try:
             self._executor.work(self)
         finally:
