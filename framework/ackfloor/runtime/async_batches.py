@@ -55,10 +55,7 @@ class AsyncBatchExecutor(AsyncExecutor):
                 if not await self._sleep(slot):
                     return
                 continue
-            batch = form(item, queue)
-            if self._idle and queue.ready:
-                self._wake_one()
-            await self._take(slot, batch)
+            await self._take(slot, form(item, queue))
 
     async def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
         await self._take(slot, form_alone(item) if alone else form(item, self._queue))

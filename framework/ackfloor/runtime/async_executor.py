@@ -88,6 +88,8 @@ class AsyncExecutor(AsyncSlots):
         self._lanes = lanes
         self._words = self._marks.words
         self._queue = ReadyQueue()
+        #: Slots are being woken: there is a next look at what waits.
+        self._waking = False
 
     # The owner thread's side.
 
@@ -181,8 +183,6 @@ class AsyncExecutor(AsyncSlots):
             except IndexError:
                 slot.streak = streak
                 return
-            if self._idle and ready:
-                self._wake_one()
             if isinstance(item, Run):
                 await self._visit(slot, item)
                 continue
@@ -375,8 +375,21 @@ class AsyncExecutor(AsyncSlots):
         return not self._stopping
 
     def _wake(self) -> None:
-        for _ in range(min(self._queue.waits(), len(self._idle))):
+        """Wake slots as long as something waits, unless that is being done."""
+        if not self._waking:
+            self._wake_some(1)
+
+    def _wake_some(self, most: int) -> None:
+        """Wake so many, and twice as many when these have left work behind.
+
+        One is enough where handlers wait for nothing: it has done all when this is looked at again.
+        """
+        count = min(most, self._queue.waits(), len(self._idle))
+        self._waking = count > 0
+        for _ in range(count):
             self._wake_one()
+        if count:
+            self._loop.call_soon(self._wake_some, 2 * count)
 
     def _quit(self, delivery: Delivery) -> None:
         """An abandoned slot has nothing more to say of the lane it visits."""

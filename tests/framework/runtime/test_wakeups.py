@@ -1,0 +1,109 @@
+"""Wake-ups: how Linux wakes handler threads, and how many slots are woken for what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ackfloor import App, Delivery
+from ackfloor.runtime.async_executor import AsyncExecutor
+from ackfloor.runtime.wakeups import wait_for_a_core
+from tests.framework.runtime.live import Gate, live, register
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a policy of Linux")
+if sys.platform == "linux":
+    ORDINARY, LATER = os.SCHED_OTHER, os.SCHED_BATCH
+
+
+def in_a_thread(call: Callable[[], Any]) -> Any:
+    """What a call returns in a thread of its own, whose policy ends with it."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@LINUX
+def test_a_handler_thread_waits_for_a_core_and_nobody_else() -> None:
+    """Not the owner thread."""
+    app, seen = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        seen.append(os.sched_getscheduler(0))
+        return iter(())
+
+    register(app, "thread", "orders", script, concurrency=1)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(worker.settled)
+    assert seen == [LATER]
+    assert os.sched_getscheduler(0) == ORDINARY
+
+
+@LINUX
+def test_a_policy_that_somebody_chose_stays() -> None:
+    """Whoever runs a worker with `chrt --idle` means it."""
+
+    def idle() -> int:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        wait_for_a_core()
+        return os.sched_getscheduler(0)
+
+    assert in_a_thread(idle) == os.SCHED_IDLE
+
+
+@LINUX
+def test_a_sandbox_may_forbid_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread works as it is."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbidden)
+    assert in_a_thread(lambda: (wait_for_a_core(), os.sched_getscheduler(0))[1]) == ORDINARY
+
+
+def test_elsewhere_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other systems have no such call."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "sched_getscheduler", raising=False)
+    wait_for_a_core()
+
+
+@pytest.mark.parametrize(("waits", "woken"), [(False, range(1, 3)), (True, range(16, 18))])
+def test_as_many_slots_are_woken_as_it_takes(
+    waits: bool, woken: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One where it can do all there is, all of them where each has to wait."""
+    app, gate, wakes = App("g"), Gate(), []
+    wake_one = AsyncExecutor._wake_one
+
+    def counted(executor: AsyncExecutor) -> None:
+        wakes.append(bool(executor._idle))
+        wake_one(executor)
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        return iter((gate,) if waits else ())
+
+    register(app, "async", "orders", script, concurrency=16)
+    with live(app) as worker:
+        executor: Any = worker.executor()
+        until_s = time.monotonic() + 10
+        while len(executor._idle) < 16:
+            assert time.monotonic() < until_s
+            time.sleep(0.001)
+        monkeypatch.setattr(AsyncExecutor, "_wake_one", counted)
+        worker.send("orders", n=16)
+        worker.until(lambda: len(list(executor.running())) == 16 if waits else worker.settled())
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), executor._loop).result(10)
+        assert wakes.count(True) in woken
+        gate.open()
+        worker.until(worker.settled)
