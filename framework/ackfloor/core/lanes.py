@@ -93,18 +93,17 @@ class Lanes:
         fresh: dict[Hashable, Delivery | Run] = {}
         for delivery in batch:
             lane = delivery.lane(by_key)
-            if lane not in live:
+            first = live.setdefault(lane, delivery)
+            if first is delivery:
                 delivery.lone = lane
-                live[lane] = fresh[lane] = delivery
-                continue
-            first = fresh.get(lane)
-            if first is None or isinstance(first, Run):
+                fresh[lane] = delivery
+            elif isinstance(first, Run) or lane not in fresh:
                 self.admit(lane, delivery)
-                continue
-            run = first.run = delivery.run = Run((first, delivery))
-            first.lone = None
-            run.lane = lane
-            live[lane] = fresh[lane] = run
+            else:
+                run = first.run = delivery.run = Run((first, delivery))
+                first.lone = None
+                run.lane = lane
+                live[lane] = fresh[lane] = run
         return list(fresh.values())
 
     def admit(self, lane: Hashable, delivery: Delivery) -> Run | None:
