@@ -48,7 +48,7 @@ from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
 
-BATCH = 2_000
+BATCH = 1_000
 #: How long a revoke waits for its commit to be answered.
 COMMIT_S = 10.0
 #: How long the end may take, its commits included: a supervisor waits for `GRACE_S` seconds only.
