@@ -11,8 +11,9 @@ path, takes a lock.
 
 An idle thread sleeps on a lock of its own. It puts itself on the idle list before it looks at
 the deque for the last time, and `dispatch` fills the deque before it looks at the idle list, so
-a wake-up can't be lost. Each thread that takes an item wakes one more if there is work left:
-no stampede of all threads for a handful of records.
+a wake-up can't be lost. Each thread that was woken wakes one more with the first item that it takes, if
+there is work left, and so does who puts an item back: no stampede of all threads for a handful of
+records, or for many whose handler waits for nothing.
 """
 
 from __future__ import annotations
@@ -212,13 +213,16 @@ class ThreadExecutor:
         """Handle what is ready, until nothing is or the slot is to leave."""
         ready, invocation, clock = self._queue.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
+        woken = True
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
             except IndexError:
                 return
-            if self._idle and ready:
-                self._wake_one()
+            if woken:
+                woken = False
+                if self._idle and ready:
+                    self._wake_one()
             if invocation.manual or isinstance(item, Run):
                 self._do(slot, item)
                 continue
@@ -290,6 +294,7 @@ class ThreadExecutor:
                 self._leave(run)
                 return
         queue.put([run])
+        self._wake_one()
 
     def _quit(self, delivery: Delivery) -> None:
         """An abandoned thread has nothing more to say of the lane it visits."""
