@@ -133,6 +133,8 @@ class FlowControl:
         "_count_gate",
         "_count_room",
         "_span_room",
+        "_tier_bytes_room",
+        "_tier_count_room",
         "any_paused",
         "limits",
         "open_bytes",
@@ -148,6 +150,8 @@ class FlowControl:
         self._bytes_gate = Gate(limits.max_open_bytes)
         #: What may be read before any gate can shut: records, bytes, offsets.
         self._count_room = self._bytes_room = self._span_room = 0
+        #: The same of retry topics alone, whose partitions have much less room.
+        self._tier_count_room = self._tier_bytes_room = 0
 
     def replace(self, limits: FlowLimits, assignments: Collection[Assignment]) -> None:
         """Other limits from now on; the next `balance` pauses and resumes by them."""
@@ -161,13 +165,16 @@ class FlowControl:
                 # Those of the tiers are divided anew at each look.
                 a.gates.span.limit = limits.partition_span
 
-    def add(self, count: int, size: int, span: int) -> None:
+    def add(self, count: int, size: int, span: int, *, tier: bool) -> None:
         """Records were opened, and a partition's position has moved by `span`."""
         self.open_count += count
         self.open_bytes += size
         self._count_room -= count
         self._bytes_room -= size
         self._span_room -= span
+        if tier:
+            self._tier_count_room -= count
+            self._tier_bytes_room -= size
 
     @property
     def steady(self) -> bool:
@@ -176,6 +183,8 @@ class FlowControl:
             self._count_room > 0
             and self._bytes_room > 0
             and self._span_room > 0
+            and self._tier_count_room > 0
+            and self._tier_bytes_room > 0
             and not self.any_paused
         )
 
@@ -251,7 +260,10 @@ class FlowControl:
         if a.tier_s is not None:
             records = min(records, gates.span.limit - count)
             size = min(size, gates.bytes.limit - a.waiting_bytes)
-        elif a.handler.lanes.holding:
+            self._tier_count_room = min(self._tier_count_room, records)
+            self._tier_bytes_room = min(self._tier_bytes_room, size)
+            return
+        if a.handler.lanes.holding:
             # What comes behind a failed record counts twice.
             records = 0
         else:
@@ -280,6 +292,7 @@ class FlowControl:
         self._count_room = limits.max_open - self.open_count if count <= 0 and size <= 0 else 0
         self._bytes_room = limits.max_open_bytes - self.open_bytes
         self._span_room = limits.partition_span
+        self._tier_count_room, self._tier_bytes_room = self._count_room, self._bytes_room
         full = self._count_gate.update(self.open_count - max(0, count))
         return self._bytes_gate.update(self.open_bytes - max(0, size)) or full
 

@@ -171,7 +171,8 @@ class Intake:
             self._state.flow.look_again()
             return
         size = sum(sizes) if batch is read else sum([d.size for d in batch])
-        self._state.flow.add(len(batch), size, tracker.position - position)
+        tier = assignment.tier_s is not None
+        self._state.flow.add(len(batch), size, tracker.position - position, tier=tier)
         assignment.open_bytes += size
         self._state.events.append(
             RecordsReceived(
@@ -180,10 +181,10 @@ class Intake:
                 assignment.handler.rules.name,
                 len(batch),
                 size,
-                assignment.tier_s is not None,
+                tier,
             )
         )
-        if assignment.tier_s is None:
+        if not tier:
             self._dispatch(assignment.handler, batch, now)
             return
         for delivery in batch:

@@ -40,8 +40,9 @@ from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
 from ackfloor.runtime.stacks import task_stack
 
-#: Records handled without a suspension before a slot lets the event loop breathe.
+#: So many records are handled, and for so many seconds, before a slot lets the event loop breathe.
 STREAK = 64
+BREATH_S = 0.001
 #: Records a slot takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
 #: Seconds beyond its time limit after which a stop gives up on an event loop that is blocked.
@@ -176,7 +177,7 @@ class AsyncExecutor(AsyncSlots):
         ready, invocation, clock = self._queue.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         assert slot.task is not None, "it runs in its task"
-        cancelling, streak = slot.task.cancelling, slot.streak
+        cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, clock()
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
@@ -208,7 +209,9 @@ class AsyncExecutor(AsyncSlots):
             streak += 1
             if streak >= STREAK or cancelling():
                 streak = 0
-                await calm(slot)
+                if clock() - breathed_s >= BREATH_S or cancelling():
+                    await calm(slot)
+                    breathed_s = clock()
 
     def _raised(self, slot: Slot, delivery: Delivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
