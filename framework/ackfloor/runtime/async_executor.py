@@ -40,7 +40,7 @@ from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
 from ackfloor.runtime.stacks import task_stack
 
-#: So many records are handled, and for so many seconds, before a slot lets the event loop breathe.
+#: A slot lets the event loop breathe when it has handled so many records, for so many seconds.
 STREAK = 64
 BREATH_S = 0.001
 #: Records a slot takes of one lane before it lets another lane have its turn.
@@ -177,7 +177,7 @@ class AsyncExecutor(AsyncSlots):
         ready, invocation, clock = self._queue.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         assert slot.task is not None, "it runs in its task"
-        cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, clock()
+        cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, 0.0
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()

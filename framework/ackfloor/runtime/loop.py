@@ -98,6 +98,10 @@ class Loop:
         self.interlude: Callable[[], None] = _nothing
         self._times = TurnTimes(clock.monotonic())
         self._wait_s = SHORTEST_WAIT_S
+        #: Whether some handler takes records in order.
+        self._in_lanes = any(
+            handler.rules.ordering != "unordered" for handler in engine.state.handlers.values()
+        )
         self.telling = Telling(
             engine, source, executors, observers, notices, self._times, group=group
         )
@@ -165,19 +169,7 @@ class Loop:
         """Take what the executors posted, and what the supervisor said."""
         self.interlude()
         inbox, engine = self._inbox, self.engine
-        moved = False
-        if inbox.answered:
-            answered = inbox.answered
-            batch = [answered.popleft() for _ in range(len(answered))]
-            engine.answered(batch, self._clock.now())
-            moved = True
-        while inbox.batches:
-            engine.ended(*inbox.batches.popleft(), self._clock.now())
-            moved = True
-        if inbox.left:
-            for handler, runs in inbox.take_left().items():
-                engine.left(handler, runs)
-            moved = True
+        moved = self._take_answers()
         while inbox.held:
             held = inbox.held.popleft()
             now = self._clock.now()
@@ -186,6 +178,20 @@ class Loop:
         while inbox.errors:
             delivery, exc = inbox.errors.popleft()
             self._notices.raised_late(delivery, exc, self._clock.monotonic())
+        return moved
+
+    def _take_answers(self) -> bool:
+        inbox, engine = self._inbox, self.engine
+        moved = bool(inbox.answered or inbox.batches or inbox.left)
+        if inbox.answered:
+            answered = inbox.answered
+            batch = [answered.popleft() for _ in range(len(answered))]
+            engine.answered(batch, self._clock.now())
+        while inbox.batches:
+            engine.ended(*inbox.batches.popleft(), self._clock.now())
+        if inbox.left:
+            for handler, runs in inbox.take_left().items():
+                engine.left(handler, runs)
         return moved
 
     def _expire(self, now: Now) -> None:
@@ -283,6 +289,9 @@ class Loop:
 
     def on_records(self, records: Sequence[Record]) -> None:
         """Records were read."""
+        if self._in_lanes:
+            # A lane that is over costs less than a record that has to wait behind its end.
+            self._take_answers()
         now = self._clock.now()
         self._times.polled(now.mono_s)
         self.engine.polled(records, now)

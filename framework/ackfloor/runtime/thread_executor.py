@@ -11,9 +11,9 @@ path, takes a lock.
 
 An idle thread sleeps on a lock of its own. It puts itself on the idle list before it looks at
 the deque for the last time, and `dispatch` fills the deque before it looks at the idle list, so
-a wake-up can't be lost. Each thread that was woken wakes one more with the first item that it takes, if
-there is work left, and so does who puts an item back: no stampede of all threads for a handful of
-records, or for many whose handler waits for nothing.
+a wake-up can't be lost. Each thread that was woken wakes one more with the first item that it
+takes, if there is work left, and so does who puts an item back: no stampede of all threads for a
+handful of records, or for many whose handler waits for nothing.
 """
 
 from __future__ import annotations

@@ -276,3 +276,26 @@ def test_a_snapshot_tells_what_waits_behind_a_record(kind: str, ordering: str) -
         worker.until(worker.settled)
         told = worker.watcher
         worker.until(lambda: told.latest and not told.latest.handlers[0].lane_waiting)
+
+
+def test_a_lane_that_is_over_is_known_to_be_before_more_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each record of a busy key would wait for the owner to hear of the one before."""
+    app, seen, visits = App("g"), [], []
+    register(
+        app,
+        "async",
+        "orders",
+        lambda d: iter(seen.append(d.offset) or ()),
+        ordering="key",
+        on_failure="park",
+    )
+    with live(app) as worker:
+        monkeypatch.setattr(worker.executor(), "_visit", lambda *_: visits.append(seen[-1]))
+        for _ in range(20):
+            worker.send("orders", b"x", key=b"k")
+            worker.loop.turn(0.1)
+            within(lambda: bool(worker.loop._inbox.answered))
+        worker.until(worker.settled)
+    assert (seen, visits) == (list(range(20)), [])
