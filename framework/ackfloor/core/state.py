@@ -169,6 +169,7 @@ class WorkerState:
             if due_s is not None:
                 run.popleft()
                 lanes.block(run.lane, head, again=True)
+                self.flow.look_again()
                 heappush(head.assignment.backoff, (due_s, head.record_offset, head))
                 return
             if not head.closed:
@@ -180,6 +181,7 @@ class WorkerState:
             if not head.settled:
                 # It is on its way to the dead letters.
                 lanes.block(run.lane, head, again=False)
+                self.flow.look_again()
                 return
         lanes.left(run)
 
@@ -196,6 +198,7 @@ class WorkerState:
         if handler.rules.ordering != "unordered":
             lane = delivery.lane(handler.rules.ordering == "key")
             handler.lanes.block(lane, delivery, again=again)
+            self.flow.look_again()
 
     def go_on(self, delivery: Delivery, *, settled: bool) -> None:
         """Let the lane that waits for a delivery go on; one that is due goes ahead of others."""

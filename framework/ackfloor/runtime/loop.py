@@ -289,12 +289,11 @@ class Loop:
 
     def on_records(self, records: Sequence[Record]) -> None:
         """Records were read."""
+        self._times.polled(self._clock.monotonic())
         if self._in_lanes:
             # A lane that is over costs less than a record that has to wait behind its end.
             self._take_answers()
-        now = self._clock.now()
-        self._times.polled(now.mono_s)
-        self.engine.polled(records, now)
+        self.engine.polled(records, self._clock.now())
         self._execute()
         self._times.worked(self._clock.monotonic())
 

@@ -349,6 +349,8 @@ class ThreadExecutor:
 
     def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
         put_back(self._queue, self._inbox, self.handler, item, delivery, outcome)
+        # It may have moved everything for a moment, in which somebody woke up and found nothing.
+        self._wake_one()
 
     def _sleep(self, slot: Slot) -> bool:
         """Wait for work, or do what is to be done alone; False when the executor is stopping."""

@@ -11,6 +11,7 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import REPLAYS, Reason
+from ackfloor.core.flow import FlowLimits
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.guard_events import GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
@@ -32,7 +33,7 @@ from ackfloor.core.retry import RetryPolicy
 from ackfloor.ports import Items
 from ackfloor.runtime.batch_calls import begin
 from ackfloor.runtime.forming import form
-from tests.framework.core.worlds import MemoryRecord, World
+from tests.framework.core.worlds import TIER, MemoryRecord, World
 
 FAILED = Failed(Failure("Boom", "x"))
 REJECTED = Rejected(Failure("Hopeless", "x"))
@@ -470,6 +471,25 @@ class TestGuard:
         world.collect()
         assert len(world.told(GuardTripped)) == 1
         assert [event.offset for event in world.told(RecordPutBack)] == [2]
+
+
+@pytest.mark.parametrize("tier", [False, True])
+def test_what_comes_behind_a_failed_batch_is_held_within_its_limit(tier: bool) -> None:
+    """Its lane waits from the moment on in which the batch is let go."""
+    policy = RetryPolicy("1s", 1, "1s", 2, 0)
+    own = HandlerRules("bill", "key", policy=policy, guard=OFF, batch=3, in_place=True)
+    world = BatchWorld(own, limits=FlowLimits(max_open=400, tier_buffer=20))
+    world.assign(0)
+    if tier:
+        world.assign(0, topic=TIER)
+    world.read([0, 1, 2], key=b"k")
+    world.end(world.take_batch(), FAILED)
+    orders, read = world.engine.assignments["orders", 0], 3
+    while not orders.paused:
+        world.read(range(read, read + 5), key=b"k")
+        read += 5
+        assert read < 300, "nothing stops it"
+    assert orders.held <= orders.gates.held.limit + 5
 
 
 def test_suspects_are_alone() -> None:

@@ -6,16 +6,16 @@ import asyncio
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ackfloor import App, Delivery
+from ackfloor.core.outcomes import Held
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.wakeups import wait_for_a_core
-from tests.framework.runtime.live import Gate, live, register
+from tests.framework.runtime.live import Gate, live, register, within
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a policy of Linux")
 if sys.platform == "linux":
@@ -96,14 +96,30 @@ def test_as_many_slots_are_woken_as_it_takes(
     register(app, "async", "orders", script, concurrency=16)
     with live(app) as worker:
         executor: Any = worker.executor()
-        until_s = time.monotonic() + 10
-        while len(executor._idle) < 16:
-            assert time.monotonic() < until_s
-            time.sleep(0.001)
+        within(lambda: len(executor._idle) == 16)
         monkeypatch.setattr(AsyncExecutor, "_wake_one", counted)
         worker.send("orders", n=16)
         worker.until(lambda: len(list(executor.running())) == 16 if waits else worker.settled())
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), executor._loop).result(10)
         assert wakes.count(True) in woken
         gate.open()
+        worker.until(worker.settled)
+
+
+def test_who_puts_a_record_back_wakes_another() -> None:
+    """Sorting the queue may hide what waits from a thread that wakes up in that moment."""
+    app, seen = App("g"), []
+    register(app, "thread", "orders", lambda d: iter(seen.append(d.offset) or ()), concurrency=2)
+    with live(app) as worker:
+        executor: Any = worker.executor()
+        executor.hold()
+        worker.send("orders", n=3)
+        worker.until(lambda: executor.queued() == 3)
+        within(lambda: len(executor._idle) == 2)
+        # As if whom `unhold` woke had found nothing.
+        executor._queue.unhold()
+        late = executor._queue.ready[0].again(None)
+        late.closed = True
+        executor._put_back(late, late, Held(1.0, "too late"))
+        within(lambda: sorted(seen) == [0, 1, 2])
         worker.until(worker.settled)
