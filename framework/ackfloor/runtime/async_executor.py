@@ -40,10 +40,8 @@ from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.ready import Item, ReadyQueue
 from ackfloor.runtime.stacks import task_stack
 
-#: A slot lets the event loop breathe when it has handled so many records, for its share of so many
-#: seconds: all slots that are at work together take no longer.
+#: Records handled without a suspension before a slot looks whether the event loop should breathe.
 STREAK = 64
-BREATH_S = 0.001
 #: Records a slot takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
 #: Seconds beyond its time limit after which a stop gives up on an event loop that is blocked.
@@ -213,9 +211,6 @@ class AsyncExecutor(AsyncSlots):
                 if clock() - breathed_s >= self._breath_s() or cancelling():
                     await calm(slot)
                     breathed_s = clock()
-
-    def _breath_s(self) -> float:
-        return BREATH_S / max(1, len(self._slots) - len(self._idle))
 
     def _raised(self, slot: Slot, delivery: Delivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""

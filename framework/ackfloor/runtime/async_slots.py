@@ -17,6 +17,9 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.runtime.async_slot import Slot, finish
 from ackfloor.runtime.marks import Marks
 
+#: Seconds that all slots at work may keep the event loop together before each lets it breathe.
+BREATH_S = 0.001
+
 
 class AsyncSlots(ABC):
     """The slots of one handler; what each does is for the executor to say (`_work`).
@@ -89,6 +92,10 @@ class AsyncSlots(ABC):
 
     def _gone(self, slot: Slot) -> None:
         self._marks.give_back(slot.place)
+
+    def _breath_s(self) -> float:
+        """Seconds that a slot may go on without letting the event loop breathe."""
+        return BREATH_S / max(1, len(self._slots) - len(self._idle))
 
     def _wake_one(self) -> None:
         if self._idle:
