@@ -168,8 +168,7 @@ class WorkerState:
             due_s = handler.behind.pop(head, None)
             if due_s is not None:
                 run.popleft()
-                lanes.block(run.lane, head, again=True)
-                self.flow.look_again()
+                self.block(head, again=True)
                 heappush(head.assignment.backoff, (due_s, head.record_offset, head))
                 return
             if not head.closed:
@@ -180,8 +179,7 @@ class WorkerState:
             run.popleft()
             if not head.settled:
                 # It is on its way to the dead letters.
-                lanes.block(run.lane, head, again=False)
-                self.flow.look_again()
+                self.block(head, again=False)
                 return
         lanes.left(run)
 
@@ -193,7 +191,7 @@ class WorkerState:
             self.commits.settled(1)
 
     def block(self, delivery: Delivery, *, again: bool) -> None:
-        """Let a delivery's lane wait for it; see `Lanes.block`."""
+        """Let a delivery's lane wait for it; see `Lanes.block`. What comes behind it is held."""
         handler = delivery.assignment.handler
         if handler.rules.ordering != "unordered":
             lane = delivery.lane(handler.rules.ordering == "key")

@@ -19,10 +19,11 @@ def wait_for_a_core() -> None:
     Nothing is changed where it runs under another policy than the usual one, or where the
     system has no such thing or forbids it.
     """
-    if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
+    if sys.platform != "linux":
         return
     try:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    except PermissionError:
-        # A sandbox forbids it: threads are woken as everywhere.
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except OSError:
+        # A sandbox forbids it, or has no such call: threads are woken as everywhere.
         return
