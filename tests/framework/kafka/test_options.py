@@ -152,7 +152,8 @@ def test_the_new_protocol_refuses_what_its_broker_decides(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "by_one"),
     [
-        ({}, True),
+        ({}, False),
+        ({"partition.assignment.strategy": "cooperative-sticky"}, True),
         ({"group.protocol": "consumer"}, True),
         ({"partition.assignment.strategy": "range"}, False),
         ({"partition.assignment.strategy": "roundrobin"}, False),

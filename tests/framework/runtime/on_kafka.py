@@ -309,7 +309,7 @@ class Crowd:
         """
         kafka = {
             "bootstrap_servers": self.place.servers,
-            "consumer": settings.pop("consumer", None) or consumer_of("cooperative"),
+            "consumer": settings.pop("consumer", None) or consumer_of("eager"),
             "producer": settings.pop("producer", {}),
         }
         if "group.protocol" in kafka["consumer"]:

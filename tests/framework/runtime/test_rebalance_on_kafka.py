@@ -14,6 +14,7 @@ import pytest
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages import LateAnswers, PartitionsRevoked
 from ackfloor.core.model import StartPosition
+from ackfloor.core.topics import tier_topic
 from ackfloor.kafka import membership
 from ackfloor.kafka.start_positions import resolve
 from tests.framework.runtime.live import Gate, register
@@ -93,6 +94,35 @@ def test_a_pause_and_a_pending_retry_survive_a_revoke_and_a_reassignment(
         assert set(retried) == set(failed)
         for where, when_s in retried.items():
             assert when_s - failed[where] >= 5.9, "early"
+
+
+def test_a_worker_that_joins_later_gets_its_share_of_every_topic(bootstrap_servers: str) -> None:
+    """As a worker is configured by default: nobody is left with nothing but retry topics."""
+    with on_kafka(bootstrap_servers, 4) as crowd:
+        place = crowd.place
+        done: Counter[tuple[int, int]] = Counter()
+
+        def app() -> App:
+            made = App(place.group)
+
+            @made.handler(place.topic, retry=RetryPolicy(delays=("1s", "5s")))
+            async def count(delivery: Delivery) -> None:
+                done[place_of(delivery)] += 1
+
+            return made
+
+        def shares(topic: str) -> list[int]:
+            return [len(worker.owns(topic)) for worker in crowd.workers]
+
+        crowd.start(app(), consumer={"heartbeat.interval.ms": "300"})
+        crowd.until(lambda: shares(place.topic) == [4], "all of it")
+        crowd.start(app(), consumer={"heartbeat.interval.ms": "300"})
+        tiers = [tier_topic(place.topic, place.group, delay_s) for delay_s in (1.0, 5.0)]
+        for topic in (place.topic, *tiers):
+            crowd.until(lambda topic=topic: shares(topic) == [2, 2], f"a half of {topic} for each")
+        for number in range(4):
+            place.send(10, partition=number)
+        crowd.until(lambda: len(done) == 40, "everything")
 
 
 @EVERY_PROTOCOL
