@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.peers.work import COROUTINES, CPU_S, IO_S, NONE_SLOW, PROCESSES, THREADS
+from benchmarks.peers.work import (
+    COROUTINES,
+    CPU_S,
+    IO_S,
+    NONE_SLOW,
+    PROCESSES,
+    THREADS,
+    TWO_WORKERS,
+)
 from benchmarks.topic import HOT_KEYS, KEYS
 
 #: Records of the topic that all cases read.
@@ -64,6 +72,7 @@ CASES = (
             Run("confluent", 2_000_000),
             Run("ackfloor", 1_000_000, "async"),
             Run("ackfloor", 1_000_000, "thread"),
+            Run("ackfloor", 1_500_000, TWO_WORKERS),
             Run("aiokafka", 500_000),
             Run("quixstreams", 400_000),
             Run("arroyo", 250_000),
@@ -102,6 +111,7 @@ CASES = (
         (
             Run("confluent", 500_000),
             Run("ackfloor", 500_000, "async"),
+            Run("ackfloor", 800_000, TWO_WORKERS),
             Run("aiokafka", 300_000),
             Run("quixstreams", 300_000),
             Run("arroyo", 200_000),
@@ -116,13 +126,14 @@ CASES = (
         "io",
         (
             Run("ackfloor", 300_000, "async"),
+            Run("ackfloor", 600_000, TWO_WORKERS),
             Run("parallel_consumer", 150_000),
             Run("faust", 15_000),
             Run("faststream", 15_000),
             Run("pyrallel", 15_000),
         ),
         limit=_waiting(COROUTINES),
-        note="1,000 at once: coroutines; threads on the JVM.",
+        note="1,000 at once: coroutines, 500 in each of two workers; threads on the JVM.",
     ),
     Case(
         "5 ms I/O, key order",

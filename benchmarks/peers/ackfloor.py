@@ -1,11 +1,13 @@
 """This project: a worker with metrics, tracking, deadlines and commits on, as in its own process.
 
-A last argument says what runs the handler: "async", "thread" or "process".
+A last argument says what runs the handler: "async", "thread" or "process"; or "two workers", which
+are two processes with the first of these.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,13 +17,16 @@ from ackfloor import App, RetryPolicy
 from ackfloor.core.messages import Event, RecordParked, RedeliveriesStarted
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.runtime.garbage import look_less_often
+from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.worker import Worker
+from benchmarks.peers import fleet
 from benchmarks.peers.order import Order
 from benchmarks.peers.work import (
     COROUTINES,
     IO_S,
     PROCESSES,
     THREADS,
+    TWO_WORKERS,
     WARM_UP,
     Work,
     number_of,
@@ -100,11 +105,12 @@ def registered(app: App, work: Work, form: str) -> None:
 
     handle = work.async_handler() if work.body in TELL_THEMSELVES else noop
     later = RetryPolicy.fixed("1h", 1)
+    slots = COROUTINES // (2 if fleet.SHARED in os.environ else 1)
     given: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "noop": (noop_thread if form == "thread" else noop, key),
         "idle": (noop, key),
         "json": (decoded, key),
-        "io": (io, {"concurrency": COROUTINES, **key}),
+        "io": (io, {"concurrency": slots, **key}),
         "mixed": (mixed, {"concurrency": COROUTINES, **key}),
         "blocking": (blocking, {"concurrency": THREADS, **key}),
         "cpu": (spin, {"concurrency": PROCESSES, "executor": form}),
@@ -124,6 +130,8 @@ def main() -> None:
     """Work until killed."""
     work = Work()
     form = sys.argv[6] if len(sys.argv) > 6 else "async"
+    if form == TWO_WORKERS:
+        fleet.lead(work, "async", 2)
     app = App(
         group=work.group,
         kafka={"bootstrap_servers": work.servers},
@@ -131,15 +139,23 @@ def main() -> None:
         parking="transactional" if form == "transactional" else "at_least_once",
     )
     registered(app, work, form)
+    if fleet.SHARED in os.environ:
+        member = fleet.Member()
+        member.follow(begun(worker_of(app, member)), work.topic)
     watch = Watch()
     work.findings = lambda: watch.findings(work)
     follow(worker_of(app, watch), work, watch)
 
 
+def begun(worker: Worker) -> Loop:
+    """Its loop, once the worker has started as its process would start it."""
+    look_less_often()
+    return worker.start()
+
+
 def follow(worker: Worker, work: Work, watch: Watch) -> None:
     """Turn the worker's loop and tell when the records are settled."""
-    look_less_often()
-    loop = worker.start()
+    loop = begun(worker)
     warm_up, began = work.records // WARM_UP, False
     while True:
         loop.turn()

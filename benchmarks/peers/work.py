@@ -27,7 +27,9 @@ THREADS = 256
 #: One record in so many is a straggler, and how long it takes.
 STRAGGLER = 10_000
 STRAGGLER_S = 10.0
-#: The form of that case in which no record is slow.
+#: The form of ours in which two processes share the partitions.
+TWO_WORKERS = "two workers"
+#: The form of the case of stragglers in which no record is slow.
 NONE_SLOW = "none slow"
 #: One record in so many fails the first time it is handled.
 FAILS = 5
