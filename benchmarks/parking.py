@@ -73,7 +73,7 @@ def case(servers: str, mode: str) -> Figures:
     launch.prepare_topics("30s")
     events, watch = EventLoopThread(), Watch()
     topology = launch.topology()
-    outside = launch.outside(events, "bench", unhurried=topology.unhurried())
+    outside = launch.outside(events, "bench", topology)
     worker = Worker(app, launch.handlers, launch.worker_config(), topology, outside, [watch])
     loop = worker.start()
     try:

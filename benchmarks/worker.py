@@ -21,7 +21,7 @@ def worker_of(app: App, *watching: Observer) -> Worker:
         launch.handlers,
         launch.worker_config(),
         topology,
-        launch.outside(EventLoopThread(), "bench", unhurried=topology.unhurried()),
+        launch.outside(EventLoopThread(), "bench", topology),
         [monitoring.worker_monitor(0, app.group), *watching],
     )
 

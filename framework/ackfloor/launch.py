@@ -208,12 +208,13 @@ class Launch:
         self,
         events: EventLoopThread,
         client_suffix: str,
+        topology: Topology,
         *,
         watched: Collection[str] = (),
-        unhurried: Collection[str] = (),
     ) -> Outside:
         """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
         from ackfloor.kafka.broadcast import KafkaBroadcastSource
+        from ackfloor.kafka.followers import Followers
         from ackfloor.kafka.publisher import KafkaPublisher
         from ackfloor.kafka.sink import KafkaSink
         from ackfloor.kafka.source import KafkaSource
@@ -222,6 +223,7 @@ class Launch:
         app = self.settings.app
         options = self.kafka_options(client_suffix)
         group = self.settings.group
+        unhurried = topology.unhurried()
         return Outside(
             KafkaBroadcastSource(options, group, watched=watched)
             if self.app.broadcast
@@ -233,6 +235,7 @@ class Launch:
                 instance_id=self.instance_id(client_suffix) if app.static_membership else None,
                 watched=watched,
                 unhurried=unhurried,
+                followers=Followers(unhurried, topology.partitions),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

@@ -168,8 +168,8 @@ class Process:
         outside = launch.outside(
             self._events,
             f"worker-{self._number}",
+            topology,
             watched=topology.partitions,
-            unhurried=topology.unhurried(),
         )
         outside.marks = self._marks
         worker = Worker(

@@ -7,6 +7,8 @@ next one is confirmed: it may have been stored, or may be yet.
 
 from __future__ import annotations
 
+from math import inf
+
 from ackfloor.core.flow import Gate
 from ackfloor.core.gapset import LARGEST_OFFSET, LONGEST, SHORT
 
@@ -20,7 +22,7 @@ class CommitLane:
         outstanding: a commit is on its way, plain or in a transaction.
         transacting: it is in a transaction.
         in_doubt: the last plain commit came back as refused.
-        sent_s: when the outstanding commit was sent (monotonic seconds).
+        sent_s: when the last commit was sent (monotonic seconds), minus infinity before the first.
         longest_metadata: most characters a commit's metadata may have; less after a broker
             refused some.
         metadata_length: characters that all of the gap set took in the last commit, whether they
@@ -46,7 +48,7 @@ class CommitLane:
         self.outstanding = False
         self.transacting = False
         self.in_doubt = False
-        self.sent_s = 0.0
+        self.sent_s = -inf
         self.longest_metadata = LONGEST
         self.metadata_length = 0
         self.metadata_gate = Gate(LONGEST)

@@ -8,8 +8,10 @@ A commit says the floor, and in its metadata what is settled above it (`gapset`)
 when anything was settled, not only when the floor moved: behind one stuck record ten thousand
 others may be done, and a crash must not repeat them.
 
-Commits never fail the worker. A refused one leaves the floor to be committed later; what that
-costs is redelivery after a crash, never loss.
+A broker forgets what a group has committed of a topic that nobody in it subscribes to, after a week
+by default (`offsets.retention.minutes`, KIP-211), and retry topics are such (kafka/followers.py).
+So theirs are committed again at their start and each hour, changed or not: settled records that are
+still in the log must not come again.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from ackfloor.core.model import CommitPosition, Now
 QUIET = 5
 #: Seconds after which a commit without an answer is worth a fault.
 UNANSWERED_S = 5.0
+#: Seconds after which a commit of a retry topic is repeated, changed or not.
+REPEAT_S = 3_600.0
 #: How the text of a refusal begins when the broker takes less metadata than was sent.
 METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
@@ -80,7 +84,11 @@ class CommitPlan:
             if assignment.stopping or assignment.commit.outstanding:
                 waits = True
                 continue
-            if _uncommitted(assignment) or assignment.commit.in_doubt:
+            if (
+                _uncommitted(assignment)
+                or assignment.commit.in_doubt
+                or _may_expire(assignment, now)
+            ):
                 assignment.commit.outstanding = True
                 assignment.commit.sent_s = now.mono_s
                 positions.append(commit_position(assignment))
@@ -144,6 +152,11 @@ def _uncommitted(assignment: Assignment) -> bool:
         tracker.floor() != assignment.commit.position
         or tracker.settled_count() != assignment.commit.settled_count
     )
+
+
+def _may_expire(assignment: Assignment, now: Now) -> bool:
+    """Whether the broker must be told once more what it has known for long."""
+    return assignment.tier_s is not None and now.mono_s - assignment.commit.sent_s >= REPEAT_S
 
 
 def commit_position(assignment: Assignment, settling: Collection[int] = ()) -> CommitPosition:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 
 from ackfloor.core.model import CommitPosition, StartPosition
 from ackfloor.kafka.committer import Committer, Result
+from ackfloor.kafka.followers import Followers
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.source import KafkaSource
@@ -111,6 +112,7 @@ class _Everything(Membership):
             listener,
             commits,
             topic_ids=topic_ids,
+            followers=Followers({}, {}),
             incremental=True,
             start="latest",
         )

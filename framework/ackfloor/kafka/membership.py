@@ -26,6 +26,7 @@ from confluent_kafka import Consumer, TopicPartition
 from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.kafka.committer import Committer
+from ackfloor.kafka.followers import Followers
 from ackfloor.kafka.generation import admitted
 from ackfloor.kafka.late_starts import LateStarts
 from ackfloor.kafka.split_consumer import SplitConsumer
@@ -46,6 +47,7 @@ class Membership:
 
     Args:
         reading: how it reads what it is assigned.
+        followers: what comes and goes with it.
         incremental: whether partitions come and go one by one.
         start: where a group without commits begins.
     """
@@ -58,6 +60,7 @@ class Membership:
         commits: Committer,
         *,
         topic_ids: TopicIds,
+        followers: Followers,
         incremental: bool,
         start: Start,
     ) -> None:
@@ -66,6 +69,7 @@ class Membership:
         self._listener = listener
         self._commits = commits
         self._topic_ids = topic_ids
+        self._followers = followers
         self._incremental = incremental
         self._start = start
         #: The partitions the listener was told of, and where each began, or went on at.
@@ -111,11 +115,20 @@ class Membership:
         if self._leaving:
             self._decline()
             return
+        self._learn({partition.topic for partition in partitions})
+        self._admit([*partitions, *self._followers.come(partitions)], self._assign)
+        self._joined = True
+        self.told += 1
+
+    def _admit(
+        self, partitions: list[TopicPartition], read: Callable[[list[TopicPartition]], None]
+    ) -> None:
+        """Read partitions from where the group left them, and tell the listener."""
         starts = self._starts(partitions) if partitions else []
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
-        self._assign([*explicit, *(p for p in late if (p.topic, p.partition) in came)])
+        read([*explicit, *(p for p in late if (p.topic, p.partition) in came)])
         # A pause outlives an assignment: what was paused when it left would come back paused.
         self._reading.resume(explicit)
         if late:
@@ -123,12 +136,14 @@ class Membership:
         if starts or not (late or self._joined):
             # Also an empty one, once: a spare worker is a member that is ready to take over.
             self._announce(starts)
-        self._joined = True
-        self.told += 1
+
+    def _learn(self, topics: set[str]) -> None:
+        """Ask about topics that came, and about what follows them."""
+        described = self._topic_ids.learn(topics | self._followers.behind(topics))
+        self._described = {**self._described, **described}
+        self._reading.learn(self._followers.learn(described))
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
-        described = self._topic_ids.learn({partition.topic for partition in partitions})
-        self._described = {**self._described, **described}
         asked_s = time.monotonic()
         starts = self._resolved(self._late.ask(partitions))
         if time.monotonic() - asked_s < FRESH_S or not starts:
@@ -138,7 +153,8 @@ class Membership:
         return self._resolved(self._late.ask(resolved))
 
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
-        return resolve(self._consumer, committed, self._start, self._described)
+        reads = self._reading.reads
+        return resolve(self._consumer, committed, self._start, self._described, reads)
 
     def _decline(self) -> None:
         if self._incremental:
@@ -152,6 +168,7 @@ class Membership:
         self._listener.on_assigned(starts)
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
+        partitions = [*partitions, *self._followers.go(partitions)]
         try:
             self._withdraw(partitions, self._listener.on_revoked)
         finally:
@@ -159,6 +176,7 @@ class Membership:
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
         self._joined = self._admitted = False
+        partitions = [*partitions, *self._followers.go(partitions)]
         try:
             self._withdraw(partitions, self._listener.on_lost)
         finally:
@@ -187,20 +205,32 @@ class Membership:
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def look(self) -> None:
-        """See to what no callback tells of: an empty assignment, another topic under a name, and
-        a start that is known at last.
+        """See to what no callback tells of: an empty assignment, another topic under a name, more
+        partitions of a topic that follows, and a start that is known at last.
 
         Raises:
             TopicReplaced: a topic has become another one (see `topic_ids`).
             SourceFailed: a start is not known.
         """
-        self._topic_ids.look(self._began)
+        if described := self._topic_ids.look(self._began):
+            self._see_to_followers(described)
         while committed := self._late.next():
             starts = self._resolved(committed)
             self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
             self._announce(starts)
         if not self._joined:
             self._look_whether_spare()
+
+    def _see_to_followers(self, described: Mapping[str, Described]) -> None:
+        """Topics may have more partitions than before."""
+        self._reading.learn(self._followers.learn(described))
+        came, gone = self._followers.changed()
+        if gone:
+            self._withdraw(gone, self._listener.on_revoked)
+            self._reading.follow([], gone)
+        if came:
+            self._learn({partition.topic for partition in came})
+            self._admit(came, lambda explicit: self._reading.follow(explicit, []))
 
     def _look_whether_spare(self) -> None:
         now_s = time.monotonic()
@@ -225,7 +255,7 @@ class Membership:
             TopicReplaced: it has become another topic.
         """
         topic_id = self._topic_ids.learn({topic})[topic].topic_id
-        low, high = log_range(self._consumer, topic, partition)
+        low, high = log_range(self._reading.reads(topic), topic, partition)
         target = TopicPartition(topic, partition, low)
         if wanted is not None and 0 <= wanted < low:
             if wanted < self._began[topic, partition]:

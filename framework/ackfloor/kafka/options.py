@@ -20,10 +20,7 @@ MIB = 1024 * 1024
 #: What the producer accepts locally; brokers and topics have limits of their own.
 LARGEST_REQUEST = 100 * MIB
 COOPERATIVE = "cooperative-sticky"
-#: Kafka's own first choice, so that a group can move here from other clients member by member. What
-#: is cooperative evens out the sum over all topics: one of two workers may get all of the source.
-EVEN = "range"
-EAGER = (EVEN, "roundrobin")
+EAGER = ("range", "roundrobin")
 #: Of a producer that sends each record in a request of its own.
 ALONE = {"batch.num.messages": 1, "linger.ms": 0}
 #: What a consumer reads ahead at most.
@@ -164,7 +161,7 @@ def consumer_config(
         "fetch.error.backoff.ms": 100,
     }
     if not kip_848:
-        defaults["partition.assignment.strategy"] = EVEN
+        defaults["partition.assignment.strategy"] = COOPERATIVE
     static = {} if instance_id is None else {"group.instance.id": instance_id}
     return {**defaults, **given, **_values(_CONSUMER_OURS), "group.id": group, **static}
 

@@ -151,7 +151,7 @@ class ProgressReader:
             topic, partition = place
             seen = Progress(
                 group, topic, partition, kinds[topic], starts.get(place), ends.get(place),
-                owner=owners.get(place, ""),
+                owner=_owner(place, owners, topics),
             )  # fmt: skip
             found.append(_with_commit(seen, commits.get(place), ids.get(topic, "")))
         return self._letters.told(found, topics)
@@ -238,6 +238,15 @@ def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict
         name: ours[name].kind if name in ours else "source"
         for name in sorted(wanted, key=lambda name: _order(name, ours.get(name)))
     }
+
+
+def _owner(place: Place, owners: Mapping[Place, str], topics: Mapping[str, Collection[int]]) -> str:
+    """Who has a partition; whoever has its source's, where the group does not share it out."""
+    parsed = parse_topic(place[0])
+    if place in owners or parsed is None or parsed.kind != "retry":
+        return owners.get(place, "")
+    count = len(topics.get(parsed.topic, ()))
+    return owners.get((parsed.topic, place[1] % count), "") if count else ""
 
 
 def _order(name: str, parsed: ParsedTopic | None) -> tuple[str, int, float]:

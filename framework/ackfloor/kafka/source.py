@@ -31,6 +31,7 @@ from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed, TopicReplaced
 from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
+from ackfloor.kafka.followers import Followers
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.options import (
     KafkaOptions,
@@ -73,6 +74,7 @@ class KafkaSource:
             a member that leaves when it ends.
         watched: topics that must not become others meanwhile, whether or not they are read.
         unhurried: topics that may be read a moment later, by a client of their own.
+        followers: those of them that are not shared out by the group.
 
     Raises:
         ConfigError: a property is refused.
@@ -89,8 +91,10 @@ class KafkaSource:
         instance_id: str | None = None,
         watched: Collection[str] = (),
         unhurried: Collection[str] = (),
+        followers: Followers | None = None,
     ) -> None:
         self._unhurried = unhurried
+        self._followers = followers or Followers({}, {})
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
@@ -121,9 +125,9 @@ class KafkaSource:
         if self._unhurried:
             reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
         self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
-        self._reading.learn()
+        self._reading.learn(self._unhurried)
         self._membership = self._make_membership()
-        self._membership.join(topics)
+        self._membership.join([topic for topic in topics if topic not in self._followers])
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -132,6 +136,7 @@ class KafkaSource:
             self._listener,
             self._commits,
             topic_ids=self._topic_ids,
+            followers=self._followers,
             incremental=incremental(self._config),
             start=self._start,
         )

@@ -40,15 +40,16 @@ class SplitConsumer:
         self._reader = reader
         self._tiers = frozenset(tiers if reader is not None else ())
 
-    def learn(self) -> None:
-        """Let the reader look up its topics, as the group's consumer does by subscribing.
+    def learn(self, topics: Collection[str]) -> None:
+        """Let the reader look up its topics among these, as the group's consumer does by itself.
 
-        It would look for one that it is given for the first time within a second, and not before.
+        It would look for one that it is given for the first time within a second, and not before;
+        for partitions that were added, within minutes.
         """
         if self._reader is None:
             return
         with suppress(KafkaException):
-            for tier in sorted(self._tiers):
+            for tier in sorted(self._tiers.intersection(topics)):
                 self._reader.list_topics(tier, timeout=LEARN_S)
 
     # What is read.
@@ -81,6 +82,14 @@ class SplitConsumer:
         if self._reader is not None and readers:
             self._reader.incremental_unassign(readers)
 
+    def follow(self, came: list[TopicPartition], gone: list[TopicPartition]) -> None:
+        """Read these of the reader's as well, and those no more; outside of a callback."""
+        assert self._reader is not None, "what follows is read by a client of its own"
+        if gone:
+            self._reader.incremental_unassign(gone)
+        if came:
+            self._reader.incremental_assign(came)
+
     def move(self, partitions: list[TopicPartition]) -> None:
         """Read these from other positions; outside of a callback.
 
@@ -107,9 +116,9 @@ class SplitConsumer:
         readers = [partition for partition in partitions if partition.topic in self._tiers]
         return groups, readers
 
-    def _reads(self, partition: TopicPartition) -> Consumer:
-        """The client that reads a partition."""
-        if self._reader is not None and partition.topic in self._tiers:
+    def reads(self, topic: str) -> Consumer:
+        """The client that reads a topic."""
+        if self._reader is not None and topic in self._tiers:
             return self._reader
         return self._group
 
@@ -133,7 +142,7 @@ class SplitConsumer:
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on at another position."""
-        self._reads(partition).seek(partition)
+        self.reads(partition.topic).seek(partition)
 
     # What has been read.
 
@@ -158,7 +167,7 @@ class SplitConsumer:
 
     def known_end(self, partition: TopicPartition) -> int:
         """Where the log of a partition ends as far as is known, else negative."""
-        end: int = self._reads(partition).get_watermark_offsets(partition, cached=True)[1]
+        end: int = self.reads(partition.topic).get_watermark_offsets(partition, cached=True)[1]
         return end
 
     def close(self) -> None:

@@ -53,12 +53,15 @@ def resolve(
     committed: Sequence[TopicPartition],
     start: Start,
     described: Mapping[str, Described],
+    reads: Callable[[str], Consumer] | None = None,
 ) -> list[StartPosition]:
     """The start position of each assigned partition.
 
     Args:
+        consumer: the member of the group.
         committed: what the group has of each.
         described: what the broker tells of each topic.
+        reads: who reads a topic and knows its partitions, where that is not the member.
 
     Raises:
         SourceFailed: the broker did not say within `PATIENCE_S` seconds.
@@ -74,7 +77,7 @@ def resolve(
             found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
         starts.append(
             _resolve(
-                consumer,
+                consumer if reads is None else reads(found.topic),
                 found,
                 "earliest" if found.topic in begun else start,
                 described[found.topic].topic_id,

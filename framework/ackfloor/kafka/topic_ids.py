@@ -97,25 +97,28 @@ class TopicIds:
             for topic in topics
         }
 
-    def look(self, read: Collection[tuple[str, int]]) -> None:
+    def look(self, read: Collection[tuple[str, int]]) -> Mapping[str, Described]:
         """Ask every few seconds about the topics that are read and the watched ones; never waits.
 
         Args:
             read: the partitions that are read now, as (topic, partition).
+
+        Returns:
+            What has been answered since the last look.
 
         Raises:
             TopicReplaced: one has become another topic.
         """
         now_s = time.monotonic()
         if now_s < self._look_s or not all(future.done() for future in self._asked.values()):
-            return
+            return {}
         asked, self._asked = self._asked, {}
         self._look_s = now_s + LOOK_EVERY_S
         if asked:
             self.troubles = self._found_troubles(asked)
-        for topic, future in asked.items():
-            self._noted(topic, future, 0.0)
+        told = {topic: self._noted(topic, future, 0.0) for topic, future in asked.items()}
         self._asked = self._ask(self._watched.union(topic for topic, _ in read))
+        return told
 
     def _found_troubles(self, asked: Mapping[str, Future[Any]]) -> Mapping[str, str]:
         """What the answers say of rights; a broker that does not answer, once for all."""

@@ -75,12 +75,14 @@ class Topology:
     routes: Mapping[str, Route]
     partitions: Mapping[str, int]
 
-    def unhurried(self) -> frozenset[str]:
-        """The tiers that may be read a moment later than the rest."""
+    def unhurried(self) -> Mapping[str, str]:
+        """The tiers that may be read a moment later than the rest, and the source of each."""
         routes = self.routes.items()
-        return frozenset(
-            topic for topic, route in routes if route.tier_s is not None and not route.hurried
-        )
+        return {
+            topic: route.source_topic
+            for topic, route in routes
+            if route.tier_s is not None and not route.hurried
+        }
 
 
 @dataclass(frozen=True, slots=True)

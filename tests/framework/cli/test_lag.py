@@ -11,17 +11,28 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
 from ackfloor.core.gapset import GapSet, encode, topic_hash
+from ackfloor.core.topics import tier_topic
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.kafka.progress import ProgressReader
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.topic_ids import TopicIds
 from ackfloor.redrive import select
 from tests.framework.cli.command import PATIENCE_S, environment
-from tests.framework.kafka.wire import commit, fresh, join, make_topic, options, produce
+from tests.framework.kafka.wire import (
+    Listener,
+    commit,
+    fresh,
+    join,
+    make_topic,
+    options,
+    produce,
+    until,
+)
 from tests.redrive_stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -100,6 +111,34 @@ def test_source_tiers_and_dead_letters_of_a_group(bootstrap_servers: str) -> Non
     reader = ProgressReader(options(bootstrap_servers))
     assert stage.group in reader.groups()
     reader.close()
+
+
+def test_who_has_the_source_has_its_retry_topics(bootstrap_servers: str) -> None:
+    """The group does not share them out; also where they have more partitions than the source."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("members")
+    tier = tier_topic(topic, group, 60.0)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(tier, 3, 1)])[tier].result(60)
+    sources: list[KafkaSource] = []
+    try:
+        for name in ("first", "second"):
+            sources.append(KafkaSource(options(bootstrap_servers, **{"client.id": name}), group))
+            sources[-1].subscribe([topic], Listener())
+
+        def shared() -> bool:
+            for source in sources:
+                source.poll(0.05)
+            return all(len(source._membership.partitions()) == 1 for source in sources)
+
+        until(shared)
+        seen = rows("--group", group)
+        owners = {place: str(row["owner"]).partition("@")[0] for place, row in seen.items()}
+        assert {owners[topic, 0], owners[topic, 1]} == {"first", "second"}
+        for number in range(3):
+            assert owners[tier, number] == owners[topic, number % 2]
+    finally:
+        for source in sources:
+            source.close()
 
 
 def test_who_has_a_partition_is_told_while_somebody_has(bootstrap_servers: str) -> None:

@@ -248,6 +248,27 @@ def test_nothing_moved_commits_nothing() -> None:
     assert not [c for c in world.commands if isinstance(c, Commit)]
 
 
+def test_a_commit_of_a_retry_topic_is_repeated_before_the_broker_forgets_it() -> None:
+    """At its start and each hour: nobody subscribes to it, so a commit that stays would expire."""
+    world = World()
+    world.assign(0, 12)
+    world.assign(1, 7, TIER)
+    world.tick()
+    assert positions(world) == [[(1, 7)]]
+    for _ in range(400):
+        world.tick(10)
+    assert len(world.commits) == 1, "while it is not answered there is no other"
+    world.answer_commit()
+    world.tick(1)
+    assert positions(world) == [[(1, 7)]]
+    world.answer_commit()
+    for _ in range(719):
+        world.tick(5)
+    assert positions(world) == []
+    world.tick(5)
+    assert positions(world) == [[(1, 7)]]
+
+
 def test_a_floor_that_a_marker_moved_is_committed() -> None:
     """Trailing offsets that never arrive are behind us as well."""
     world = World()

@@ -152,8 +152,7 @@ def test_the_new_protocol_refuses_what_its_broker_decides(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "by_one"),
     [
-        ({}, False),
-        ({"partition.assignment.strategy": "cooperative-sticky"}, True),
+        ({}, True),
         ({"group.protocol": "consumer"}, True),
         ({"partition.assignment.strategy": "range"}, False),
         ({"partition.assignment.strategy": "roundrobin"}, False),

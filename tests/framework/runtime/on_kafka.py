@@ -242,7 +242,7 @@ class OnKafka:
             self.launch.handlers,
             self.launch.worker_config(),
             topology,
-            self.launch.outside(events, "test", unhurried=topology.unhurried()),
+            self.launch.outside(events, "test", topology),
             [self.watcher, *observers],
         )
         self.closed = False
@@ -309,7 +309,7 @@ class Crowd:
         """
         kafka = {
             "bootstrap_servers": self.place.servers,
-            "consumer": settings.pop("consumer", None) or consumer_of("eager"),
+            "consumer": settings.pop("consumer", None) or consumer_of("cooperative"),
             "producer": settings.pop("producer", {}),
         }
         if "group.protocol" in kafka["consumer"]:
