@@ -60,11 +60,8 @@ class Followers:
         """Partitions have come; returns what follows them."""
         came: set[Place] = set()
         for place in _places(partitions):
-            topic, number = place
-            if topic in self._counts:
-                self._counts[topic] = max(self._counts[topic], number + 1)
-                self._following[place] = self._behind(place)
-                came |= self._following[place]
+            self._following[place] = self._behind(place)
+            came |= self._following[place]
         return _listed(came)
 
     def go(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -81,10 +78,13 @@ class Followers:
 
     def _behind(self, place: Place) -> set[Place]:
         source, number = place
+        count = self._counts.get(source, 0)
         return {
             (follower, other)
             for follower in self.behind({source})
-            for other in range(number, self._counts[follower], self._counts[source])
+            for other in range(number, self._counts[follower], max(1, count))
+            # Where the broker has not told yet how many the source has, its own number is sure.
+            if other == number or count > number
         }
 
 

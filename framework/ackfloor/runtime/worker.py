@@ -65,10 +65,10 @@ PUBLISHER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What is subscribed and where parked records go.
+    """What is read and where parked records go.
 
     Attributes:
-        routes: subscribed topic (source or tier) -> whose it is.
+        routes: topic that is read (source or tier) -> whose it is.
         partitions: topic -> partition count, of every source, tier and dead-letter topic.
     """
 

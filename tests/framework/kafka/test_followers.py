@@ -84,13 +84,21 @@ def test_each_partition_of_a_follower_has_one_reader(
 
 
 def test_a_broker_that_tells_nothing_changes_nothing() -> None:
-    """What was known at the start holds, and a partition that came exists."""
+    """What was known at the start holds."""
     followers = Followers({"tier": "source"}, {"source": 2, "tier": 5})
     told = {"source": Described(), "tier": Described(), "stranger": Described("x", (0,))}
     assert followers.learn(told) == set()
     assert places(followers.come(of(("source", 0)))) == [("tier", 0), ("tier", 2), ("tier", 4)]
-    assert places(followers.come(of(("source", 3)))) == [("tier", 3)]
-    assert list(map(places, followers.changed())) == [[], [("tier", 2)]]
+    assert followers.changed() == ([], [])
+
+
+def test_where_the_source_is_not_known_yet_its_own_number_follows() -> None:
+    """Whatever the count is, that one is nobody else's; the rest comes when it is told."""
+    followers = Followers({"tier": "source"}, {"tier": 5})
+    assert places(followers.come(of(("source", 0), ("source", 1)))) == [("tier", 0), ("tier", 1)]
+    assert followers.come(of(("source", 7))) == []
+    assert followers.learn(described({"source": 3})) == {"source"}
+    assert list(map(places, followers.changed())) == [[("tier", 3), ("tier", 4)], []]
 
 
 PROTOCOLS = {
