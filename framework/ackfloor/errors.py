@@ -51,6 +51,7 @@ __all__ = [
     "SettingError",
     "SourceFailed",
     "StartError",
+    "TopicAppeared",
     "TopicReplaced",
 ]
 
@@ -135,6 +136,12 @@ class InstanceHeld(SourceFailed):
 
 class TopicReplaced(SourceFailed):
     """A topic was deleted and created anew: only clients that never knew it can follow."""
+
+    exit_code = 75
+
+
+class TopicAppeared(SourceFailed):
+    """A worker with other delays has made a retry topic: only who starts afresh reads it, too."""
 
     exit_code = 75
 

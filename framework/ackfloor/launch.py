@@ -215,6 +215,7 @@ class Launch:
         """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
         from ackfloor.kafka.broadcast import KafkaBroadcastSource
         from ackfloor.kafka.followers import Followers
+        from ackfloor.kafka.new_tiers import NewTiers
         from ackfloor.kafka.publisher import KafkaPublisher
         from ackfloor.kafka.sink import KafkaSink
         from ackfloor.kafka.source import KafkaSource
@@ -236,6 +237,7 @@ class Launch:
                 watched=watched,
                 unhurried=unhurried,
                 followers=Followers(unhurried, topology.partitions),
+                new_tiers=NewTiers(options, group),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

@@ -11,7 +11,10 @@ others may be done, and a crash must not repeat them.
 A broker forgets what a group has committed of a topic that nobody in it subscribes to, after a week
 by default (`offsets.retention.minutes`, KIP-211), and retry topics are such (kafka/followers.py).
 So theirs are committed again at their start and each hour, changed or not: settled records that are
-still in the log must not come again.
+still in the log must not come again. Not all at once: a request has to fit into a broker's message.
+
+Commits never fail the worker. A refused one leaves the floor to be committed later; what that
+costs is redelivery after a crash, never loss.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ QUIET = 5
 UNANSWERED_S = 5.0
 #: Seconds after which a commit of a retry topic is repeated, changed or not.
 REPEAT_S = 3_600.0
+#: So many of them go with one commit at most.
+REPEATED_AT_ONCE = 100
 #: How the text of a refusal begins when the broker takes less metadata than was sent.
 METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
@@ -79,16 +84,15 @@ class CommitPlan:
         self._settled = 0
         waits = False
         positions: list[CommitPosition] = []
+        repeated = 0
         for assignment in assignments:
             assignment.floor(now.wall_ms)
             if assignment.stopping or assignment.commit.outstanding:
                 waits = True
                 continue
-            if (
-                _uncommitted(assignment)
-                or assignment.commit.in_doubt
-                or _may_expire(assignment, now)
-            ):
+            changed = _uncommitted(assignment) or assignment.commit.in_doubt
+            if changed or (repeated < REPEATED_AT_ONCE and _may_expire(assignment, now)):
+                repeated += not changed
                 assignment.commit.outstanding = True
                 assignment.commit.sent_s = now.mono_s
                 positions.append(commit_position(assignment))

@@ -74,6 +74,9 @@ class Intake:
             )
             if start.committed:
                 assignment.commit.position = start.position
+                if not start.topic_id or (start.metadata and restored is None):
+                    # What it says is not understood here: not to be repeated without it at once.
+                    assignment.commit.sent_s = now.mono_s
             else:
                 state.commits.hurry()
             state.assignments[start.topic, start.partition] = assignment

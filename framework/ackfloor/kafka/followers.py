@@ -7,20 +7,31 @@ partition q of one belongs to whoever has partition q of its source, or q modulo
 the source has fewer. All members go by the same counts, so each has one reader. They come and go
 inside the same callbacks, and are committed by the same member as before.
 
-What a group does for what is subscribed has to be done elsewhere for these: to see that partitions
-were added (`learn`, `changed`), and to keep commits that don't change from expiring
-(core/commits.py).
+What a group does for what is subscribed has to be done elsewhere for these: to see that there are
+more partitions, or none any more (`learn`), or topics that this worker does not know
+(`new_tiers`), and to keep commits that don't change from expiring (core/commits.py).
+
+Invariant: what is read is what follows the partitions that are here, by the counts that are known.
+Whatever changes either says what to read as well, and what no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 
 from ackfloor.kafka.topic_ids import Described
 
 Place = tuple[str, int]
+
+
+class Changes(NamedTuple):
+    """What a member reads as well from now on, and what no more."""
+
+    came: list[TopicPartition]
+    gone: list[TopicPartition]
 
 
 class Followers:
@@ -36,45 +47,61 @@ class Followers:
         self._counts = {
             topic: counts.get(topic, 0) for topic in {*sources.keys(), *sources.values()}
         }
-        #: Each partition of a source that this member has, and what follows it.
-        self._following: dict[Place, set[Place]] = {}
+        #: Followers that were not there at the last look.
+        self._missed: set[str] = set()
+        #: The partitions that this member has, and those that it reads with them.
+        self._here: set[Place] = set()
+        self._read: set[Place] = set()
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._sources
+
+    @property
+    def topics(self) -> Collection[str]:
+        """All that follow."""
+        return self._sources.keys()
 
     def behind(self, topics: Collection[str]) -> set[str]:
         """The followers of these topics."""
         return {follower for follower, source in self._sources.items() if source in topics}
 
     def learn(self, described: Mapping[str, Described]) -> set[str]:
-        """Note how many partitions topics have, never fewer; returns which have more now."""
+        """Note how many partitions topics have; returns which have more than before.
+
+        Never fewer, but none where the broker says a second time that there is no such follower:
+        the first may be a broker that has not heard of it.
+        """
         more = {
             topic
             for topic, found in described.items()
             if topic in self._counts and len(found.partitions) > self._counts[topic]
         }
         self._counts.update({topic: len(described[topic].partitions) for topic in more})
+        absent = {topic for topic in described if topic in self and described[topic].absent}
+        self._counts.update(dict.fromkeys(absent & self._missed, 0))
+        self._missed = (self._missed - described.keys()) | absent
         return more
 
-    def come(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Partitions have come; returns what follows them."""
-        came: set[Place] = set()
-        for place in _places(partitions):
-            self._following[place] = self._behind(place)
-            came |= self._following[place]
-        return _listed(came)
+    def come(self, partitions: Iterable[TopicPartition]) -> Changes:
+        """Partitions have come."""
+        self._here.update(_places(partitions))
+        return self.changed()
 
     def go(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Partitions go; returns what goes with them."""
-        gone = [self._following.pop(place, set()) for place in _places(partitions)]
-        return _listed(set().union(*gone))
+        self._here.difference_update(_places(partitions))
+        gone = self._read - self._following()
+        self._read -= gone
+        return _listed(gone)
 
-    def changed(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """What this member has to read as well, and no more, by what was learned since."""
-        before: set[Place] = set().union(*self._following.values())
-        self._following = {place: self._behind(place) for place in self._following}
-        now: set[Place] = set().union(*self._following.values())
-        return _listed(now - before), _listed(before - now)
+    def changed(self) -> Changes:
+        """What to read as well, and what no more, by what was learned since."""
+        before, self._read = self._read, self._following()
+        return Changes(_listed(self._read - before), _listed(before - self._read))
+
+    def _following(self) -> set[Place]:
+        found: set[Place] = set()
+        return found.union(*map(self._behind, self._here))
 
     def _behind(self, place: Place) -> set[Place]:
         source, number = place

@@ -116,7 +116,9 @@ class Membership:
             self._decline()
             return
         self._learn({partition.topic for partition in partitions})
-        self._admit([*partitions, *self._followers.come(partitions)], self._assign)
+        came, gone = self._followers.come(partitions)
+        self._let_go(gone)
+        self._admit([*partitions, *came], self._assign)
         self._joined = True
         self.told += 1
 
@@ -225,12 +227,16 @@ class Membership:
         """Topics may have more partitions than before."""
         self._reading.learn(self._followers.learn(described))
         came, gone = self._followers.changed()
-        if gone:
-            self._withdraw(gone, self._listener.on_revoked)
-            self._reading.follow([], gone)
+        self._let_go(gone)
         if came:
             self._learn({partition.topic for partition in came})
-            self._admit(came, lambda explicit: self._reading.follow(explicit, []))
+            self._admit(came, self._reading.follow)
+
+    def _let_go(self, gone: list[TopicPartition]) -> None:
+        """Read followers no more whose source is still here."""
+        if gone:
+            self._withdraw(gone, self._listener.on_revoked)
+            self._reading.forget(gone)
 
     def _look_whether_spare(self) -> None:
         now_s = time.monotonic()

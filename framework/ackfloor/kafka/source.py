@@ -33,6 +33,7 @@ from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
 from ackfloor.kafka.followers import Followers
 from ackfloor.kafka.membership import Membership
+from ackfloor.kafka.new_tiers import NewTiers
 from ackfloor.kafka.options import (
     KafkaOptions,
     check_drain,
@@ -75,6 +76,7 @@ class KafkaSource:
         watched: topics that must not become others meanwhile, whether or not they are read.
         unhurried: topics that may be read a moment later, by a client of their own.
         followers: those of them that are not shared out by the group.
+        new_tiers: looks for others that should be read.
 
     Raises:
         ConfigError: a property is refused.
@@ -92,9 +94,11 @@ class KafkaSource:
         watched: Collection[str] = (),
         unhurried: Collection[str] = (),
         followers: Followers | None = None,
+        new_tiers: NewTiers | None = None,
     ) -> None:
         self._unhurried = unhurried
         self._followers = followers or Followers({}, {})
+        self._new_tiers = new_tiers
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
@@ -127,7 +131,10 @@ class KafkaSource:
         self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
         self._reading.learn(self._unhurried)
         self._membership = self._make_membership()
-        self._membership.join([topic for topic in topics if topic not in self._followers])
+        subscribed = [topic for topic in topics if topic not in self._followers]
+        self._membership.join(subscribed)
+        if self._new_tiers is not None:
+            self._new_tiers.start(subscribed, self._followers.topics)
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -147,6 +154,8 @@ class KafkaSource:
         """Report what there is; see `ports.Source`."""
         count = self._read(timeout_s) if ahead else self._read_tiers(timeout_s)
         self._membership.look()
+        if self._new_tiers is not None:
+            self._new_tiers.check()
         if self._denied and self._membership.told != self._told:
             self._denied.clear()
         return count
@@ -294,6 +303,8 @@ class KafkaSource:
             self._membership.leave()
         finally:
             self._topic_ids.close()
+            if self._new_tiers is not None:
+                self._new_tiers.stop()
             # With a commit unanswered this can take minutes; only the process's end is as quick.
             leaving = threading.Thread(
                 target=self._reading.close, name="ackfloor:leave", daemon=True

@@ -82,13 +82,15 @@ class SplitConsumer:
         if self._reader is not None and readers:
             self._reader.incremental_unassign(readers)
 
-    def follow(self, came: list[TopicPartition], gone: list[TopicPartition]) -> None:
-        """Read these of the reader's as well, and those no more; outside of a callback."""
+    def follow(self, came: list[TopicPartition]) -> None:
+        """Read these of the reader's as well; the group's consumer is told nothing."""
         assert self._reader is not None, "what follows is read by a client of its own"
-        if gone:
-            self._reader.incremental_unassign(gone)
-        if came:
-            self._reader.incremental_assign(came)
+        self._reader.incremental_assign(came)
+
+    def forget(self, gone: list[TopicPartition]) -> None:
+        """Read these of the reader's no more; the group's consumer is told nothing."""
+        assert self._reader is not None, "what follows is read by a client of its own"
+        self._reader.incremental_unassign(gone)
 
     def move(self, partitions: list[TopicPartition]) -> None:
         """Read these from other positions; outside of a callback.

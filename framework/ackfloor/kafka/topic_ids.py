@@ -47,10 +47,14 @@ LOOK_EVERY_S = 5.0
 
 
 class Described(NamedTuple):
-    """A topic as the broker tells of it: "" and nothing where it does not."""
+    """A topic as the broker tells of it: "" and nothing where it does not.
+
+    `absent` where it says that there is no such topic.
+    """
 
     topic_id: str = ""
     partitions: tuple[int, ...] = ()
+    absent: bool = False
 
 
 def printed(topic_id: object) -> str:
@@ -181,4 +185,6 @@ def answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
         return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
     except (KafkaException, TimeoutError) as exc:
         log.debug("the id of topic %s is not known: %s", topic, told(exc))
-        return Described()
+        error = kafka_error(exc)
+        unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        return Described(absent=unknown)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
+
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.commits import QUIET
+from ackfloor.core.commits import QUIET, REPEAT_S, REPEATED_AT_ONCE
 from ackfloor.core.engine import Engine
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import Commit, CommitFailed, PositionsCommitted
@@ -252,7 +254,7 @@ def test_a_commit_of_a_retry_topic_is_repeated_before_the_broker_forgets_it() ->
     """At its start and each hour: nobody subscribes to it, so a commit that stays would expire."""
     world = World()
     world.assign(0, 12)
-    world.assign(1, 7, TIER)
+    world.engine.assign([StartPosition(TIER, 1, 7, topic_id="id")], world.now)
     world.tick()
     assert positions(world) == [[(1, 7)]]
     for _ in range(400):
@@ -267,6 +269,35 @@ def test_a_commit_of_a_retry_topic_is_repeated_before_the_broker_forgets_it() ->
     assert positions(world) == []
     world.tick(5)
     assert positions(world) == [[(1, 7)]]
+
+
+@pytest.mark.parametrize(("topic_id", "metadata"), [("", ""), ("id", "of a later version")])
+def test_what_is_not_understood_is_not_repeated_without_it_at_once(
+    topic_id: str, metadata: str
+) -> None:
+    """It stays as it was written, for whoever understands it, until something is settled."""
+    world = World()
+    start = StartPosition(TIER, 1, 7, metadata=metadata, topic_id=topic_id)
+    world.engine.assign([start], world.now)
+    world.tick()
+    assert positions(world) == []
+    world.tick(REPEAT_S)
+    assert positions(world) == [[(1, 7)]]
+
+
+def test_not_all_are_repeated_with_one_commit() -> None:
+    """A request has to fit into a broker's message."""
+    world = World()
+    count = 2 * REPEATED_AT_ONCE + 1
+    starts = [StartPosition(TIER, number, 7, topic_id="id") for number in range(count)]
+    world.engine.assign(starts, world.now)
+    sizes = []
+    for _ in range(4):
+        world.tick(10)
+        sizes += [len(commit.positions) for commit in world.commits]
+        while world.commits:
+            world.answer_commit()
+    assert sizes == [REPEATED_AT_ONCE, REPEATED_AT_ONCE, 1]
 
 
 def test_a_floor_that_a_marker_moved_is_committed() -> None:

@@ -399,8 +399,6 @@ def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:
     made = World()
     made.engine.suspects.learn([(TIER, 0, 0, 1, HOW), (TIER, 0, 1, 3, HOW)])
     made.assign(topic=TIER)
-    made.tick()
-    made.answer_commit()
     made.redeliver([0, 1, 2], due_ms=made.now.wall_ms + 5_000)
     step(made)
     assert started(made) == []

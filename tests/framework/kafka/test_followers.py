@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from ackfloor.core.model import CommitPosition
 from ackfloor.kafka import topic_ids
-from ackfloor.kafka.followers import Followers
+from ackfloor.kafka.followers import Changes, Followers
 from ackfloor.kafka.source import KafkaSource
+from ackfloor.kafka.start_positions import PATIENCE_S
 from ackfloor.kafka.topic_ids import Described
 from tests.framework.kafka.wire import (
     Listener,
@@ -46,15 +48,21 @@ def described(counts: Mapping[str, int]) -> dict[str, Described]:
     return {topic: Described("id", tuple(range(count))) for topic, count in counts.items()}
 
 
+def told(changes: Changes) -> list[list[Place]]:
+    """What came, and what went."""
+    return [places(changes.came), places(changes.gone)]
+
+
 def test_what_follows_a_partition_comes_and_goes_with_it() -> None:
     """One of each retry topic; other topics are followed by nothing."""
     sources = {"r1": "orders", "r2": "orders", "other-r1": "other"}
     followers = Followers(sources, {"orders": 3, "r1": 3, "r2": 3, "other": 1, "other-r1": 1})
-    assert places(followers.come(of(("orders", 1), ("quick-retries", 0)))) == [("r1", 1), ("r2", 1)]
-    assert places(followers.come(of(("other", 0)))) == [("other-r1", 0)]
-    assert places(followers.go(of(("orders", 1), ("quick-retries", 0)))) == [("r1", 1), ("r2", 1)]
+    here = of(("orders", 1), ("quick-retries", 0))
+    assert told(followers.come(here)) == [[("r1", 1), ("r2", 1)], []]
+    assert told(followers.come(of(("other", 0)))) == [[("other-r1", 0)], []]
+    assert places(followers.go(here)) == [("r1", 1), ("r2", 1)]
     assert followers.go(of(("orders", 1))) == []
-    assert followers.changed() == ([], [])
+    assert told(followers.changed()) == [[], []]
     assert places(followers.go(of(("other", 0)))) == [("other-r1", 0)]
 
 
@@ -64,41 +72,72 @@ def test_each_partition_of_a_follower_has_one_reader(
 ) -> None:
     """However the source is shared out, and also after both have grown."""
     shares = [data.draw(st.integers(0, members - 1)) for _ in range(source)]
-    group = [
-        Followers({"tier": "source"}, {"source": source, "tier": tier}) for _ in range(members)
-    ]
-    read: dict[int, list[Place]] = {}
+    counts = {"source": source, "tier": tier}
+    group = [Followers({"tier": "source"}, counts) for _ in range(members)]
+    read: dict[int, set[Place]] = {member: set() for member in range(members)}
+
+    def note(member: int, changes: Changes) -> None:
+        came, gone = map(set, told(changes))
+        assert not came & read[member], "read already"
+        assert gone <= read[member], "not read"
+        read[member] = (read[member] | came) - gone
+
+    def each_has_one_reader(count: int) -> None:
+        assert sorted(chain(*read.values())) == [("tier", n) for n in range(count)]
+
     for number, member in enumerate(shares):
-        read.setdefault(member, []).extend(places(group[member].come(of(("source", number)))))
-    assert sorted(chain(*read.values())) == [("tier", n) for n in range(tier)]
-    grown = source + data.draw(st.integers(0, 5)), tier + data.draw(st.integers(0, 9))
-    for member in set(shares):
-        more = group[member].learn(described({"source": grown[0], "tier": grown[1]}))
-        assert ("tier" in more) == (grown[1] > tier)
-        came, gone = map(places, group[member].changed())
-        read[member] = sorted({*read[member], *came} - {*gone})
-    for number in range(source, grown[0]):
-        member = shares[0]
-        read[member] += places(group[member].come(of(("source", number))))
-    assert sorted(chain(*read.values())) == [("tier", n) for n in range(grown[1])]
+        note(member, group[member].come(of(("source", number))))
+    each_has_one_reader(tier)
+    grown = {"source": source + data.draw(st.integers(0, 5))}
+    grown["tier"] = tier + data.draw(st.integers(0, 9))
+    for followers in group:
+        assert ("tier" in followers.learn(described(grown))) == (grown["tier"] > tier)
+    for number in range(source, grown["source"]):
+        member = data.draw(st.integers(0, members - 1))
+        shares.append(member)
+        note(member, group[member].come(of(("source", number))))
+    for member, followers in enumerate(group):
+        note(member, followers.changed())
+    each_has_one_reader(grown["tier"])
+    for number, member in enumerate(shares):
+        read[member] -= set(places(group[member].go(of(("source", number)))))
+    assert not any(read.values())
 
 
 def test_a_broker_that_tells_nothing_changes_nothing() -> None:
     """What was known at the start holds."""
     followers = Followers({"tier": "source"}, {"source": 2, "tier": 5})
-    told = {"source": Described(), "tier": Described(), "stranger": Described("x", (0,))}
-    assert followers.learn(told) == set()
-    assert places(followers.come(of(("source", 0)))) == [("tier", 0), ("tier", 2), ("tier", 4)]
-    assert followers.changed() == ([], [])
+    silent = {"source": Described(), "tier": Described(), "stranger": Described("x", (0,))}
+    assert followers.learn(silent) == set()
+    came, _ = told(followers.come(of(("source", 0))))
+    assert came == [("tier", 0), ("tier", 2), ("tier", 4)]
+    assert told(followers.changed()) == [[], []]
 
 
 def test_where_the_source_is_not_known_yet_its_own_number_follows() -> None:
     """Whatever the count is, that one is nobody else's; the rest comes when it is told."""
     followers = Followers({"tier": "source"}, {"tier": 5})
-    assert places(followers.come(of(("source", 0), ("source", 1)))) == [("tier", 0), ("tier", 1)]
-    assert followers.come(of(("source", 7))) == []
+    came, _ = told(followers.come(of(("source", 0), ("source", 1))))
+    assert came == [("tier", 0), ("tier", 1)]
+    assert told(followers.come(of(("source", 7)))) == [[], []]
     assert followers.learn(described({"source": 3})) == {"source"}
-    assert list(map(places, followers.changed())) == [[("tier", 3), ("tier", 4)], []]
+    assert told(followers.changed()) == [[("tier", 3), ("tier", 4)], []]
+
+
+def test_a_follower_that_is_deleted_is_read_no_more() -> None:
+    """At the second word: the first may be a broker that has not heard of it. It may come back."""
+    followers = Followers({"tier": "source"}, {"source": 1, "tier": 1})
+    followers.come(of(("source", 0)))
+    absent = {"tier": Described(absent=True)}
+    for answer in (absent, {"tier": Described()}, absent, {"source": Described("id", (0,))}):
+        followers.learn(answer)
+        assert told(followers.changed()) == [[], []]
+    followers.learn(absent)
+    assert told(followers.changed()) == [[], [("tier", 0)]]
+    assert followers.go(of(("source", 0))) == []
+    assert told(followers.come(of(("source", 0)))) == [[], []]
+    assert followers.learn(described({"tier": 1})) == {"tier"}
+    assert told(followers.changed()) == [[("tier", 0)], []]
 
 
 PROTOCOLS = {
@@ -270,3 +309,46 @@ def test_a_follower_of_a_partition_that_is_lost_is_lost_with_it(
     assert sorted(listener.lost) == sorted([(group.topic, 0), (group.tier, 0)])
     assert listener.revoked == []
     assert source._membership.partitions() == []
+
+
+@pytest.mark.kafka
+@EVERY_PROTOCOL
+def test_a_deleted_follower_holds_nobody_up(
+    groups: Callable[..., Group], protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read no more, and who takes over its source's partition does not look for it."""
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
+    group = groups(protocol, 2, 2)
+    group.join()
+    second, _ = group.join()
+    group.pump(lambda: group.shared([0], [1]))
+    admin = AdminClient({"bootstrap.servers": group.servers})
+    admin.delete_topics([group.tier])[group.tier].result(60)
+    group.pump(lambda: group.shares(group.tier) == [[], []])
+    group.leave(second)
+    began_s = time.monotonic()
+    group.pump(lambda: group.shared([0, 1]))
+    assert time.monotonic() - began_s < PATIENCE_S, "it was looked for"
+    assert group.shares(group.tier) == [[]]
+    group.write(group.topic, 2)
+    group.pump(lambda: sum(group.read(group.topic).values()) == 2)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("protocol", ["cooperative", "broker"])
+def test_a_source_that_grows_below_its_tier_gets_its_share_back(
+    groups: Callable[..., Group], protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new partitions come before anybody has looked: theirs are read already."""
+    quick = {"topic.metadata.refresh.interval.ms": "500"}
+    monkeypatch.setitem(PROTOCOLS, protocol, {**PROTOCOLS[protocol], **quick})
+    group = groups(protocol, 2, 4)
+    source, _ = group.join()
+    group.pump(lambda: group.shared([0, 1]))
+    assert group.shares(group.tier) == [[0, 1, 2, 3]]
+    group.grow(group.topic, 4)
+    group.pump(lambda: group.shared([0, 1, 2, 3]))
+    assert group.shares(group.tier) == [[0, 1, 2, 3]]
+    assert source._membership.failure is None
+    group.write(group.tier, 4)
+    group.pump(lambda: sum(group.read(group.tier).values()) == 4)
