@@ -17,6 +17,7 @@ from ackfloor import App, ConfigError, RetryPolicy, StartError
 from ackfloor.core.envelope import read_envelope
 from ackfloor.core.messages import DeliveryTimedOut, RecordDiscarded
 from ackfloor.core.topics import dlq_topic
+from ackfloor.runtime.process import work
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.signature import read_signature
 from ackfloor.testing import Harness
@@ -208,8 +209,12 @@ def test_a_process_that_has_grown_is_replaced_between_two_records(tmp_path: Path
     assert len({line[0] for line in lines(tmp_path, "ended")}) > 1
 
 
-def test_a_process_is_replaced_after_so_many_records(tmp_path: Path) -> None:
+def test_a_process_is_replaced_after_so_many_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And none handles more."""
+    # One that stands still for a moment gives back what it has not begun, and handles fewer.
+    monkeypatch.setattr(work, "STUCK_S", 60.0)
     with live(app_of(process_max_records=5)) as worker:
         for _ in range(17):
             send(worker, "nothing", tmp_path)
