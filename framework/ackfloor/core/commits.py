@@ -10,8 +10,9 @@ others may be done, and a crash must not repeat them.
 
 A broker forgets what a group has committed of a topic that nobody in it subscribes to, after a week
 by default (`offsets.retention.minutes`, KIP-211), and retry topics are such (kafka/followers.py).
-So theirs are committed again at their start and each hour, changed or not: settled records that are
-still in the log must not come again. Not all at once: a request has to fit into a broker's message.
+So theirs are committed again at their start and every six hours, changed or not: settled records
+that are still in the log must not come again. Not all at once: a request has to fit into a broker's
+message.
 
 Commits never fail the worker. A refused one leaves the floor to be committed later; what that
 costs is redelivery after a crash, never loss.
@@ -31,7 +32,7 @@ QUIET = 5
 #: Seconds after which a commit without an answer is worth a fault.
 UNANSWERED_S = 5.0
 #: Seconds after which a commit of a retry topic is repeated, changed or not.
-REPEAT_S = 3_600.0
+REPEAT_S = 6 * 3_600.0
 #: So many of them go with one commit at most.
 REPEATED_AT_ONCE = 100
 #: How the text of a refusal begins when the broker takes less metadata than was sent.

@@ -4,24 +4,29 @@ A group shares out all topics that its members subscribe to. Where partitions mo
 evens out their sum: a worker that joins gets the first half by name of what another one has,
 which is all of the source, and leaves it with retry topics. So retry topics are not subscribed:
 partition q of one belongs to whoever has partition q of its source, or q modulo its count where
-the source has fewer. All members go by the same counts, so each has one reader. They come and go
-inside the same callbacks, and are committed by the same member as before.
+the source has fewer. They come and go inside the same callbacks, and are committed by the same
+member as before. All members go by the same counts, so each has one reader; but where there are
+more of a retry topic than of its source, and the source grows, some have two for the seconds in
+which not all members know it.
 
 What a group does for what is subscribed has to be done elsewhere for these: to see that there are
 more partitions, or none any more (`learn`), or topics that this worker does not know
 (`new_tiers`), and to keep commits that don't change from expiring (core/commits.py).
 
-Invariant: what is read is what follows the partitions that are here, by the counts that are known.
-Whatever changes either says what to read as well, and what no more.
+Invariant: what is read follows the partitions that are here, by the counts that are known, and all
+that does is read but what the broker does not know. Whatever changes one of these says what to read
+as well, and what no more.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 
+from ackfloor.kafka import topic_ids
 from ackfloor.kafka.topic_ids import Described
 
 Place = tuple[str, int]
@@ -47,8 +52,8 @@ class Followers:
         self._counts = {
             topic: counts.get(topic, 0) for topic in {*sources.keys(), *sources.values()}
         }
-        #: Followers that were not there at the last look.
-        self._missed: set[str] = set()
+        #: Followers that are not known or could not be begun, and since when (monotonic seconds).
+        self._missed: dict[str, float] = {}
         #: The partitions that this member has, and those that it reads with them.
         self._here: set[Place] = set()
         self._read: set[Place] = set()
@@ -68,8 +73,8 @@ class Followers:
     def learn(self, described: Mapping[str, Described]) -> set[str]:
         """Note how many partitions topics have; returns which have more than before.
 
-        Never fewer, but none where the broker says a second time that there is no such follower:
-        the first may be a broker that has not heard of it.
+        Never fewer, but none where the broker says some seconds later again that there is no such
+        follower: it may not have heard of it. What is not read yet is not begun meanwhile.
         """
         more = {
             topic
@@ -77,9 +82,15 @@ class Followers:
             if topic in self._counts and len(found.partitions) > self._counts[topic]
         }
         self._counts.update({topic: len(described[topic].partitions) for topic in more})
-        absent = {topic for topic in described if topic in self and described[topic].absent}
-        self._counts.update(dict.fromkeys(absent & self._missed, 0))
-        self._missed = (self._missed - described.keys()) | absent
+        now_s = time.monotonic()
+        for topic in described.keys() & self._sources.keys():
+            if described[topic].partitions:
+                self._missed.pop(topic, None)
+            elif (
+                described[topic].absent
+                and now_s - self._missed.setdefault(topic, now_s) >= topic_ids.LOOK_EVERY_S
+            ):
+                self._counts[topic] = 0
         return more
 
     def come(self, partitions: Iterable[TopicPartition]) -> Changes:
@@ -94,10 +105,19 @@ class Followers:
         self._read -= gone
         return _listed(gone)
 
+    def miss(self, partitions: Iterable[TopicPartition]) -> None:
+        """These could not be begun: not before the broker knows their topics (again)."""
+        for topic, number in _places(partitions):
+            self._missed.setdefault(topic, time.monotonic())
+            self._read.discard((topic, number))
+
     def changed(self) -> Changes:
         """What to read as well, and what no more, by what was learned since."""
-        before, self._read = self._read, self._following()
-        return Changes(_listed(self._read - before), _listed(before - self._read))
+        following = self._following()
+        came = {place for place in following - self._read if place[0] not in self._missed}
+        gone = self._read - following
+        self._read = (self._read - gone) | came
+        return Changes(_listed(came), _listed(gone))
 
     def _following(self) -> set[Place]:
         found: set[Place] = set()

@@ -127,6 +127,7 @@ class Membership:
     ) -> None:
         """Read partitions from where the group left them, and tell the listener."""
         starts = self._starts(partitions) if partitions else []
+        self._followers.miss(self._not_begun(partitions, starts))
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
@@ -155,8 +156,22 @@ class Membership:
         return self._resolved(self._late.ask(resolved))
 
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
-        reads = self._reading.reads
-        return resolve(self._consumer, committed, self._start, self._described, reads)
+        return resolve(
+            self._consumer, committed, self._start, self._described,
+            self._reading.reads, self._followers,
+        )  # fmt: skip
+
+    def _not_begun(
+        self, partitions: Sequence[TopicPartition], starts: Sequence[StartPosition]
+    ) -> list[TopicPartition]:
+        """The followers among these that have no start, and wait for none."""
+        begun = {(start.topic, start.partition) for start in starts}
+        begun.update((late.topic, late.partition) for late in self._late.partitions())
+        return [
+            p
+            for p in partitions
+            if p.topic in self._followers and (p.topic, p.partition) not in begun
+        ]
 
     def _decline(self) -> None:
         if self._incremental:
@@ -218,6 +233,9 @@ class Membership:
             self._see_to_followers(described)
         while committed := self._late.next():
             starts = self._resolved(committed)
+            if missing := self._not_begun(committed, starts):
+                self._followers.miss(missing)
+                self._reading.forget(missing)
             self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
             self._announce(starts)
         if not self._joined:
@@ -225,17 +243,22 @@ class Membership:
 
     def _see_to_followers(self, described: Mapping[str, Described]) -> None:
         """Topics may have more partitions than before."""
-        self._reading.learn(self._followers.learn(described))
+        self._followers.learn(described)
         came, gone = self._followers.changed()
         self._let_go(gone)
         if came:
-            self._learn({partition.topic for partition in came})
+            topics = {partition.topic for partition in came}
+            self._learn(topics)
+            self._reading.learn(topics)
             self._admit(came, self._reading.follow)
 
     def _let_go(self, gone: list[TopicPartition]) -> None:
-        """Read followers no more whose source is still here."""
+        """Read followers no more whose source is still here.
+
+        Nothing is committed: there is no such topic, or somebody else has read it for a moment.
+        """
         if gone:
-            self._withdraw(gone, self._listener.on_revoked)
+            self._withdraw(gone, self._listener.on_lost)
             self._reading.forget(gone)
 
     def _look_whether_spare(self) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]
 
 from ackfloor.core.state import UNHURRIED_S
 from ackfloor.core.topics import parse_topic
@@ -27,8 +27,9 @@ from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 log = logging.getLogger("ackfloor.kafka")
 
 REQUEST_S = 10.0
-#: Seconds between two questions, at least and at most.
-BETWEEN_S = (30.0, 90.0)
+#: Seconds between two questions, at least and at most. Wide, because each worker of a large group
+#: that starts again is two rebalances.
+BETWEEN_S = (60.0, 300.0)
 
 
 class NewTiers:
@@ -84,13 +85,17 @@ class NewTiers:
                 self.looks += 1
 
     def _unknown(
-        self, topics: Collection[str], sources: Collection[str], known: Collection[str]
+        self,
+        topics: Mapping[str, TopicMetadata],
+        sources: Collection[str],
+        known: Collection[str],
     ) -> str:
         """A retry topic that should be read and is not known; empty where there is none."""
-        for name in topics:
+        for name, found in topics.items():
             parsed = parse_topic(name)
             if (
                 parsed is not None
+                and found.error is None
                 and (parsed.group, parsed.kind) == (self._group, "retry")
                 and parsed.topic in sources
                 and (parsed.delay_s or 0.0) >= UNHURRIED_S

@@ -26,6 +26,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from ackfloor.core.model import StartPosition
 from ackfloor.core.progress import Progress, oddity
 from ackfloor.core.settled import settled_by
+from ackfloor.core.state import UNHURRIED_S
 from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.kafka.contact import Contact
 from ackfloor.kafka.coordinator import coordinated
@@ -243,7 +244,7 @@ def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict
 def _owner(place: Place, owners: Mapping[Place, str], topics: Mapping[str, Collection[int]]) -> str:
     """Who has a partition; whoever has its source's, where the group does not share it out."""
     parsed = parse_topic(place[0])
-    if place in owners or parsed is None or parsed.kind != "retry":
+    if place in owners or parsed is None or (parsed.delay_s or 0.0) < UNHURRIED_S:
         return owners.get(place, "")
     count = len(topics.get(parsed.topic, ()))
     return owners.get((parsed.topic, place[1] % count), "") if count else ""

@@ -102,7 +102,7 @@ class KafkaSource:
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
-        self._topic_ids = TopicIds(options, watched)
+        self._topic_ids = TopicIds(options, {*watched, *self._followers.topics})
         self._start = start
         self._batch = batch
         self._consumer: Consumer

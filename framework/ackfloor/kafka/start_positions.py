@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -42,6 +42,8 @@ REQUEST_S = 10.0
 #: How long all partitions with a commit together may wait for the ranges of their logs. Those
 #: that are left do without.
 RANGES_S = 2.0
+#: How long all partitions together may wait whose topic may not be there any more.
+FLEETING_S = 2.0
 SHORTEST_REQUEST_S = 0.5
 PAUSE_S = 0.2
 
@@ -54,6 +56,7 @@ def resolve(
     start: Start,
     described: Mapping[str, Described],
     reads: Callable[[str], Consumer] | None = None,
+    fleeting: Container[str] = (),
 ) -> list[StartPosition]:
     """The start position of each assigned partition.
 
@@ -62,6 +65,8 @@ def resolve(
         committed: what the group has of each.
         described: what the broker tells of each topic.
         reads: who reads a topic and knows its partitions, where that is not the member.
+        fleeting: topics that may not be there any more. Nothing is waited for long, and those of
+            their partitions whose start is not found are left out.
 
     Raises:
         SourceFailed: the broker did not say within `PATIENCE_S` seconds.
@@ -70,21 +75,28 @@ def resolve(
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
     begun = _begun(consumer, fresh, until_s) if start == "latest" else {}
     ranges_until_s = time.monotonic() + RANGES_S
+    fleeting_until_s = time.monotonic() + FLEETING_S
     starts: list[StartPosition] = []
     for found in committed:
         if found.offset < 0:
             # Another worker of the group may have committed it since it was asked for.
             found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
-        starts.append(
-            _resolve(
-                consumer if reads is None else reads(found.topic),
-                found,
-                "earliest" if found.topic in begun else start,
-                described[found.topic].topic_id,
-                until_s,
-                ranges_until_s,
+        goes = found.topic in fleeting
+        try:
+            starts.append(
+                _resolve(
+                    consumer if reads is None else reads(found.topic),
+                    found,
+                    "earliest" if found.topic in begun else start,
+                    described[found.topic].topic_id,
+                    fleeting_until_s if goes else until_s,
+                    ranges_until_s,
+                )
             )
-        )
+        except SourceFailed as exc:
+            if not goes:
+                raise
+            log.warning("%s; it is not read for now", exc)
     return starts
 
 

@@ -124,20 +124,36 @@ def test_where_the_source_is_not_known_yet_its_own_number_follows() -> None:
     assert told(followers.changed()) == [[("tier", 3), ("tier", 4)], []]
 
 
-def test_a_follower_that_is_deleted_is_read_no_more() -> None:
+def test_a_follower_that_is_deleted_is_read_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the second word: the first may be a broker that has not heard of it. It may come back."""
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.0)
     followers = Followers({"tier": "source"}, {"source": 1, "tier": 1})
     followers.come(of(("source", 0)))
     absent = {"tier": Described(absent=True)}
-    for answer in (absent, {"tier": Described()}, absent, {"source": Described("id", (0,))}):
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 60.0)
+    for answer in (absent, absent, described({"tier": 1}), absent):
         followers.learn(answer)
-        assert told(followers.changed()) == [[], []]
+        assert told(followers.changed()) == [[], []], "too soon, or it was there in between"
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.0)
+    followers.learn(described({"source": 1}))
+    assert told(followers.changed()) == [[], []], "nothing was said of it"
     followers.learn(absent)
     assert told(followers.changed()) == [[], [("tier", 0)]]
     assert followers.go(of(("source", 0))) == []
     assert told(followers.come(of(("source", 0)))) == [[], []]
     assert followers.learn(described({"tier": 1})) == {"tier"}
     assert told(followers.changed()) == [[("tier", 0)], []]
+
+
+def test_what_the_broker_does_not_know_is_not_begun() -> None:
+    """At the first word: who looks for its log would wait inside the callback."""
+    followers = Followers({"tier": "source"}, {"source": 2, "tier": 2})
+    followers.come(of(("source", 0)))
+    followers.learn({"tier": Described(absent=True)})
+    assert told(followers.come(of(("source", 1)))) == [[], []]
+    assert places(followers.go(of(("source", 0)))) == [("tier", 0)]
+    followers.learn(described({"tier": 2}))
+    assert told(followers.changed()) == [[("tier", 1)], []]
 
 
 PROTOCOLS = {
@@ -313,25 +329,48 @@ def test_a_follower_of_a_partition_that_is_lost_is_lost_with_it(
 
 @pytest.mark.kafka
 @EVERY_PROTOCOL
+@pytest.mark.parametrize("seen", [False, True])
 def test_a_deleted_follower_holds_nobody_up(
-    groups: Callable[..., Group], protocol: str, monkeypatch: pytest.MonkeyPatch
+    groups: Callable[..., Group], protocol: str, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read no more, and who takes over its source's partition does not look for it."""
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
+    """Who takes over its source's partition does not look for it; in the end nobody reads it."""
+    if seen:
+        monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
     group = groups(protocol, 2, 2)
     group.join()
     second, _ = group.join()
     group.pump(lambda: group.shared([0], [1]))
     admin = AdminClient({"bootstrap.servers": group.servers})
     admin.delete_topics([group.tier])[group.tier].result(60)
-    group.pump(lambda: group.shares(group.tier) == [[], []])
+    if seen:
+        group.pump(lambda: group.shares(group.tier) == [[], []])
     group.leave(second)
     began_s = time.monotonic()
     group.pump(lambda: group.shared([0, 1]))
     assert time.monotonic() - began_s < PATIENCE_S, "it was looked for"
-    assert group.shares(group.tier) == [[]]
+    assert len(*group.shares(group.tier)) < 2, "it was begun"
     group.write(group.topic, 2)
     group.pump(lambda: sum(group.read(group.topic).values()) == 2)
+    group.pump(lambda: group.shares(group.tier) == [[]])
+
+
+@pytest.mark.kafka
+@EVERY_PROTOCOL
+def test_what_can_not_be_begun_holds_nobody_up_and_is_tried_again(
+    groups: Callable[..., Group], protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker names partitions, and does not know their logs."""
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.5)
+    group = groups(protocol, 1, 1)
+    group.counts[group.tier] = 3
+    group.write(group.topic, 1)
+    source, listener = group.join()
+    group.pump(lambda: group.read(group.topic) and group.shares(group.tier) == [[0]])
+    group.grow(group.tier, 3)
+    group.write(group.tier, 3)
+    group.pump(lambda: group.read(group.tier) == Counter((number, 0) for number in range(3)))
+    assert group.shares(group.tier) == [[0, 1, 2]]
+    assert (source._membership.failure, listener.revoked, listener.lost) == (None, [], [])
 
 
 @pytest.mark.kafka
