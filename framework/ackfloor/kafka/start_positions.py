@@ -75,13 +75,15 @@ def resolve(
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
     begun = _begun(consumer, fresh, until_s) if start == "latest" else {}
     ranges_until_s = time.monotonic() + RANGES_S
-    fleeting_until_s = time.monotonic() + FLEETING_S
+    fleeting_until_s, given_up = time.monotonic() + FLEETING_S, False
     starts: list[StartPosition] = []
     for found in committed:
         if found.offset < 0:
             # Another worker of the group may have committed it since it was asked for.
             found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
         goes = found.topic in fleeting
+        if goes and given_up and found.offset < 0:
+            continue
         try:
             starts.append(
                 _resolve(
@@ -97,6 +99,8 @@ def resolve(
             if not goes:
                 raise
             log.warning("%s; it is not read for now", exc)
+            # Each of many would take a request's time.
+            given_up = time.monotonic() >= fleeting_until_s
     return starts
 
 

@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from typing import cast
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.model import CommitPosition
-from ackfloor.kafka import topic_ids
+from ackfloor.errors import SourceFailed
+from ackfloor.kafka import start_positions, topic_ids
 from ackfloor.kafka.followers import Changes, Followers
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import PATIENCE_S
@@ -154,6 +156,32 @@ def test_what_the_broker_does_not_know_is_not_begun() -> None:
     assert places(followers.go(of(("source", 0)))) == [("tier", 0)]
     followers.learn(described({"tier": 2}))
     assert told(followers.changed()) == [[("tier", 1)], []]
+
+
+class Silent:
+    """A client whose broker does not answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def get_watermark_offsets(self, partition: TopicPartition, **_: object) -> None:
+        self.asked.append(partition.topic)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_many_logs_that_nobody_tells_of_take_no_longer_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Followers are left out, also those that are not asked for any more; a source is not."""
+    for name in ("FLEETING_S", "PATIENCE_S"):
+        monkeypatch.setattr(start_positions, name, 0.0)
+    silent, told = Silent(), {"tier": Described("id"), "source": Described("id")}
+    client = cast("Consumer", silent)
+    many = [TopicPartition("tier", number, -1001) for number in range(100)]
+    assert start_positions.resolve(client, many, "earliest", told, fleeting={"tier"}) == []
+    assert silent.asked == ["tier"]
+    with pytest.raises(SourceFailed, match="the log range of source/0"):
+        start_positions.resolve(client, of(("source", 0)), "earliest", told, fleeting={"tier"})
 
 
 PROTOCOLS = {
