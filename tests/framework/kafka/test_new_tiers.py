@@ -16,19 +16,25 @@ from tests.framework.kafka.wire import Listener, fresh, make_topic, options, pro
 pytestmark = [pytest.mark.kafka]
 
 
+def make(servers: str, name: str) -> str:
+    """A topic of this name.
+
+    Its client is gone afterwards: the test's frame outlives the test, together with the exception
+    that it caught, and a client that is collected inside another one's callback aborts the process.
+    """
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+    return name
+
+
 def test_a_retry_topic_that_nobody_knew_ends_the_worker(
     bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only one that it should read: of its group and source, slow enough, and not known."""
     monkeypatch.setattr(new_tiers, "BETWEEN_S", (0.05, 0.1))
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topic, group, other = make_topic(bootstrap_servers), fresh("g"), make_topic(bootstrap_servers)
 
-    def make(name: str) -> str:
-        admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
-        return name
-
-    known = make(tier_topic(topic, group, 60.0))
+    known = make(bootstrap_servers, tier_topic(topic, group, 60.0))
     source = KafkaSource(
         options(bootstrap_servers),
         group,
@@ -39,13 +45,13 @@ def test_a_retry_topic_that_nobody_knew_ends_the_worker(
     sources.append(source)
     listener = Listener()
     source.subscribe([topic, known], listener)
-    make(tier_topic(topic, fresh("g"), 60.0))
-    make(tier_topic(other, group, 60.0))
-    make(tier_topic(topic, group, 0.5))
+    make(bootstrap_servers, tier_topic(topic, fresh("g"), 60.0))
+    make(bootstrap_servers, tier_topic(other, group, 60.0))
+    make(bootstrap_servers, tier_topic(topic, group, 0.5))
     produce(bootstrap_servers, topic, 3)
     pump(source, lambda: len(listener.records) == 3)
     pump(source, lambda: source._new_tiers is not None and source._new_tiers.looks > 5)
-    new = make(tier_topic(topic, group, 30.0))
+    new = make(bootstrap_servers, tier_topic(topic, group, 30.0))
     with pytest.raises(TopicAppeared, match=f"retry topic {new} is new") as ended:
         pump(source, lambda: False)
     assert ended.value.exit_code == 75
