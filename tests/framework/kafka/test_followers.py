@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import cast
 
@@ -23,10 +22,11 @@ from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import PATIENCE_S
 from ackfloor.kafka.topic_ids import Described
 from tests.framework.kafka.wire import (
+    PROTOCOLS,
     Listener,
     fresh,
     make_topic,
-    options,
+    options_of,
     produce,
     stored,
     until,
@@ -184,11 +184,6 @@ def test_many_logs_that_nobody_tells_of_take_no_longer_than_one(
         start_positions.resolve(client, of(("source", 0)), "earliest", told, fleeting={"tier"})
 
 
-PROTOCOLS = {
-    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
-    "eager": {"partition.assignment.strategy": "range"},
-    "broker": {"group.protocol": "consumer"},
-}
 EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
@@ -205,10 +200,7 @@ class Group:
 
     def join(self) -> tuple[KafkaSource, Listener]:
         """One more member."""
-        given = options(self.servers).consumer
-        if self.protocol == "broker":
-            given = {"bootstrap.servers": self.servers}
-        made = replace(options(self.servers), consumer={**given, **PROTOCOLS[self.protocol]})
+        made = options_of(self.servers, self.protocol)
         follows = {self.tier: self.topic}
         followers = Followers(follows, self.counts)
         source = KafkaSource(made, self.name, batch=100, unhurried=follows, followers=followers)

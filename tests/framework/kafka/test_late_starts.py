@@ -17,8 +17,8 @@ from ackfloor.kafka import late_starts, membership
 from ackfloor.kafka.late_starts import LateStarts
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import resolve
-from tests.framework.kafka.test_membership import PROTOCOLS, opened
-from tests.framework.kafka.wire import fresh, make_topic, produce, pump
+from tests.framework.kafka.test_membership import opened
+from tests.framework.kafka.wire import PROTOCOLS, fresh, make_topic, produce, pump
 
 
 def left_open(servers: str, group: str, topic: str) -> Callable[[], None]:

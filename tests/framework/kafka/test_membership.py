@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -16,10 +15,11 @@ from ackfloor.kafka import membership
 from ackfloor.kafka import source as source_module
 from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import (
+    PROTOCOLS,
     Listener,
     fresh,
     make_topic,
-    options,
+    options_of,
     produce,
     pump,
     until,
@@ -27,22 +27,12 @@ from tests.framework.kafka.wire import (
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("both_ways")]
 
-PROTOCOLS = {
-    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
-    "eager": {"partition.assignment.strategy": "range"},
-    "broker": {"group.protocol": "consumer"},
-}
-
 
 def opened(
     sources: list[KafkaSource], servers: str, group: str, topic: str, protocol: str = "cooperative"
 ) -> tuple[KafkaSource, Listener]:
     """A source that is about to join."""
-    given = options(servers).consumer
-    if protocol == "broker":
-        given = {"bootstrap.servers": servers}
-    made = replace(options(servers), consumer={**given, **PROTOCOLS[protocol]})
-    source = KafkaSource(made, group, batch=100)
+    source = KafkaSource(options_of(servers, protocol), group, batch=100)
     listener = Listener()
     source.subscribe([topic], listener)
     sources.append(source)

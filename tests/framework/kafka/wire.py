@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -46,6 +46,21 @@ def options(servers: str, **consumer: Any) -> KafkaOptions:
         producer=common,
         admin=common,
     )
+
+
+#: Each way in which a group may share out its partitions, and what a consumer says for it.
+PROTOCOLS: dict[str, dict[str, str]] = {
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "eager": {"partition.assignment.strategy": "range"},
+    "broker": {"group.protocol": "consumer"},
+}
+
+
+def options_of(servers: str, protocol: str) -> KafkaOptions:
+    """Client properties for a member under a protocol; KIP-848 takes no words on sessions."""
+    made = options(servers)
+    given = {"bootstrap.servers": servers} if protocol == "broker" else made.consumer
+    return replace(made, consumer={**given, **PROTOCOLS[protocol]})
 
 
 def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
