@@ -259,6 +259,11 @@ def incremental(config: Mapping[str, Any]) -> bool:
     return bool(config.get("partition.assignment.strategy", COOPERATIVE) == COOPERATIVE)
 
 
+def leaves_in_silence(config: Mapping[str, Any]) -> bool:
+    """Whether a consumer may be closed without the group hearing of it (see `leaving`)."""
+    return bool(config.get("partition.assignment.strategy") == COOPERATIVE)
+
+
 def producer_config(options: KafkaOptions) -> dict[str, Any]:
     """The configuration of a producer; raises ConfigError as above."""
     given = _checked("producer", options.producer, _PRODUCER_OURS)

@@ -32,6 +32,7 @@ from ackfloor.errors import SourceFailed, TopicReplaced
 from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
 from ackfloor.kafka.followers import Followers
+from ackfloor.kafka.leaving import leave
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.new_tiers import NewTiers
 from ackfloor.kafka.options import (
@@ -39,6 +40,7 @@ from ackfloor.kafka.options import (
     check_drain,
     consumer_config,
     incremental,
+    leaves_in_silence,
     make_client,
     poll_limit_ms,
     reader_config,
@@ -110,6 +112,7 @@ class KafkaSource:
         self._listener: SourceListener
         self._commits = Committer(self._committed)
         self._membership: Membership
+        self._subscribed: Sequence[str] = ()
         self._full = False
         #: Error text -> when it may be logged again.
         self._say_again_s: dict[str, float] = {}
@@ -131,10 +134,10 @@ class KafkaSource:
         self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
         self._reading.learn(self._unhurried)
         self._membership = self._make_membership()
-        subscribed = [topic for topic in topics if topic not in self._followers]
-        self._membership.join(subscribed)
+        self._subscribed = [topic for topic in topics if topic not in self._followers]
+        self._membership.join(self._subscribed)
         if self._new_tiers is not None:
-            self._new_tiers.start(subscribed, self._followers.topics)
+            self._new_tiers.start(self._subscribed, self._followers.topics)
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -306,9 +309,7 @@ class KafkaSource:
             if self._new_tiers is not None:
                 self._new_tiers.stop()
             # With a commit unanswered this can take minutes; only the process's end is as quick.
-            leaving = threading.Thread(
-                target=self._reading.close, name="ackfloor:leave", daemon=True
-            )
+            leaving = threading.Thread(target=self._leave, name="ackfloor:leave", daemon=True)
             leaving.start()
             leaving.join(max(SHORTEST_S, self._leave_until_s - time.monotonic()))
             if leaving.is_alive():
@@ -316,3 +317,9 @@ class KafkaSource:
                     "the broker did not confirm in time that this consumer leaves; its "
                     "partitions are given to others when its session times out"
                 )
+
+    def _leave(self) -> None:
+        # A static member does not leave: its successor takes its partitions over.
+        if leaves_in_silence(self._config) and self._instance_id is None:
+            leave(self._consumer, self._subscribed[0], self._leave_until_s)
+        self._reading.close()

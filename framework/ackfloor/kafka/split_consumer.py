@@ -78,7 +78,10 @@ class SplitConsumer:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Read these no more."""
         groups, readers = self._split(partitions)
-        self._group.incremental_unassign(groups)
+        # The group takes back what a member that leaves has declined as well; the client refuses
+        # all of it where one is not read.
+        read = {(p.topic, p.partition) for p in self._group.assignment()}
+        self._group.incremental_unassign([p for p in groups if (p.topic, p.partition) in read])
         if self._reader is not None and readers:
             self._reader.incremental_unassign(readers)
 

@@ -1,0 +1,93 @@
+"""Members that end are gone from their group at once, whatever the group is about."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ackfloor.kafka.source import KafkaSource
+from tests.framework.kafka.wire import PROTOCOLS, Listener, fresh, make_topic, options_of, until
+
+pytestmark = pytest.mark.kafka
+
+#: Far below the session of 45 seconds after which a silent member is thrown out.
+SOON_S = 15.0
+
+
+def opened(
+    sources: list[KafkaSource], servers: str, group: str, topic: str, protocol: str
+) -> tuple[KafkaSource, Listener]:
+    """A source that is about to join."""
+    source = KafkaSource(options_of(servers, protocol), group)
+    listener = Listener()
+    source.subscribe([topic], listener)
+    sources.append(source)
+    return source, listener
+
+
+def poll_for(seconds: float, *members: KafkaSource) -> None:
+    """Let members work for a while."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        for member in members:
+            member.poll(0.002)
+
+
+def members_of(servers: str, group: str) -> int:
+    """How many members the group has."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    return len(admin.describe_consumer_groups([group])[group].result(60).members)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_spare_member_that_ends_is_gone(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+) -> None:
+    """It has nothing to give back, and others would wait for it all the same."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    first, has = opened(sources, bootstrap_servers, group, topic, protocol)
+    until(lambda: first.poll(0.02) or has.starts)
+    second, other = opened(sources, bootstrap_servers, group, topic, protocol)
+    told: list[int] = []
+    other.on_assign = lambda: told.append(len(other.starts))
+
+    def both() -> bool:
+        poll_for(0.02, first, second)
+        return bool(told)
+
+    until(both)
+    poll_for(1.0, first, second)
+    spare, left = (second, first) if has.starts and not other.starts else (first, second)
+    assert members_of(bootstrap_servers, group) == 2
+    spare.close()
+
+    def one() -> bool:
+        poll_for(0.1, left)
+        return members_of(bootstrap_servers, group) == 1
+
+    until(one, SOON_S)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_that_end_in_a_rebalance_are_gone(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str, partitions: int
+) -> None:
+    """All of them at any moment of it, as when a deployment follows another one."""
+    topic = make_topic(bootstrap_servers, partitions)
+    # Heartbeats come twice a second: with the first one the others hear of who joins.
+    for moment_s in (0.0, 0.01, 0.1, 0.3, 0.5, 0.55, 0.6, 1.1):
+        group = fresh("g")
+        first, has = opened(sources, bootstrap_servers, group, topic, protocol)
+        until(lambda: first.poll(0.02) or has.starts)  # noqa: B023
+        second, _ = opened(sources, bootstrap_servers, group, topic, protocol)
+        poll_for(moment_s, first, second)
+        closing = [threading.Thread(target=member.close) for member in (first, second)]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+        until(lambda: members_of(bootstrap_servers, group) == 0, SOON_S)  # noqa: B023
