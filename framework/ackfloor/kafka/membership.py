@@ -29,6 +29,7 @@ from ackfloor.kafka.committer import Committer
 from ackfloor.kafka.followers import Followers
 from ackfloor.kafka.generation import admitted
 from ackfloor.kafka.late_starts import LateStarts
+from ackfloor.kafka.leaving import leave
 from ackfloor.kafka.split_consumer import SplitConsumer
 from ackfloor.kafka.start_positions import Start, log_range, resolve
 from ackfloor.kafka.topic_ids import Described, TopicIds
@@ -72,6 +73,7 @@ class Membership:
         self._followers = followers
         self._incremental = incremental
         self._start = start
+        self._topics: Sequence[str] = ()
         #: The partitions the listener was told of, and where each began, or went on at.
         self._began: dict[tuple[str, int], int] = {}
         #: Those it is to be told of, and what is known of their topics.
@@ -88,6 +90,7 @@ class Membership:
 
     def join(self, topics: Sequence[str]) -> None:
         """Subscribe; everything else happens in callbacks."""
+        self._topics = topics
         self._consumer.subscribe(
             list(topics),
             on_assign=self._guarded(self._assigned),
@@ -220,6 +223,11 @@ class Membership:
         """Give everything back, before the client leaves the group."""
         self._leaving = True
         self._withdraw(self.partitions(), self._listener.on_revoked)
+
+    def unsubscribe(self, until_s: float) -> None:
+        """Ask to leave the group, where one was joined; gives up at `until_s` (monotonic)."""
+        if self._topics:
+            leave(self._consumer, self._topics[0], until_s)
 
     def look(self) -> None:
         """See to what no callback tells of: an empty assignment, another topic under a name, more

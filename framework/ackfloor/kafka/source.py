@@ -32,7 +32,6 @@ from ackfloor.errors import SourceFailed, TopicReplaced
 from ackfloor.kafka.committer import Committer, Result
 from ackfloor.kafka.errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
 from ackfloor.kafka.followers import Followers
-from ackfloor.kafka.leaving import leave
 from ackfloor.kafka.membership import Membership
 from ackfloor.kafka.new_tiers import NewTiers
 from ackfloor.kafka.options import (
@@ -112,7 +111,6 @@ class KafkaSource:
         self._listener: SourceListener
         self._commits = Committer(self._committed)
         self._membership: Membership
-        self._subscribed: Sequence[str] = ()
         self._full = False
         #: Error text -> when it may be logged again.
         self._say_again_s: dict[str, float] = {}
@@ -134,10 +132,10 @@ class KafkaSource:
         self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
         self._reading.learn(self._unhurried)
         self._membership = self._make_membership()
-        self._subscribed = [topic for topic in topics if topic not in self._followers]
-        self._membership.join(self._subscribed)
+        subscribed = [topic for topic in topics if topic not in self._followers]
+        self._membership.join(subscribed)
         if self._new_tiers is not None:
-            self._new_tiers.start(self._subscribed, self._followers.topics)
+            self._new_tiers.start(subscribed, self._followers.topics)
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -319,7 +317,10 @@ class KafkaSource:
                 )
 
     def _leave(self) -> None:
-        # A static member does not leave: its successor takes its partitions over.
-        if leaves_in_silence(self._config) and self._instance_id is None:
-            leave(self._consumer, self._subscribed[0], self._leave_until_s)
-        self._reading.close()
+        try:
+            if leaves_in_silence(self._config):
+                # The close comes after it, in the same bound.
+                at_least_s = time.monotonic() + SHORTEST_S / 2
+                self._membership.unsubscribe(max(at_least_s, self._leave_until_s - SHORTEST_S))
+        finally:
+            self._reading.close()

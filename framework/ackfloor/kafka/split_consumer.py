@@ -78,12 +78,9 @@ class SplitConsumer:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Read these no more."""
         groups, readers = self._split(partitions)
-        # The group takes back what a member that leaves has declined as well; the client refuses
-        # all of it where one is not read.
-        read = {(p.topic, p.partition) for p in self._group.assignment()}
-        self._group.incremental_unassign([p for p in groups if (p.topic, p.partition) in read])
-        if self._reader is not None and readers:
-            self._reader.incremental_unassign(readers)
+        self._group.incremental_unassign(_of_those_read(self._group, groups))
+        if self._reader is not None and (read := _of_those_read(self._reader, readers)):
+            self._reader.incremental_unassign(read)
 
     def follow(self, came: list[TopicPartition]) -> None:
         """Read these of the reader's as well; the group's consumer is told nothing."""
@@ -181,3 +178,13 @@ class SplitConsumer:
         self._group.close()
         if self._reader is not None:
             self._reader.close()
+
+
+def _of_those_read(client: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """The partitions among these that a client reads.
+
+    The group takes back what a member that leaves has declined as well, and a client refuses all
+    of it where one is not read.
+    """
+    read = {(p.topic, p.partition) for p in client.assignment()} if partitions else set()
+    return [p for p in partitions if (p.topic, p.partition) in read]

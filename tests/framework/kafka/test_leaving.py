@@ -8,6 +8,7 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from ackfloor.kafka import source as source_module
 from ackfloor.kafka.source import KafkaSource
 from tests.framework.kafka.wire import PROTOCOLS, Listener, fresh, make_topic, options_of, until
 
@@ -34,6 +35,15 @@ def poll_for(seconds: float, *members: KafkaSource) -> None:
     while time.monotonic() < end_s:
         for member in members:
             member.poll(0.002)
+
+
+def close_together(*members: KafkaSource) -> None:
+    """End members at the same time, as workers of one run do."""
+    closing = [threading.Thread(target=member.close) for member in members]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join()
 
 
 def members_of(servers: str, group: str) -> int:
@@ -85,9 +95,36 @@ def test_members_that_end_in_a_rebalance_are_gone(
         until(lambda: first.poll(0.02) or has.starts)  # noqa: B023
         second, _ = opened(sources, bootstrap_servers, group, topic, protocol)
         poll_for(moment_s, first, second)
-        closing = [threading.Thread(target=member.close) for member in (first, second)]
-        for thread in closing:
-            thread.start()
-        for thread in closing:
-            thread.join()
+        close_together(first, second)
         until(lambda: members_of(bootstrap_servers, group) == 0, SOON_S)  # noqa: B023
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_what_was_declined_is_given_back_without_a_fault(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """The group takes back what a member that leaves was given and did not take."""
+    topic = make_topic(bootstrap_servers, 4)
+    for moment_s in (0.1, 0.3, 0.5, 0.55):
+        group = fresh("g")
+        members = [
+            opened(sources, bootstrap_servers, group, topic, "cooperative")[0] for _ in range(2)
+        ]
+        poll_for(moment_s, *members)
+        close_together(*members)
+        assert [member._membership.failure for member in members] == [None, None]
+
+
+def test_a_member_leaves_also_where_its_time_is_over(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last commit may have taken all of it; a broker that answers gets its chance."""
+    monkeypatch.setattr(source_module, "LEAVE_S", 0.0)
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    first, has = opened(sources, bootstrap_servers, group, topic, "cooperative")
+    until(lambda: first.poll(0.02) or has.starts)
+    second, _ = opened(sources, bootstrap_servers, group, topic, "cooperative")
+    poll_for(2.0, first, second)
+    assert members_of(bootstrap_servers, group) == 2
+    second.close()
+    until(lambda: members_of(bootstrap_servers, group) == 1, SOON_S)
