@@ -73,7 +73,7 @@ class Membership:
         self._followers = followers
         self._incremental = incremental
         self._start = start
-        self._topics: Sequence[str] = ()
+        self._subscribed = False
         #: The partitions the listener was told of, and where each began, or went on at.
         self._began: dict[tuple[str, int], int] = {}
         #: Those it is to be told of, and what is known of their topics.
@@ -90,7 +90,7 @@ class Membership:
 
     def join(self, topics: Sequence[str]) -> None:
         """Subscribe; everything else happens in callbacks."""
-        self._topics = topics
+        self._subscribed = True
         self._consumer.subscribe(
             list(topics),
             on_assign=self._guarded(self._assigned),
@@ -224,10 +224,10 @@ class Membership:
         self._leaving = True
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
-    def unsubscribe(self, until_s: float) -> None:
-        """Ask to leave the group, where one was joined; gives up at `until_s` (monotonic)."""
-        if self._topics:
-            leave(self._consumer, self._topics[0], until_s)
+    def unsubscribe(self, until_s: float, *, silent: bool) -> None:
+        """Leave the group, where one was joined, as far as closing does not; see `leaving`."""
+        if self._subscribed:
+            leave(self._consumer, until_s, silent=silent)
 
     def look(self) -> None:
         """See to what no callback tells of: an empty assignment, another topic under a name, more

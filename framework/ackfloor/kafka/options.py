@@ -260,10 +260,8 @@ def incremental(config: Mapping[str, Any]) -> bool:
 
 
 def leaves_in_silence(config: Mapping[str, Any]) -> bool:
-    """Whether a member that should leave may be closed without its group hearing of it."""
-    # A static member is to stay: its successor takes its partitions over. See also `leaving`.
-    static = "group.instance.id" in config
-    return not static and bool(config.get("partition.assignment.strategy") == COOPERATIVE)
+    """Whether a member may be closed without its group hearing of it; see `leaving`."""
+    return bool(config.get("partition.assignment.strategy") == COOPERATIVE)
 
 
 def producer_config(options: KafkaOptions) -> dict[str, Any]:

@@ -318,9 +318,11 @@ class KafkaSource:
 
     def _leave(self) -> None:
         try:
-            if leaves_in_silence(self._config):
+            # A static member is to stay: its successor takes its partitions over.
+            if self._instance_id is None:
                 # The close comes after it, in the same bound.
                 at_least_s = time.monotonic() + SHORTEST_S / 2
-                self._membership.unsubscribe(max(at_least_s, self._leave_until_s - SHORTEST_S))
+                until_s = max(at_least_s, self._leave_until_s - SHORTEST_S)
+                self._membership.unsubscribe(until_s, silent=leaves_in_silence(self._config))
         finally:
             self._reading.close()

@@ -89,7 +89,7 @@ def test_members_that_end_in_a_rebalance_are_gone(
     """All of them at any moment of it, as when a deployment follows another one."""
     topic = make_topic(bootstrap_servers, partitions)
     # Heartbeats come twice a second: with the first one the others hear of who joins.
-    for moment_s in (0.0, 0.01, 0.1, 0.3, 0.5, 0.55, 0.6, 1.1):
+    for moment_s in (0.0, 0.001, 0.002, 0.005, 0.01, 0.1, 0.3, 0.5, 0.55, 0.6, 1.1):
         group = fresh("g")
         first, has = opened(sources, bootstrap_servers, group, topic, protocol)
         until(lambda: first.poll(0.02) or has.starts)  # noqa: B023
