@@ -10,23 +10,13 @@ from confluent_kafka.admin import AdminClient
 
 from ackfloor.kafka import source as source_module
 from ackfloor.kafka.source import KafkaSource
-from tests.framework.kafka.wire import PROTOCOLS, Listener, fresh, make_topic, options_of, until
+from tests.framework.kafka.test_membership import opened
+from tests.framework.kafka.wire import PROTOCOLS, fresh, make_topic, until
 
 pytestmark = pytest.mark.kafka
 
 #: Far below the session of 45 seconds after which a silent member is thrown out.
 SOON_S = 15.0
-
-
-def opened(
-    sources: list[KafkaSource], servers: str, group: str, topic: str, protocol: str
-) -> tuple[KafkaSource, Listener]:
-    """A source that is about to join."""
-    source = KafkaSource(options_of(servers, protocol), group)
-    listener = Listener()
-    source.subscribe([topic], listener)
-    sources.append(source)
-    return source, listener
 
 
 def poll_for(seconds: float, *members: KafkaSource) -> None:
