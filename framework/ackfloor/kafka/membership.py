@@ -161,7 +161,7 @@ class Membership:
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(
             self._consumer, committed, self._start, self._described,
-            self._reading.reads, self._followers,
+            self._topic_ids.log_ranges, self._reading.reads, self._followers,
         )  # fmt: skip
 
     def _not_begun(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -30,6 +30,7 @@ from ackfloor.core.model import StartPosition
 from ackfloor.core.topics import TopicTemplates
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.errors import told
+from ackfloor.kafka.log_ranges import Place, Range
 from ackfloor.kafka.topic_ids import Described
 
 log = logging.getLogger("ackfloor.kafka")
@@ -39,6 +40,9 @@ Start = Literal["earliest", "latest"]
 #: a coordinator that moves is away for seconds; a worker that gives up starts again from here.
 PATIENCE_S = 30.0
 REQUEST_S = 10.0
+#: How long the ranges of all logs may take that are asked for together. What is left is asked for
+#: one by one, as each has its own patience.
+TOGETHER_S = 1.0
 #: How long all partitions with a commit together may wait for the ranges of their logs. Those
 #: that are left do without.
 RANGES_S = 2.0
@@ -48,6 +52,38 @@ SHORTEST_REQUEST_S = 0.5
 PAUSE_S = 0.2
 
 T = TypeVar("T")
+#: Tells the ranges of these logs within so many seconds, as far as they are told.
+AskRanges = Callable[[Collection[Place], float], Mapping[Place, Range]]
+
+
+class _Logs:
+    """The ranges of some logs: told together, of the rest each is asked for alone."""
+
+    def __init__(
+        self,
+        ask_ranges: AskRanges,
+        partitions: Sequence[TopicPartition],
+        reads: Callable[[str], Consumer],
+    ) -> None:
+        self._told = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
+        self._reads = reads
+
+    def range(self, partition: TopicPartition, until_s: float) -> Range:
+        """The first position of a log and its end; see `log_range`."""
+        place = partition.topic, partition.partition
+        if place in self._told:
+            return self._told[place]
+        return log_range(self._reads(partition.topic), *place, until_s)
+
+    def range_in_time(self, partition: TopicPartition, until_s: float) -> Range | None:
+        """The range of a log that can be done without: it has a commit."""
+        if time.monotonic() >= until_s and (partition.topic, partition.partition) not in self._told:
+            return None
+        try:
+            return self.range(partition, until_s)
+        except SourceFailed as exc:
+            log.warning("%s; going on at the committed position, %d", exc, partition.offset)
+            return None
 
 
 def resolve(
@@ -55,6 +91,7 @@ def resolve(
     committed: Sequence[TopicPartition],
     start: Start,
     described: Mapping[str, Described],
+    ask_ranges: AskRanges,
     reads: Callable[[str], Consumer] | None = None,
     fleeting: Container[str] = (),
 ) -> list[StartPosition]:
@@ -64,6 +101,7 @@ def resolve(
         consumer: the member of the group.
         committed: what the group has of each.
         described: what the broker tells of each topic.
+        ask_ranges: asks for the ranges of many logs at once.
         reads: who reads a topic and knows its partitions, where that is not the member.
         fleeting: topics that may not be there any more. Nothing is waited for long, and those of
             their partitions whose start is not found are left out.
@@ -73,8 +111,9 @@ def resolve(
     """
     until_s = time.monotonic() + PATIENCE_S
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
-    begun = _begun(consumer, fresh, until_s) if start == "latest" else {}
+    begun = _begun(consumer, fresh, ask_ranges, until_s) if start == "latest" else {}
     ranges_until_s = time.monotonic() + RANGES_S
+    logs = _Logs(ask_ranges, committed, reads or (lambda _: consumer))
     fleeting_until_s, given_up = time.monotonic() + FLEETING_S, False
     starts: list[StartPosition] = []
     for found in committed:
@@ -87,7 +126,7 @@ def resolve(
         try:
             starts.append(
                 _resolve(
-                    consumer if reads is None else reads(found.topic),
+                    logs,
                     found,
                     "earliest" if found.topic in begun else start,
                     described[found.topic].topic_id,
@@ -105,7 +144,7 @@ def resolve(
 
 
 def _begun(
-    consumer: Consumer, fresh: Mapping[str, Described], until_s: float
+    consumer: Consumer, fresh: Mapping[str, Described], ask_ranges: AskRanges, until_s: float
 ) -> dict[str, dict[int, TopicPartition]]:
     """The topics that the group has read before, with what it has committed of each.
 
@@ -128,12 +167,8 @@ def _begun(
         all_ = [TopicPartition(topic, partition) for partition in described.partitions]
         has = _has(consumer, all_, until_s)
         if not has:
-            ends = [
-                TopicPartition(
-                    topic, p.partition, log_range(consumer, topic, p.partition, until_s)[1]
-                )
-                for p in all_
-            ]
+            logs = _Logs(ask_ranges, all_, lambda _: consumer)
+            ends = [TopicPartition(topic, p.partition, logs.range(p, until_s)[1]) for p in all_]
             has = _has(consumer, all_, until_s)
             if not has:
                 consumer.commit(offsets=ends, asynchronous=True)
@@ -186,7 +221,7 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
 
 
 def _resolve(
-    consumer: Consumer,
+    logs: _Logs,
     committed: TopicPartition,
     start: Start,
     topic_id: str,
@@ -197,9 +232,9 @@ def _resolve(
     metadata = committed.metadata or ""
     earlier = _of_an_earlier_topic(metadata, topic, partition, topic_id)
     if position < 0 or earlier:
-        low, high = log_range(consumer, topic, partition, until_s)
+        low, high = logs.range(committed, until_s)
     else:
-        found = _range_in_time(consumer, committed, ranges_until_s)
+        found = logs.range_in_time(committed, ranges_until_s)
         if found is None:
             return StartPosition(topic, partition, position, True, metadata, 0, topic_id)
         low, high = found
@@ -222,19 +257,6 @@ def _resolve(
         lost = low - position
         return StartPosition(topic, partition, low, False, metadata, lost, topic_id, high)
     return StartPosition(topic, partition, position, True, metadata, 0, topic_id, high)
-
-
-def _range_in_time(
-    consumer: Consumer, committed: TopicPartition, until_s: float
-) -> tuple[int, int] | None:
-    """The range of a log that can be done without."""
-    if time.monotonic() >= until_s:
-        return None
-    try:
-        return log_range(consumer, committed.topic, committed.partition, until_s)
-    except SourceFailed as exc:
-        log.warning("%s; going on at the committed position, %d", exc, committed.offset)
-        return None
 
 
 def _of_an_earlier_topic(metadata: str, topic: str, partition: int, topic_id: str) -> bool:

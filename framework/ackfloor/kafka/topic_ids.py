@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient
 
 from ackfloor.errors import TopicReplaced
 from ackfloor.kafka.errors import DENIED, NO_ANSWER, kafka_error, told
+from ackfloor.kafka.log_ranges import Place, Range, log_ranges
 from ackfloor.kafka.options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.refusals import refusal
 from ackfloor.kafka.rights import DISPENSABLE, missing, named, needed
@@ -157,6 +158,10 @@ class TopicIds:
                 "clients that know the new one, and reads it from its start"
             )
         return found
+
+    def log_ranges(self, places: Collection[Place], timeout_s: float) -> Mapping[Place, Range]:
+        """Where the logs of partitions begin and end; see `log_ranges`."""
+        return {} if self._admin is None else log_ranges(self._admin, places, timeout_s)
 
     def close(self) -> None:
         """Let go of the client now: one that is collected inside a callback aborts the process.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from typing import cast
 
@@ -18,6 +18,7 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka import start_positions, topic_ids
 from ackfloor.kafka.followers import Changes, Followers
+from ackfloor.kafka.log_ranges import Range
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import PATIENCE_S
 from ackfloor.kafka.topic_ids import Described
@@ -158,6 +159,11 @@ def test_what_the_broker_does_not_know_is_not_begun() -> None:
     assert told(followers.changed()) == [[("tier", 1)], []]
 
 
+def untold(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
+    """The ranges of logs, asked for together: nothing is told."""
+    return {}
+
+
 class Silent:
     """A client whose broker does not answer."""
 
@@ -178,10 +184,12 @@ def test_many_logs_that_nobody_tells_of_take_no_longer_than_one(
     silent, told = Silent(), {"tier": Described("id"), "source": Described("id")}
     client = cast("Consumer", silent)
     many = [TopicPartition("tier", number, -1001) for number in range(100)]
-    assert start_positions.resolve(client, many, "earliest", told, fleeting={"tier"}) == []
+    assert start_positions.resolve(client, many, "earliest", told, untold, fleeting={"tier"}) == []
     assert silent.asked == ["tier"]
     with pytest.raises(SourceFailed, match="the log range of source/0"):
-        start_positions.resolve(client, of(("source", 0)), "earliest", told, fleeting={"tier"})
+        start_positions.resolve(
+            client, of(("source", 0)), "earliest", told, untold, fleeting={"tier"}
+        )
 
 
 EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -2,11 +2,13 @@
 
 A broker gets into this state when leaders change while fewer replicas are in sync than
 `min.insync.replicas` asks for, and stays in it until they are back. The consumer here is a stand-in
-that answers as such a broker does: bringing three real ones there takes minutes.
+that answers as such a broker does: bringing three real ones there takes minutes. Where nothing is
+said of it, no range is told when all are asked for together, as while no leader is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka import start_positions
-from ackfloor.kafka.start_positions import resolve
+from ackfloor.kafka.log_ranges import Place, Range
+from ackfloor.kafka.start_positions import AskRanges, resolve
 from ackfloor.kafka.topic_ids import Described
 
 LAGGING = "lagging"
@@ -42,6 +45,16 @@ class Asked:
         return 2, 9
 
 
+def untold(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
+    """All asked for together: nothing is told."""
+    return {}
+
+
+def told(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
+    """All asked for together: the lagging one's is missing."""
+    return {place: (2, 9) for place in places if place[0] != LAGGING}
+
+
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here gets better by waiting."""
@@ -49,10 +62,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_positions, "PATIENCE_S", 0.0)
 
 
-def resolved(consumer: Any) -> list[tuple[str, int, bool, int | None]]:
+def resolved(
+    consumer: Any, together: AskRanges = untold
+) -> list[tuple[str, int, bool, int | None]]:
     """Topic, position, whether it is committed, and the log's end."""
     committed = consumer.committed([TopicPartition(name, 0) for name in consumer.commits], 1.0)
-    starts = resolve(consumer, committed, "earliest", DESCRIBED)
+    starts = resolve(consumer, committed, "earliest", DESCRIBED, together)
     return [(s.topic, s.position, s.committed, s.log_end) for s in starts]
 
 
@@ -67,6 +82,13 @@ def test_however_many_they_are_it_takes_no_longer() -> None:
     """The time is for all of them together: who is left when it is over begins without a range."""
     consumer = Asked(lagging=4, well=5)
     assert resolved(consumer) == [(LAGGING, 4, True, None), ("well", 5, True, None)]
+    assert {topic for topic, _ in consumer.asked} == {LAGGING}
+
+
+def test_what_is_told_of_all_together_is_not_asked_for_again() -> None:
+    """The others' ranges are known then, also once there is no time left for more questions."""
+    consumer = Asked(lagging=4, well=5)
+    assert resolved(consumer, told) == [(LAGGING, 4, True, None), ("well", 5, True, 9)]
     assert {topic for topic, _ in consumer.asked} == {LAGGING}
 
 

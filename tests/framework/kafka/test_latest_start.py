@@ -6,7 +6,7 @@ a dozen tries until one worker's commit falls between two questions of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition
 from ackfloor.core.model import StartPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka import start_positions
+from ackfloor.kafka.log_ranges import Place, Range
 from ackfloor.kafka.start_positions import resolve
 from ackfloor.kafka.topic_ids import Described
 
@@ -43,11 +44,9 @@ class Group:
             for p in partitions
         ]
 
-    def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float, cached: bool
-    ) -> tuple[int, int]:
-        """The range of a log."""
-        return 0, self.end
+    def log_ranges(self, places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
+        """The ranges of logs."""
+        return dict.fromkeys(places, (0, self.end))
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
         """Commit."""
@@ -58,7 +57,7 @@ def start_of(group: Any, partitions: tuple[int, ...] = (0, 1)) -> StartPosition:
     """Where a worker that gets partition 0 begins."""
     described = {"orders": Described("", partitions)}
     committed = group.committed([TopicPartition("orders", 0)], 1.0)
-    [start] = resolve(group, committed, "latest", described)
+    [start] = resolve(group, committed, "latest", described, group.log_ranges)
     return start
 
 

@@ -7,8 +7,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ackfloor.core.gapset import GapSet, encode, gap_set_of, topic_hash
+from ackfloor.core.model import CommitPosition
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import TopicReplaced
+from ackfloor.kafka import membership
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.runtime.exit_codes import Exit
 from tests.framework.kafka.wire import (
@@ -91,6 +93,39 @@ def test_a_start_below_the_log_goes_on_at_its_start_and_counts_the_lost(
     assert gap_set_of(seen.starts[0]).runs == ((3, 5), (8, 9)), "what is settled stays settled"
     pump(again, lambda: len(seen.records) == 3)
     assert seen.offsets == [7, 8, 9]
+
+
+def test_the_log_of_what_is_taken_over_is_known_however_long_a_fetch_may_wait(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question behind a fetch that finds nothing would wait for its end, one partition after the
+    other: the callback would take seconds, and the commits go unchecked."""
+    # A second round would find the connection new, because the first question had failed.
+    monkeypatch.setattr(membership, "FRESH_S", 60.0)
+    topic, group = make_topic(bootstrap_servers, 4), fresh("g")
+    for partition in range(4):
+        produce(bootstrap_servers, topic, 1, partition)
+    patient = {"fetch.wait.max.ms": 10_000}
+    stays, listener = join(sources, bootstrap_servers, group, topic, **patient)
+    pump(stays, lambda: len(listener.records) == 4)
+    stays.commit([CommitPosition(topic, partition, 1, "", 1) for partition in range(4)], wait=True)
+    goes = KafkaSource(options(bootstrap_servers, **patient), group)
+    sources.append(goes)
+    goes.subscribe([topic], others := Listener())
+
+    def both_have_some() -> bool:
+        stays.poll(0.02)
+        goes.poll(0.02)
+        return len(others.starts) == 2
+
+    until(both_have_some)
+    listener.starts.clear()
+    goes.close()
+    pump(
+        stays,
+        lambda: {s.partition for s in others.starts} <= {s.partition for s in listener.starts},
+    )
+    assert {(s.position, s.log_end) for s in [*others.starts, *listener.starts]} == {(1, 1)}
 
 
 def test_a_start_beyond_the_log_begins_at_what_is_there(

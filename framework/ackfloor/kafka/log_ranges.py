@@ -1,0 +1,58 @@
+"""Where many logs begin and end, in two requests for each broker that leads some of them.
+
+A broker answers what came over one connection in its order. A consumer's own question
+(`get_watermark_offsets`) takes the connection of its fetches, so it waits behind one that the
+broker holds until there is a record, up to `fetch.wait.max.ms`; and it is one partition's. The
+client that reads the retry topics goes on fetching in a rebalance, so that a member that took over
+a dozen idle ones stood in its callback for seconds. So an administrative client asks, which
+fetches nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from ackfloor.kafka.errors import told
+
+log = logging.getLogger("ackfloor.kafka")
+
+Place = tuple[str, int]
+#: The first position of a log and its end, that of finished transactions.
+Range = tuple[int, int]
+
+_FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def log_ranges(
+    admin: AdminClient, places: Collection[Place], timeout_s: float
+) -> Mapping[Place, Range]:
+    """The ranges of these partitions' logs; what is not told within the time is missing."""
+    if not places:
+        return {}
+    until_s = time.monotonic() + timeout_s
+    firsts, ends = (
+        admin.list_offsets(
+            {TopicPartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=timeout_s,
+        )
+        for spec in (_FIRST, _END)
+    )
+    found: dict[Place, Range] = {}
+    for partition, first in firsts.items():
+        try:
+            low, high = (
+                int(future.result(max(0.0, until_s - time.monotonic())).offset)
+                for future in (first, ends[partition])
+            )
+        except (KafkaException, TimeoutError) as exc:
+            log.debug("the range of %s/%s: %s", partition.topic, partition.partition, told(exc))
+        else:
+            found[partition.topic, partition.partition] = low, high
+    return found
