@@ -2,8 +2,9 @@
 
 The composition root of one process: settings, Kafka clients, monitoring and signals around a
 `runtime.worker.Worker`. Signals set flags that the owner thread looks at once a turn: the first
-SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack at once, whatever the
-owner thread is doing, and the ack map at its next turn. What the supervisor says is read by a
+SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack, as soon as the owner
+thread runs Python, and the ack map at its next turn; SIGQUIT, which the supervisor sends before it
+kills, writes the stacks whatever that thread is doing. What the supervisor says is read by a
 thread of its own and done by the owner thread, at its next turn. The end of the channel means
 that the supervisor is gone, and drains as well; a worker that can't end then is ended.
 """
@@ -244,6 +245,8 @@ class Process:
             log.warning("the supervisor is gone: draining")
         self._stops = max(self._stops, 1)
         time.sleep(self._launch.settings.app.shutdown_timeout_s + ORPHAN_S)
+        log.error("the worker did not end: its stacks, and it is gone")
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
         os._exit(Exit.FORCED)
 
     def _catch_signals(self) -> None:
@@ -257,6 +260,8 @@ class Process:
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGUSR1, dump)
+        # Also of an owner thread that is stuck where no Python runs, and so reacts to no signal.
+        faulthandler.register(signal.SIGQUIT, all_threads=True)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _log_ack_map(self) -> None:
@@ -304,6 +309,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker; returns the exit code."""
+    # A crash in native code then tells which call it was in.
+    faulthandler.enable()
     given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
     marks = Marks(given.marks)

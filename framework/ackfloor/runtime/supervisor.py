@@ -7,7 +7,8 @@ itself. Of a worker that crashed it finds out which records were in flight (`mar
 (`crashes`) and tells all workers. Signals only set flags; the loop acts on them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
-`GRACE_S` seconds after its own bound is killed. SIGUSR1 is passed on, but not to a worker that is
+`GRACE_S` seconds after its own bound is killed, and writes its stacks before (SIGQUIT): what it was
+stuck in is known then. SIGUSR1 is passed on, but not to a worker that is
 still importing: it would die of it; SIGTERM it may die of: it has nothing open. SIGHUP is for
 the settings, or is passed on likewise where they are not the supervisor's.
 """
@@ -46,6 +47,8 @@ POLL_S = 0.1
 HELD_UP_S = 3.0
 #: Seconds a worker has to end after the second signal.
 FORCED_S = 2.0
+#: What one that is to be killed has for writing its stacks.
+LAST_WORDS_S = 0.1
 
 
 #: Tells a worker (by number) something; False where it has no room for it now, or is gone.
@@ -367,6 +370,15 @@ class Supervisor:
         for worker in self._workers:
             process = worker.process
             if process is not None:
+                self._last_words(worker.number, process, heard=worker.heard)
                 process.kill()
                 process.wait()
                 self._ended(worker, process.returncode)
+
+    @staticmethod
+    def _last_words(number: int, process: subprocess.Popen[bytes], *, heard: bool) -> None:
+        """Let a worker write its stacks: one after the other, or they would be one tangle."""
+        log.error("worker %d did not end and is killed", number)
+        if heard and process.poll() is None:
+            process.send_signal(signal.SIGQUIT)
+            time.sleep(LAST_WORDS_S)

@@ -9,6 +9,7 @@ files under STATE, so that a behaviour may differ between the first and the next
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -145,6 +146,7 @@ class Worker:
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGUSR1, note)
         signal.signal(signal.SIGHUP, note)
+        faulthandler.register(signal.SIGQUIT)
 
 
 if __name__ == "__main__":

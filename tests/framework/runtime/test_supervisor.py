@@ -268,6 +268,8 @@ def test_a_worker_that_does_not_end_is_killed(start: Callable[..., Run]) -> None
     run.process.terminate()
     assert run.wait() == Exit.FORCED
     assert all(gone(pid) for pid in pids.values())
+    # Both have said what they were doing.
+    assert run.log().count("in work\n") == 2
 
 
 def test_a_killed_supervisor_takes_its_workers_along(start: Callable[..., Run]) -> None:

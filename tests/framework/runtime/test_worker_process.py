@@ -39,6 +39,18 @@ worker.ORPHAN_S = 0.2
 worker.Process._worker = lambda self: time.sleep(99)
 os._exit(worker.main(sys.argv[1:]))
 """
+#: The same where the interpreter's lock is never given back.
+STUCK_IN_C = """
+import os, sys
+from collections import deque
+from itertools import repeat
+import ackfloor.worker as worker
+def stuck(self):
+    print("from now on", file=sys.stderr, flush=True)
+    deque(repeat(0), maxlen=0)
+worker.Process._worker = stuck
+os._exit(worker.main(sys.argv[1:]))
+"""
 
 
 class Worker:
@@ -165,7 +177,26 @@ def test_without_its_supervisor_it_is_gone_even_if_it_can_not_drain(
     worker = start(APP, "shop:app", "--flag", "app.shutdown_timeout=100ms", code=STUCK)
     worker.told(Kind.REPORT)
     worker.channel.close()
-    assert worker.wait()[0] == Exit.FORCED
+    code, log = worker.wait()
+    assert code == Exit.FORCED
+    assert "in <lambda>" in log, "where it was stuck"
+
+
+def test_a_crash_in_native_code_tells_where_it_was_called(start: Callable[..., Worker]) -> None:
+    """Its end is that of the signal all the same, for the supervisor to name."""
+    worker = start("import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()")
+    code, log = worker.wait()
+    assert code == -signal.SIGSEGV
+    assert 'shop.py", line 3 in crash' in log
+
+
+def test_its_last_words_come_also_from_where_no_python_runs(start: Callable[..., Worker]) -> None:
+    """A client that never returns from C: no handler in Python would be called."""
+    worker = start(APP, "shop:app", code=STUCK_IN_C)
+    worker.logged("from now on")
+    worker.process.send_signal(signal.SIGQUIT)
+    worker.logged("in stuck")
+    assert worker.process.poll() is None, "it only tells"
 
 
 @pytest.mark.parametrize(
