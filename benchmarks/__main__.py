@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -65,10 +66,19 @@ def main() -> None:
         f" load at the end {os.getloadavg()[0]:.1f}."
     )
     for part, one in found.items():
-        command = f"python -m benchmarks --only {part} --rounds {given.rounds}"
-        if given.scale != 1:
-            command += f" --scale {given.scale:g}"
-        _write(given.out, part, one, head, command)
+        _write(given.out, part, one, head, _repeated(part, given))
+
+
+def _repeated(part: str, given: argparse.Namespace) -> str:
+    """The command that measures a part again as it was measured."""
+    words = ["python", "-m", "benchmarks", "--only", part, "--rounds", str(given.rounds)]
+    if given.scale != 1:
+        words += ["--scale", f"{given.scale:g}"]
+    if given.case and part == "speed":
+        words += ["--case", *given.case]
+    if given.peer:
+        words += ["--peer", *given.peer]
+    return shlex.join(words)
 
 
 def _write(folder: Path, part: str, found: Found, head: list[str], command: str) -> None:
