@@ -142,7 +142,11 @@ class Topics:
         answers = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ANSWER_S
         )
-        return {(tp.topic, tp.partition): f.result().offset for tp, f in answers.items()}
+        found = {(tp.topic, tp.partition): f.result().offset for tp, f in answers.items()}
+        if any(end < 0 for end in found.values()):
+            # So the client tells it where a broker has not answered and others have.
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return found
 
     def unsettled(self, topics: Iterable[str] = ()) -> dict[tuple[str, int], int]:
         """Records that the group has not settled, where there are any.

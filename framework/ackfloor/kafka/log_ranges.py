@@ -25,6 +25,10 @@ Place = tuple[str, int]
 #: The first position of a log and its end, that of finished transactions.
 Range = tuple[int, int]
 
+TRIES = 2
+#: The request's share of a try's time.
+BROKERS_SHARE = 0.8
+
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -32,15 +36,27 @@ _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 def log_ranges(
     admin: AdminClient, places: Collection[Place], timeout_s: float
 ) -> Mapping[Place, Range]:
-    """The ranges of these partitions' logs; what is not told within the time is missing."""
-    if not places:
-        return {}
+    """The ranges of these partitions' logs; what is not told within the time is missing.
+
+    Asked twice: a leader that has moved is found once the one before has refused. A broker that
+    does not answer keeps the others' answers back until the request's own time is over, so that
+    is shorter than ours.
+    """
+    found: dict[Place, Range] = {}
+    for _ in range(TRIES):
+        missing = [place for place in places if place not in found]
+        if missing:
+            found.update(_asked(admin, missing, timeout_s / TRIES))
+    return found
+
+
+def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
     until_s = time.monotonic() + timeout_s
     firsts, ends = (
         admin.list_offsets(
             {TopicPartition(*place): spec for place in places},
             isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=timeout_s,
+            request_timeout=timeout_s * BROKERS_SHARE,
         )
         for spec in (_FIRST, _END)
     )
@@ -54,5 +70,7 @@ def log_ranges(
         except (KafkaException, TimeoutError) as exc:
             log.debug("the range of %s/%s: %s", partition.topic, partition.partition, told(exc))
         else:
-            found[partition.topic, partition.partition] = low, high
+            # Of a broker that has not answered the client tells no error, but a negative offset.
+            if low >= 0 and high >= 0:
+                found[partition.topic, partition.partition] = low, high
     return found

@@ -213,9 +213,13 @@ class ProgressReader:
         found = {}
         for place, future in futures.items():
             try:
-                found[place.topic, place.partition] = future.result(REQUEST_S + 1.0).offset
+                offset = future.result(REQUEST_S + 1.0).offset
             except (KafkaException, TimeoutError) as exc:
                 log.debug("an end of %s/%s: %s", place.topic, place.partition, told(exc))
+            else:
+                # Negative where a broker has not answered and others have.
+                if offset >= 0:
+                    found[place.topic, place.partition] = offset
         return found
 
 

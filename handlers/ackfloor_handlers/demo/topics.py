@@ -109,7 +109,11 @@ class Topics:
         answers = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ANSWER_S
         )
-        return {(tp.topic, tp.partition): done.result().offset for tp, done in answers.items()}
+        found = {(tp.topic, tp.partition): done.result().offset for tp, done in answers.items()}
+        if any(end < 0 for end in found.values()):
+            # So the client tells it where a broker has not answered and others have.
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
+        return found
 
     def committed(self) -> dict[Place, int]:
         """The group's committed positions; partitions without one are left out."""
