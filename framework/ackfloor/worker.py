@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 
@@ -51,6 +52,8 @@ log = logging.getLogger("ackfloor.worker")
 
 #: Seconds beyond the shutdown timeout that a worker without a supervisor may take to end.
 ORPHAN_S = 15.0
+#: Seconds that saying so may take, and then what it was doing.
+LAST_WORDS_S = 1.0
 
 
 class _Reporter:
@@ -242,11 +245,10 @@ class Process:
     def orphaned(self) -> None:
         """The supervisor is gone: drain, and be gone even if that does not end."""
         if not self._stops:
-            log.warning("the supervisor is gone: draining")
+            _say_in_time(lambda: log.warning("the supervisor is gone: draining"))
         self._stops = max(self._stops, 1)
         time.sleep(self._launch.settings.app.shutdown_timeout_s + ORPHAN_S)
-        log.error("the worker did not end: its stacks, and it is gone")
-        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        _say_in_time(_last_words)
         os._exit(Exit.FORCED)
 
     def _catch_signals(self) -> None:
@@ -254,20 +256,47 @@ class Process:
             self._stops += 1
 
         def dump(_number: int, _frame: FrameType | None) -> None:
-            faulthandler.dump_traceback(sys.stderr, all_threads=True)
+            _write_stacks()
             self._dump = True
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGUSR1, dump)
-        # Also of an owner thread that is stuck where no Python runs, and so reacts to no signal.
-        faulthandler.register(signal.SIGQUIT, all_threads=True)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _log_ack_map(self) -> None:
         if self._dump and self._loop is not None and self._loop.telling.latest is not None:
             self._dump = False
             log.info("ack map:\n%s", ack_map(self._loop.telling.latest))
+
+
+def _write_stacks() -> None:
+    """Not to `sys.stderr`, which the app may have replaced by what is no file."""
+    if sys.__stderr__ is not None:
+        faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
+
+
+def _say_in_time(say: Callable[[], None]) -> None:
+    """On a thread of its own: a log that takes nothing any more must not keep the process."""
+    saying = threading.Thread(target=say, name="ackfloor:last-words", daemon=True)
+    saying.start()
+    saying.join(LAST_WORDS_S)
+
+
+def _last_words() -> None:
+    log.error("the worker did not end: its stacks, and it is gone")
+    _write_stacks()
+
+
+def _write_stacks_at_the_worst() -> None:
+    """At a crash in native code, and at SIGQUIT: then also where the owner thread is stuck in such,
+    where it reacts to no signal."""
+    if sys.__stderr__ is None:
+        # It was closed by who started this, and its number is another file's by now.
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+        return
+    faulthandler.enable(sys.__stderr__)
+    faulthandler.register(signal.SIGQUIT, sys.__stderr__, all_threads=True)
 
 
 def _first_settings(connection: Connection, mail: Mailbox) -> Told:
@@ -309,8 +338,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker; returns the exit code."""
-    # A crash in native code then tells which call it was in.
-    faulthandler.enable()
+    _write_stacks_at_the_worst()
     given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
     marks = Marks(given.marks)
@@ -359,6 +387,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     code = main()
     # Abandoned handlers may still run in daemon threads: they must not delay the end.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # None where whoever started this has closed it; and who reads it may be gone.
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
     os._exit(code)

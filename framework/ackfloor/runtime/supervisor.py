@@ -47,8 +47,8 @@ POLL_S = 0.1
 HELD_UP_S = 3.0
 #: Seconds a worker has to end after the second signal.
 FORCED_S = 2.0
-#: What one that is to be killed has for writing its stacks.
-LAST_WORDS_S = 0.1
+#: Seconds that all who are to be killed have for writing their stacks; one of few has a tenth.
+LAST_WORDS_S = 1.0
 
 
 #: Tells a worker (by number) something; False where it has no room for it now, or is gone.
@@ -179,6 +179,7 @@ class Supervisor:
             if worker.process is not None and worker.process.poll() is not None:
                 self._ended(worker, worker.process.returncode)
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
+            self._ask_for_last_words()
             self._kill_all()
         alive = any(worker.process is not None for worker in self._workers)
         waiting = not self._stops and any(w.restart_at_s is not None for w in self._workers)
@@ -370,15 +371,17 @@ class Supervisor:
         for worker in self._workers:
             process = worker.process
             if process is not None:
-                self._last_words(worker.number, process, heard=worker.heard)
                 process.kill()
                 process.wait()
                 self._ended(worker, process.returncode)
 
-    @staticmethod
-    def _last_words(number: int, process: subprocess.Popen[bytes], *, heard: bool) -> None:
-        """Let a worker write its stacks: one after the other, or they would be one tangle."""
-        log.error("worker %d did not end and is killed", number)
-        if heard and process.poll() is None:
-            process.send_signal(signal.SIGQUIT)
-            time.sleep(LAST_WORDS_S)
+    def _ask_for_last_words(self) -> None:
+        """Let workers write their stacks, one after the other: else they would be one tangle."""
+        for worker in self._workers:
+            process = worker.process
+            if process is None or process.poll() is not None:
+                continue
+            log.error("worker %d did not end and is killed", worker.number)
+            if worker.heard:
+                process.send_signal(signal.SIGQUIT)
+                time.sleep(LAST_WORDS_S / max(10, len(self._workers)))

@@ -47,7 +47,8 @@ from itertools import repeat
 import ackfloor.worker as worker
 def stuck(self):
     print("from now on", file=sys.stderr, flush=True)
-    deque(repeat(0), maxlen=0)
+    # Not for ever: who is killed before he ends this leaves it behind.
+    deque(repeat(0, 5_000_000_000), maxlen=0)
 worker.Process._worker = stuck
 os._exit(worker.main(sys.argv[1:]))
 """
@@ -180,6 +181,43 @@ def test_without_its_supervisor_it_is_gone_even_if_it_can_not_drain(
     code, log = worker.wait()
     assert code == Exit.FORCED
     assert "in <lambda>" in log, "where it was stuck"
+
+
+#: The worker of somebody who has closed the standard error.
+MUTE = """
+import os, sys
+os.close(2)
+os.execv(sys.executable, [sys.executable, "-m", "ackfloor.worker", *sys.argv[1:]])
+"""
+#: What an app may do to the log before it says anything.
+MUFFLED = {
+    "replaced": "import sys\nclass Log:\n    def write(self, text): pass\n"
+    "    def flush(self): pass\nsys.stderr = Log()\n",
+    "full": "import os, fcntl\nfcntl.fcntl(2, fcntl.F_SETFL, os.O_NONBLOCK)\n"
+    "try:\n    while os.write(2, b'.'): pass\nexcept BlockingIOError: pass\n"
+    "fcntl.fcntl(2, fcntl.F_SETFL, 0)\n",
+}
+
+
+@pytest.mark.parametrize("muffled", MUFFLED.values(), ids=MUFFLED)
+def test_without_its_supervisor_it_is_gone_though_nobody_takes_its_last_words(
+    start: Callable[..., Worker], muffled: str
+) -> None:
+    """A log that is no file, and one that nobody reads, keep neither its start nor its end."""
+    worker = start(muffled + APP, "shop:app", "--flag", "app.shutdown_timeout=100ms", code=STUCK)
+    worker.told(Kind.REPORT)
+    worker.channel.close()
+    assert worker.process.wait(PATIENCE_S) == Exit.FORCED
+
+
+def test_without_a_standard_error_it_starts_all_the_same(start: Callable[..., Worker]) -> None:
+    """There is nowhere to write then; a signal that asks for it is no end either."""
+    worker = start(APP, code=MUTE)
+    worker.told(Kind.REPORT)
+    worker.process.send_signal(signal.SIGQUIT)
+    worker.process.send_signal(signal.SIGUSR1)
+    worker.process.terminate()
+    assert worker.wait()[0] == Exit.OK
 
 
 def test_a_crash_in_native_code_tells_where_it_was_called(start: Callable[..., Worker]) -> None:
