@@ -6,6 +6,8 @@ import itertools
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -15,8 +17,8 @@ import pytest
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.limited import MOST_LINES
 from tests.e2e.stage import Stage, gone, page, ready, reasons, started, worker_pids
-from tests.framework.cli.command import Running, ackfloor
-from tests.framework.kafka.wire import recreate
+from tests.framework.cli.command import PATIENCE_S, Running, ackfloor, environment
+from tests.framework.kafka.wire import recreate, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
@@ -30,6 +32,14 @@ app = App("shop")
 async def bill(delivery: Delivery) -> None:
     note(started, delivery)
     await asyncio.sleep(float(os.environ.get("PACE_S", "0.002")))
+    note(handled, delivery)
+"""
+APART = """
+app = App("shop")
+
+
+@app.handler("TOPIC", executor="process", concurrency=1)
+def bill(delivery: Delivery) -> None:
     note(handled, delivery)
 """
 GATED = """
@@ -118,6 +128,28 @@ def test_a_second_signal_stops_now_and_says_what_stayed_open(make_stage: MakeSta
     assert again.wait() == Exit.OK
     # Cut short is no failure: no attempt was spent.
     assert all(name.endswith("#1") for name in stage.noted())
+
+
+def test_without_standard_streams_it_works_all_the_same(make_stage: MakeStage) -> None:
+    """Their numbers went to other files, and no process of a process handler could start."""
+    stage = make_stage(APART)
+    stage.produce(20)
+    command = [sys.executable, "-m", "ackfloor.cli.main", "run", "stage_app:app", "--workers", "2"]
+    run = subprocess.Popen(
+        ["bash", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "-", *command],
+        cwd=stage.folder,
+        env=environment(
+            {"ACKFLOOR_BOOTSTRAP_SERVERS": stage.servers, "ACKFLOOR_RUN_LISTEN": "127.0.0.1:0"}
+        ),
+    )
+    try:
+        until(lambda: stage.records() == 20 or run.poll() is not None)
+        run.terminate()
+        assert run.wait(PATIENCE_S) == Exit.OK
+    finally:
+        run.kill()
+        run.wait()
+    assert set(stage.noted().values()) == {1}
 
 
 def test_a_killed_worker_is_replaced_and_its_records_come_again(make_stage: MakeStage) -> None:
