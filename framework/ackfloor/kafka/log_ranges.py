@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -29,8 +31,8 @@ TRIES = 2
 #: The request's share of a try's time.
 BROKERS_SHARE = 0.8
 
-_FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def log_ranges(
@@ -52,25 +54,31 @@ def log_ranges(
 
 def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
     until_s = time.monotonic() + timeout_s
-    firsts, ends = (
+    firsts, ends = [
         admin.list_offsets(
             {TopicPartition(*place): spec for place in places},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=timeout_s * BROKERS_SHARE,
         )
-        for spec in (_FIRST, _END)
-    )
-    found: dict[Place, Range] = {}
-    for partition, first in firsts.items():
+        for spec in (FIRST, END)
+    ]
+    lows, highs = told_offsets(firsts, until_s), told_offsets(ends, until_s)
+    return {place: (low, highs[place]) for place, low in lows.items() if place in highs}
+
+
+def told_offsets(futures: Mapping[TopicPartition, Future[Any]], until_s: float) -> dict[Place, int]:
+    """What an admin client's `list_offsets` tells until then, in monotonic seconds.
+
+    Of a broker that has not answered, where others have, the client tells no error, but a negative
+    offset.
+    """
+    found: dict[Place, int] = {}
+    for partition, future in futures.items():
         try:
-            low, high = (
-                int(future.result(max(0.0, until_s - time.monotonic())).offset)
-                for future in (first, ends[partition])
-            )
+            offset: int = future.result(max(0.0, until_s - time.monotonic())).offset
         except (KafkaException, TimeoutError) as exc:
-            log.debug("the range of %s/%s: %s", partition.topic, partition.partition, told(exc))
+            log.debug("an end of %s/%s: %s", partition.topic, partition.partition, told(exc))
         else:
-            # Of a broker that has not answered the client tells no error, but a negative offset.
-            if low >= 0 and high >= 0:
-                found[partition.topic, partition.partition] = low, high
+            if offset >= 0:
+                found[partition.topic, partition.partition] = offset
     return found

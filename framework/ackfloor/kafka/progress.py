@@ -8,6 +8,7 @@ positions are asked through a consumer: the admin client's question can crash th
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.kafka.contact import Contact
 from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.log_ranges import END, FIRST, Place, told_offsets
 from ackfloor.kafka.open_letters import OpenLetters
 from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
 from ackfloor.kafka.topic_ids import answer
@@ -38,11 +40,6 @@ from ackfloor.kafka.topic_ids import answer
 log = logging.getLogger("ackfloor.kafka")
 
 REQUEST_S = 10.0
-
-Place = tuple[str, int]
-
-_START: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class Members(NamedTuple):
@@ -146,7 +143,7 @@ class ProgressReader:
         kinds = _kinds(group, topics, theirs)
         places = [(name, number) for name in kinds for number in topics[name]]
         ids = self._ids({commit.topic for commit in commits.values()})
-        starts, ends = self._ends(places, _START), self._ends(places, _END)
+        starts, ends = self._ends(places, FIRST), self._ends(places, END)
         found = []
         for place in places:
             topic, partition = place
@@ -210,17 +207,7 @@ class ProgressReader:
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=REQUEST_S,
         )
-        found = {}
-        for place, future in futures.items():
-            try:
-                offset = future.result(REQUEST_S + 1.0).offset
-            except (KafkaException, TimeoutError) as exc:
-                log.debug("an end of %s/%s: %s", place.topic, place.partition, told(exc))
-            else:
-                # Negative where a broker has not answered and others have.
-                if offset >= 0:
-                    found[place.topic, place.partition] = offset
-        return found
+        return told_offsets(futures, time.monotonic() + REQUEST_S + 1.0)
 
 
 def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict[str, str]:

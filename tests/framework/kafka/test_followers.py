@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import cast
 
@@ -18,7 +18,6 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka import start_positions, topic_ids
 from ackfloor.kafka.followers import Changes, Followers
-from ackfloor.kafka.log_ranges import Range
 from ackfloor.kafka.source import KafkaSource
 from ackfloor.kafka.start_positions import PATIENCE_S
 from ackfloor.kafka.topic_ids import Described
@@ -31,6 +30,7 @@ from tests.framework.kafka.wire import (
     produce,
     stored,
     until,
+    untold,
 )
 
 Place = tuple[str, int]
@@ -157,11 +157,6 @@ def test_what_the_broker_does_not_know_is_not_begun() -> None:
     assert places(followers.go(of(("source", 0)))) == [("tier", 0)]
     followers.learn(described({"tier": 2}))
     assert told(followers.changed()) == [[("tier", 1)], []]
-
-
-def untold(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
-    """The ranges of logs, asked for together: nothing is told."""
-    return {}
 
 
 class Silent:

@@ -19,6 +19,7 @@ from ackfloor.kafka import start_positions
 from ackfloor.kafka.log_ranges import Place, Range
 from ackfloor.kafka.start_positions import AskRanges, resolve
 from ackfloor.kafka.topic_ids import Described
+from tests.framework.kafka.wire import untold
 
 LAGGING = "lagging"
 DESCRIBED = {name: Described("", (0,)) for name in ("well", LAGGING)}
@@ -43,11 +44,6 @@ class Asked:
         if partition.topic == LAGGING:
             raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
         return 2, 9
-
-
-def untold(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
-    """All asked for together: nothing is told."""
-    return {}
 
 
 def told(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
