@@ -46,6 +46,7 @@ from ackfloor.runtime.garbage import look_less_often
 from ackfloor.runtime.logs import set_up_logging
 from ackfloor.runtime.loop import Loop
 from ackfloor.runtime.marks import Marks
+from ackfloor.runtime.standard_streams import lead_closed_streams_nowhere
 from ackfloor.runtime.worker import Worker
 
 log = logging.getLogger("ackfloor.worker")
@@ -272,8 +273,8 @@ class Process:
 
 def _write_stacks() -> None:
     """Not to `sys.stderr`, which the app may have replaced by what is no file."""
-    if sys.__stderr__ is not None:
-        faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
+    assert sys.__stderr__ is not None, "what was closed leads nowhere"
+    faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
 
 
 def _say_in_time(say: Callable[[], None]) -> None:
@@ -291,12 +292,8 @@ def _last_words() -> None:
 def _write_stacks_at_the_worst() -> None:
     """At a crash in native code, and at SIGQUIT: then also where the owner thread is stuck in such,
     where it reacts to no signal."""
-    if sys.__stderr__ is None:
-        # It was closed by who started this, and its number is another file's by now.
-        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-        return
-    faulthandler.enable(sys.__stderr__)
-    faulthandler.register(signal.SIGQUIT, sys.__stderr__, all_threads=True)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGQUIT, all_threads=True)
 
 
 def _first_settings(connection: Connection, mail: Mailbox) -> Told:
@@ -338,6 +335,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker; returns the exit code."""
+    lead_closed_streams_nowhere()
     _write_stacks_at_the_worst()
     given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
@@ -388,7 +386,7 @@ if __name__ == "__main__":
     code = main()
     # Abandoned handlers may still run in daemon threads: they must not delay the end.
     for stream in (sys.stdout, sys.stderr):
-        # None where whoever started this has closed it; and who reads it may be gone.
+        # The app may have put something else there, and who reads it may be gone.
         with suppress(AttributeError, OSError, ValueError):
             stream.flush()
     os._exit(code)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -32,6 +31,7 @@ from ackfloor.cli.run import run
 from ackfloor.cli.topics import topics_app
 from ackfloor.errors import AckfloorError, SettingError
 from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.standard_streams import lead_closed_streams_nowhere
 
 cli = Commands(
     name="ackfloor",
@@ -89,7 +89,7 @@ _add_commands_of_packages()
 
 def main() -> None:
     """Run the command line; the console script."""
-    _lead_closed_streams_nowhere()
+    lead_closed_streams_nowhere()
     try:
         cli(color=_color())
     except (AckfloorError, SettingError) as exc:
@@ -98,24 +98,6 @@ def main() -> None:
         if exc.errno not in FULL:
             raise
         _full(exc)
-
-
-def _lead_closed_streams_nowhere() -> None:
-    """See to it that the standard streams are there, also where somebody has closed them (`2>&-`).
-
-    Else the next file or socket gets their number, and a worker logs into it.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            with suppress(OSError):
-                os.fstat(number)
-                continue
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
 def _full(error: OSError) -> None:
