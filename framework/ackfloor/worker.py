@@ -333,6 +333,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _launcher(given: argparse.Namespace) -> Callable[[Told], Launch]:
+    """Import the app; returns what puts it together with the settings that were told."""
+    loaded = load_app(given.app, factory=given.factory)
+
+    def launch_with(told: Told) -> Launch:
+        return Launch.of(
+            loaded,
+            flags=dict(flag.split("=", 1) for flag in given.flag),
+            config=given.config,
+            only=given.only,
+            file=told.file if given.told else None,
+            above=told.above,
+        )
+
+    return launch_with
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker; returns the exit code."""
     lead_closed_streams_nowhere()
@@ -351,18 +368,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         watch.start()
     try:
-        loaded = load_app(given.app, factory=given.factory)
-
-        def launch_with(told: Told) -> Launch:
-            return Launch.of(
-                loaded,
-                flags=dict(flag.split("=", 1) for flag in given.flag),
-                config=given.config,
-                only=given.only,
-                file=told.file if given.told else None,
-                above=told.above,
-            )
-
+        launch_with = _launcher(given)
         launch = launch_with(told)
         app = launch.settings.app
         redaction = launch.settings.redaction.rules()

@@ -238,13 +238,11 @@ class Worker:
             state_type=self._app.state_type,
             batch=spec.batch is not None,
         )
-        lanes = spec.ordering != "unordered"
-        clock = self._outside.clock.monotonic
         if spec.executor == "process":
             return ProcessExecutor(
                 plan_of(self._app, spec, signature, self._config.redaction),
                 self.inbox,
-                clock,
+                self._outside.clock.monotonic,
                 concurrency=spec.concurrency,
                 max_records=spec.process_max_records,
             )
@@ -257,7 +255,13 @@ class Worker:
         invocation = self._invocation(spec, signature, decode, state)
         if self._spans is not None:
             invocation = self._spans.around(invocation, batch=spec.batch is not None)
-        if signature.is_async:
+        return self._in_process(spec, invocation)
+
+    def _in_process(self, spec: HandlerSpec, invocation: Invocation) -> Executor:
+        """What runs a handler inside this process: on the event loop, or on threads."""
+        lanes = spec.ordering != "unordered"
+        clock = self._outside.clock.monotonic
+        if invocation.is_async:
             on_loop = AsyncExecutor if spec.batch is None else AsyncBatchExecutor
             return on_loop(
                 invocation,
