@@ -16,6 +16,7 @@ from ackfloor_monitoring.gauges import (
     PAUSED,
     POLICY_INFO,
     TOPIC_INFO,
+    TURN_AGE,
     WORKER_GAUGES,
 )
 from ackfloor_monitoring.spec import HANDLER, MetricSpec, counter, gauge, histogram
@@ -305,7 +306,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *(entry.spec for entry in HANDLER_GAUGES),
     POLICY_INFO,
     *(entry.spec for entry in WORKER_GAUGES),
-    *(PAUSED, LOOP_SECONDS),
+    *(PAUSED, TURN_AGE, LOOP_SECONDS),
     *(spec for spec in COUNTERS if spec.group == FAULTS),
     *(BUILD_INFO, STARTED),
     *(spec for spec in RUN_WIDE if spec.group == RUN),

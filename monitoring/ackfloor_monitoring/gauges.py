@@ -2,7 +2,8 @@
 
 Nothing here is kept between two reads, so the series of a revoked partition vanish with it. A
 reader that returns None leaves its series out: no commit yet, nothing open, end unknown. Times
-are exported as timestamps, because an age is right between two scrapes only as `time() - x`.
+are exported as timestamps, because an age is right between two scrapes only as `time() - x`; that
+of the last turn is an age, because it must be right where a clock is wrong.
 """
 
 from __future__ import annotations
@@ -228,6 +229,13 @@ PAUSED = gauge(
     "limit of the worker's); of several the first.",
 )
 
+TURN_AGE = gauge(
+    SATURATION,
+    "loop_turn_age_seconds",
+    ("group",),
+    "How long ago the worker's loop has made its last turn that the run knows of, whatever the "
+    "machine's clock says. A quiet worker tells every 3 s.",
+)
 LOOP_SECONDS = counter(
     SATURATION,
     "loop_seconds",
@@ -271,11 +279,6 @@ WORKER_GAUGES = (
         "faults_in_force",
         "Faults outside that keep records open; `/readyz` names them.",
         lambda s: len(s.faults),
-    ),
-    _worker(
-        "loop_last_turn_timestamp_seconds",
-        "When the worker's loop last made a turn.",
-        lambda s: s.last_turn_ms / 1000,
     ),
     _worker(
         "max_poll_interval_seconds",

@@ -40,14 +40,17 @@ class WorkerFacts:
     Attributes:
         snapshot: its newest one, None before the first.
         joined: the group has given it an assignment, maybe an empty one.
-        gone_since_ms: when its process ended, None while one runs.
+        gone_s: how long ago its process ended, None while one runs.
         waits: why it, or the run, can't start yet: no broker answers, or lets it in.
+        turn_age_s: how long ago its loop made its last turn. Like `gone_s` by a clock that does not
+            jump.
     """
 
     snapshot: Snapshot | None = None
     joined: bool = False
-    gone_since_ms: int | None = None
+    gone_s: float | None = None
     waits: str = ""
+    turn_age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +94,18 @@ def _findings(
 ) -> Iterator[Finding]:
     if facts is None:
         yield Finding("workers", worker, "has not reported yet")
-    elif facts.gone_since_ms is not None:
-        gone_s = (now_ms - facts.gone_since_ms) / 1000
+    elif facts.gone_s is not None:
         yield Finding(
             "workers",
             worker,
-            f"its process ended {gone_s:.0f} s ago and no new one has reported",
-            facts.gone_since_ms,
-            fails_live=gone_s > rules.restart_limit_s,
+            f"its process ended {facts.gone_s:.0f} s ago and no new one has reported",
+            _since_ms(now_ms, facts.gone_s),
+            fails_live=facts.gone_s > rules.restart_limit_s,
         )
     elif facts.snapshot is None:
         yield _starting(worker, facts.waits)
     else:
+        yield from _of_turns(worker, facts.turn_age_s, now_ms, rules)
         yield from _of_snapshot(worker, facts.snapshot, facts.joined, now_ms, rules)
 
 
@@ -112,18 +115,24 @@ def _starting(worker: int, waits: str) -> Finding:
     return Finding("state", worker, "is starting")
 
 
-def _of_snapshot(
-    worker: int, snapshot: Snapshot, joined: bool, now_ms: int, rules: HealthRules
-) -> Iterator[Finding]:
-    idle_s = (now_ms - snapshot.last_turn_ms) / 1000
-    if idle_s > rules.turn_limit_s:
+def _of_turns(worker: int, age_s: float, now_ms: int, rules: HealthRules) -> Iterator[Finding]:
+    if age_s > rules.turn_limit_s:
         yield Finding(
             "loop",
             worker,
-            f"its loop has made no turn for {idle_s:.0f} s (limit {rules.turn_limit_s:.0f} s)",
-            snapshot.last_turn_ms,
+            f"its loop has made no turn for {age_s:.0f} s (limit {rules.turn_limit_s:.0f} s)",
+            _since_ms(now_ms, age_s),
             fails_live=True,
         )
+
+
+def _since_ms(now_ms: int, age_s: float) -> int:
+    return now_ms - round(age_s * 1000)
+
+
+def _of_snapshot(
+    worker: int, snapshot: Snapshot, joined: bool, now_ms: int, rules: HealthRules
+) -> Iterator[Finding]:
     if snapshot.state != "running":
         yield Finding("state", worker, f"is {snapshot.state}")
     elif not joined and not snapshot.partitions:

@@ -40,6 +40,7 @@ from ackfloor_monitoring.gauges import (
     PAUSED,
     POLICY_INFO,
     TOPIC_INFO,
+    TURN_AGE,
     WORKER_GAUGES,
     paused,
     policy_labels,
@@ -71,6 +72,7 @@ class RunCollector(Collector):
         ended: how many worker processes have ended.
         settings: how the run stands to its settings.
         look: what the run last saw on Kafka.
+        turn_ages_s: how long ago each worker's loop has made its last turn.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class RunCollector(Collector):
         ended: Callable[[], int],
         settings: Callable[[], SettingsState] = SettingsState,
         look: Callable[[], Look | None] = lambda: None,
+        turn_ages_s: Callable[[], Mapping[int, float]] = dict,
     ) -> None:
         self._group = group
         self._workers = workers
@@ -88,6 +91,7 @@ class RunCollector(Collector):
         self._ended = ended
         self._settings = settings
         self._look = look
+        self._turn_ages_s = turn_ages_s
 
     def describe(self) -> Iterable[Metric]:
         """The families without samples: what the registry knows names by."""
@@ -99,6 +103,8 @@ class RunCollector(Collector):
         scrape = _Scrape(self._group)
         for worker, report in sorted(reports.items()):
             scrape.add_report(str(worker), report)
+        for worker, age_s in sorted(self._turn_ages_s().items()):
+            scrape.add(TURN_AGE, (str(worker),), age_s)
         scrape.add(d.WORKERS_EXPECTED, (), self._workers)
         scrape.add(d.WORKERS_REPORTING, (), len(reports))
         scrape.add(d.WORKERS_ENDED, (), self._ended())

@@ -36,6 +36,7 @@ class RunMetrics:
         workers: how many there should be.
         registry: where the metrics are collected from; a private one by default.
         now_ms: the wall clock.
+        monotonic: the clock of ages, in seconds.
     """
 
     def __init__(
@@ -46,14 +47,19 @@ class RunMetrics:
         rules: HealthRules | None = None,
         registry: CollectorRegistry | None = None,
         now_ms: Callable[[], int] = _wall_ms,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
         self._workers = workers
         self._rules = rules or HealthRules()
         self._now_ms = now_ms
+        self._monotonic = monotonic
         self._lock = Lock()
         self._reports: dict[int, Report] = {}
-        self._gone_since_ms: dict[int, int] = {}
+        #: When each of them came: a worker reports within a turn, and what it says of the time by
+        #: its own wall clock is no age.
+        self._turned_s: dict[int, float] = {}
+        self._gone_s: dict[int, float] = {}
         #: A worker, or None for the run itself -> why it can't start yet.
         self._waits: dict[int | None, str] = {}
         self._ended = 0
@@ -69,6 +75,7 @@ class RunMetrics:
                 lambda: self._ended,
                 lambda: self._settings,
                 lambda: self._look,
+                self.turn_ages_s,
             )
         )
         pages = {
@@ -104,13 +111,14 @@ class RunMetrics:
             return
         with self._lock:
             self._reports[worker] = read
-            self._gone_since_ms.pop(worker, None)
+            self._turned_s[worker] = self._monotonic()
+            self._gone_s.pop(worker, None)
 
     def worker_gone(self, worker: int) -> None:
         """A worker process ended: its series end with it."""
         with self._lock:
             self._reports.pop(worker, None)
-            self._gone_since_ms.setdefault(worker, self._now_ms())
+            self._gone_s.setdefault(worker, self._monotonic())
             self._refused.discard(worker)
             self._ended += 1
 
@@ -131,18 +139,31 @@ class RunMetrics:
         with self._lock:
             return dict(self._reports)
 
+    def turn_ages_s(self) -> dict[int, float]:
+        """How long ago each worker that runs has made its last turn that is known of, in seconds.
+
+        A quiet one tells every three seconds.
+        """
+        now_s = self._monotonic()
+        with self._lock:
+            return {worker: now_s - self._turned_s[worker] for worker in self._reports}
+
     def health(self) -> Health:
         """The run's health now."""
+        now_s = self._monotonic()
         with self._lock:
             facts = {
-                worker: WorkerFacts(gone_since_ms=since_ms)
-                for worker, since_ms in self._gone_since_ms.items()
+                worker: WorkerFacts(gone_s=now_s - gone_s)
+                for worker, gone_s in self._gone_s.items()
             }
             if self._waits.get(None):
                 facts = {n: WorkerFacts(waits=self._waits[None]) for n in range(self._workers)}
             for worker, report in self._reports.items():
                 waits = self._waits.get(worker, "")
-                facts[worker] = WorkerFacts(report.snapshot, report.joined, waits=waits)
+                age_s = now_s - self._turned_s[worker]
+                facts[worker] = WorkerFacts(
+                    report.snapshot, report.joined, waits=waits, turn_age_s=age_s
+                )
         return judge(facts, self._now_ms(), self._workers, self._rules)
 
     # The pages.

@@ -63,7 +63,6 @@ SNAPSHOT = Snapshot(
     group="billing",
     state="running",
     taken_ms=NOW_MS,
-    last_turn_ms=NOW_MS,
     open_count=12,
     open_bytes=2_400,
     max_open=50_000,

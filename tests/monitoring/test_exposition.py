@@ -85,7 +85,7 @@ def value(text: str, name: str, **labels: str) -> float | None:
 @pytest.fixture
 def run() -> RunMetrics:
     """A run of two workers."""
-    return RunMetrics("billing", 2, now_ms=lambda: NOW_MS)
+    return RunMetrics("billing", 2, now_ms=lambda: NOW_MS, monotonic=lambda: 7.0)
 
 
 def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
@@ -118,6 +118,22 @@ def test_openmetrics_carries_the_same_samples(run: RunMetrics) -> None:
         for sample in family.samples
     }
     assert both == samples(scrape(run))
+
+
+def test_the_age_of_a_turn_is_that_of_its_report() -> None:
+    """By the monotonic clock: what the wall clock does meanwhile is nothing to it."""
+    clocks = {"wall_ms": NOW_MS, "monotonic_s": 7.0}
+    run = RunMetrics(
+        "billing", 2, now_ms=lambda: clocks["wall_ms"], monotonic=lambda: clocks["monotonic_s"]
+    )
+    run.update(0, worker([]))
+    clocks.update(wall_ms=NOW_MS + 3_600_000, monotonic_s=9.5)
+    run.update(1, worker([]))
+    text = scrape(run)
+    assert value(text, "loop_turn_age_seconds", worker="0") == 2.5
+    assert value(text, "loop_turn_age_seconds", worker="1") == 0
+    run.worker_gone(0)
+    assert value(scrape(run), "loop_turn_age_seconds", worker="0") is None
 
 
 def test_two_workers_are_told_apart(run: RunMetrics) -> None:

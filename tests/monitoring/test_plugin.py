@@ -51,7 +51,7 @@ def test_bucket_edges_can_be_chosen() -> None:
 
 def test_health_limits_can_be_chosen() -> None:
     """A plugin of one's own has its own idea of too long."""
-    rules = HealthRules(turn_limit_s=1.0)
+    rules = HealthRules(turn_limit_s=-1.0)  # a turn that has just been made is too long ago
     run = PrometheusPlugin(rules=rules).run_monitor("billing", 1)
     worker = PLUGIN.worker_monitor(0, "billing")
     worker.snapshot(SNAPSHOT)

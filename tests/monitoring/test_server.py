@@ -42,10 +42,26 @@ def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[H
         connection.close()
 
 
+class Clocks:
+    """Both of a run's clocks."""
+
+    def __init__(self) -> None:
+        self.wall_ms = NOW_MS
+        self.monotonic_s = 7.0
+
+
 @pytest.fixture
-def run() -> Iterator[RunMetrics]:
+def clocks() -> Clocks:
+    """They stand still until a test moves one."""
+    return Clocks()
+
+
+@pytest.fixture
+def run(clocks: Clocks) -> Iterator[RunMetrics]:
     """A run of one worker that is well."""
-    metrics = RunMetrics("billing", 1, now_ms=lambda: NOW_MS)
+    metrics = RunMetrics(
+        "billing", 1, now_ms=lambda: clocks.wall_ms, monotonic=lambda: clocks.monotonic_s
+    )
     worker = WorkerMetrics()
     worker.observe([event for event, _ in COUNTED])
     worker.observe([PartitionsAssigned(())])
@@ -134,14 +150,25 @@ def test_readyz_says_why_not(run: RunMetrics, address: str) -> None:
     assert ask(address, "/livez")[0].status == 200
 
 
-def test_livez_fails_for_a_loop_that_stands_still(run: RunMetrics, address: str) -> None:
+def test_livez_fails_for_a_loop_that_stands_still(address: str, clocks: Clocks) -> None:
     """A worker without a turn for too long makes /livez 503, and says so."""
-    worker = WorkerMetrics()
-    worker.snapshot(snapshot(last_turn_ms=NOW_MS - 300_000))
-    run.update(0, worker.report())
+    clocks.monotonic_s += 300
     response, body = ask(address, "/livez")
     assert response.status == 503
-    assert [reason["check"] for reason in json.loads(body)["reasons"]] == ["loop"]
+    [reason] = json.loads(body)["reasons"]
+    assert (reason["check"], reason["since_ms"]) == ("loop", NOW_MS - 300_000)
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_a_wall_clock_that_jumps_makes_no_turn_older(
+    run: RunMetrics, address: str, clocks: Clocks, jump_ms: int
+) -> None:
+    """Neither is a worker without a turn for an hour, nor is one that is gone gone for as long."""
+    clocks.wall_ms += jump_ms
+    assert [ask(address, page)[0].status for page in ("/livez", "/readyz")] == [200, 200]
+    run.worker_gone(0)
+    clocks.wall_ms += jump_ms
+    assert [ask(address, page)[0].status for page in ("/livez", "/readyz")] == [200, 503]
 
 
 def test_state_shows_partitions_handlers_and_faults(run: RunMetrics, address: str) -> None:

@@ -126,7 +126,6 @@ class Snapshot:
     group: str
     state: str
     taken_ms: int
-    last_turn_ms: int
     open_count: int
     open_bytes: int
     max_open: int

@@ -45,7 +45,6 @@ def build_snapshot(
         group=group,
         state=status,
         taken_ms=now.wall_ms,
-        last_turn_ms=now.wall_ms,
         open_count=state.flow.open_count,
         open_bytes=state.flow.open_bytes,
         max_open=state.flow.limits.max_open,

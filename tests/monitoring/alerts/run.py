@@ -44,7 +44,7 @@ CASES = [
     Case(
         "AckfloorLoopStalled",
         {
-            of("loop_last_turn_timestamp_seconds"): "0+60x10 600x10 1320+60x40",
+            of("loop_turn_age_seconds"): "0x10 60+60x10 0x40",
             of("max_poll_interval_seconds"): "300x60",
         },
         quiet=(10, 12),
