@@ -5,7 +5,8 @@ The composition root of one process: settings, Kafka clients, monitoring and sig
 SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack, as soon as the owner
 thread runs Python, and the ack map at its next turn; SIGQUIT, which the supervisor sends before it
 kills, writes the stacks whatever that thread is doing. What the supervisor says is read by a
-thread of its own and done by the owner thread, at its next turn. The end of the channel means
+thread of its own and done by the owner thread, at its next turn. Where the machine's clock was set
+back, the worker drains to be replaced (`runtime.clock_watch`). The end of the channel means
 that the supervisor is gone, and drains as well; a worker that can't end then is ended.
 """
 
@@ -39,6 +40,7 @@ from ackfloor.runtime import channel
 from ackfloor.runtime.ack_map import ack_map
 from ackfloor.runtime.channel import Kind, Mailbox
 from ackfloor.runtime.clock import SystemClock
+from ackfloor.runtime.clock_watch import ClockWatch
 from ackfloor.runtime.crashes import suspects_in
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.exit_codes import Exit
@@ -103,6 +105,7 @@ class Process:
         self._stops = 0
         self._dump = False
         self._worn_out = False
+        self._set_back_s = 0.0
         monitoring = launch.monitoring()
         self._monitor: WorkerMonitor | None = (
             None if monitoring is None else monitoring.worker_monitor(number, launch.settings.group)
@@ -113,6 +116,7 @@ class Process:
     def run(self) -> int:
         """Work until told to stop; returns the exit code."""
         self._catch_signals()
+        ClockWatch(self._clock_set_back).start()
         self._status("starting")
         self._report()
         try:
@@ -201,7 +205,7 @@ class Process:
         self._heard[Kind.EARLY] = lambda body: self._say(
             Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
         )
-        loop.interlude = self._read_mail
+        loop.interlude = self._come_by
         while not self._stops:
             loop.turn()
             self._tell_over(worker.engine.suspects.over)
@@ -212,10 +216,23 @@ class Process:
                 log.error("too many abandoned handlers: draining, to be replaced")
                 self._worn_out = True
                 return
+            if self._set_back_s:
+                log.warning(
+                    "the clock was set back by %.0f s, and the Kafka client waits by it: draining, "
+                    "to be replaced",
+                    self._set_back_s,
+                )
+                self._worn_out = True
+                return
             self._log_ack_map()
 
-    def _read_mail(self) -> None:
-        """Do what the supervisor said."""
+    def _clock_set_back(self, by_s: float) -> None:
+        self._marks.set_back()
+        self._set_back_s = by_s
+
+    def _come_by(self) -> None:
+        """Show that the owner thread is alive, and do what the supervisor said."""
+        self._marks.turned()
         while self._mail:
             kind, body = self._mail.popleft()
             if kind in self._heard:

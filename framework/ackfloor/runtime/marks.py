@@ -11,7 +11,8 @@ area, so nothing that the process has said or not said matters. An offset takes 
 records a second for nine years.
 
 The first word says that the process ended in order: its exit code can't, because `os._exit(1)` in
-a handler looks like any failure.
+a handler looks like any failure. The next two are signs of life: how many turns its owner thread
+has made, and during which of them it was noticed that the machine's clock was set back.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ MOST_SLOTS = 16_384
 NAMES_BYTES = 8 * 1024 * 1024
 
 _ENDED = 0
-_FIRST_SLOT = 1
+_TURNS = 1
+_SET_BACK = 2
+_FIRST_SLOT = 3
 #: Where slots that are not watched write; nobody reads it.
 _BLIND = _FIRST_SLOT + MOST_SLOTS
 _NAMES_LENGTH = _BLIND + 1
@@ -46,6 +49,18 @@ class RecordId(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class Signs(NamedTuple):
+    """Signs of life of a process.
+
+    Attributes:
+        turns: how often its owner thread has come by; 0 before the first turn.
+        set_back: how many turns it had made when it noticed last that the clock was set back.
+    """
+
+    turns: int
+    set_back: int
 
 
 class Words(Protocol):
@@ -68,24 +83,29 @@ class Area:
             with tempfile.TemporaryFile() as file:
                 self.descriptor = os.dup(file.fileno())
         os.ftruncate(self.descriptor, _BYTES)
+        self._memory = mmap.mmap(self.descriptor, _BYTES, prot=mmap.PROT_READ)
+        self._words = memoryview(self._memory).cast("Q")
+
+    def signs(self) -> Signs:
+        """What the process shows of being alive."""
+        # In this order: a turn that comes between makes it look as if all were well.
+        set_back = self._words[_SET_BACK]
+        return Signs(self._words[_TURNS], set_back)
 
     def in_flight(self) -> list[RecordId]:
         """What the process was handling when it died; nothing where it ended in order."""
-        with mmap.mmap(self.descriptor, _BYTES, prot=mmap.PROT_READ) as memory:
-            words = memoryview(memory).cast("Q")
-            try:
-                ended, *marks = words[_ENDED:_BLIND].tolist()
-                length = min(words[_NAMES_LENGTH], NAMES_BYTES)
-            finally:
-                words.release()
-            names = memory[_NAMES_AT : _NAMES_AT + length].decode().split("\n")
-        if ended:
+        if self._words[_ENDED]:
             return []
+        marks = self._words[_FIRST_SLOT:_BLIND].tolist()
+        length = min(self._words[_NAMES_LENGTH], NAMES_BYTES)
+        names = self._memory[_NAMES_AT : _NAMES_AT + length].decode().split("\n")
         found = {_record(mark, names) for mark in marks if mark}
         return sorted(record for record in found if record is not None)
 
     def close(self) -> None:
         """Let the memory go."""
+        self._words.release()
+        self._memory.close()
         os.close(self.descriptor)
 
 
@@ -111,6 +131,7 @@ class Marks:
         self._free: deque[int] = deque()
         self._fresh = iter(range(_FIRST_SLOT, _BLIND))
         self._indexes: dict[tuple[str, int], int] = {}
+        self._turns = 0
         self._names_end = 0
 
     def take_place(self) -> int:
@@ -147,6 +168,15 @@ class Marks:
         self.words[_NAMES_LENGTH] = self._names_end = end
         self._indexes[topic, partition] = index
         return index
+
+    def turned(self) -> None:
+        """The owner thread has come by."""
+        self._turns += 1
+        self.words[_TURNS] = self._turns
+
+    def set_back(self) -> None:
+        """The machine's clock was set back, in this turn; any thread may call it."""
+        self.words[_SET_BACK] = self._turns
 
     def ended(self) -> None:
         """The process is about to end in order: whatever still runs did not end it."""

@@ -4,7 +4,8 @@ The supervisor never touches Kafka and never imports the user's app. It starts w
 their channel, passes their reports to the one monitoring address, and restarts what died: with
 a growing backoff after a crash, at once after `WORN_OUT`, not at all after a worker ended by
 itself. Of a worker that crashed it finds out which records were in flight (`marks`), counts
-(`crashes`) and tells all workers. Signals only set flags; the loop acts on them.
+(`crashes`) and tells all workers. One that makes no turn any more is killed and replaced
+(`turn_watch`). Signals only set flags; the loop acts on them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
 `GRACE_S` seconds after its own bound is killed, and writes its stacks before (SIGQUIT): what it was
@@ -22,7 +23,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
@@ -32,6 +33,7 @@ from ackfloor.runtime.crashes import Crashes, how_it_ended, named
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor.runtime.marks import Area, RecordId
 from ackfloor.runtime.run_signals import run_signals
+from ackfloor.runtime.turn_watch import TurnWatch
 
 log = logging.getLogger("ackfloor.supervisor")
 
@@ -92,6 +94,10 @@ class _Worker:
         told: which edition of the suspects it has been told.
         heard: the process has spoken, so it catches signals.
         ran: some process in this place has come as far as running.
+        status: what the process said last that it does.
+        watch: how long it has made no turn.
+        given_up: it was killed because it made no turn.
+        blameless: that was for what the clock did to it, not for a record.
     """
 
     number: int
@@ -104,6 +110,10 @@ class _Worker:
     restart_at_s: float | None = 0.0
     heard: bool = False
     ran: bool = False
+    status: str = ""
+    watch: TurnWatch = field(default_factory=lambda: TurnWatch(time.monotonic()))
+    given_up: bool = False
+    blameless: bool = False
 
 
 class Supervisor:
@@ -178,6 +188,7 @@ class Supervisor:
             self._tell_suspects(worker)
             if worker.process is not None and worker.process.poll() is not None:
                 self._ended(worker, worker.process.returncode)
+            self._watch_turns(worker, now_s)
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
             self._ask_for_last_words()
             self._kill_all()
@@ -205,6 +216,9 @@ class Supervisor:
         worker.started_s = time.monotonic()
         worker.restart_at_s = None
         worker.heard = False
+        worker.status = ""
+        worker.watch = TurnWatch(worker.started_s)
+        worker.given_up = worker.blameless = False
         log.info("worker %d started, pid %d", worker.number, worker.process.pid)
         if self._settings is not None:
             self._settings.started(worker.number, self.tell)
@@ -241,12 +255,37 @@ class Supervisor:
                 self._settings.heard(worker.number, kind, body)
             return
         status = json.loads(body)
+        worker.status = str(status.get("status"))
         if self._settings is not None:
-            self._settings.status(worker.number, str(status.get("status")))
+            self._settings.status(worker.number, worker.status)
         self._monitored(lambda monitor: monitor.waits(worker.number, status.get("waits", "")))
-        worker.ran = worker.ran or status.get("status") == "running"
+        worker.ran = worker.ran or worker.status == "running"
         if self._on_status is not None:
             self._on_status(worker.number, status)
+
+    def _watch_turns(self, worker: _Worker, now_s: float) -> None:
+        """Kill a worker that makes no turn any more; it is replaced when it has ended.
+
+        It is not asked to drain: whoever could do that makes turns.
+        """
+        process, watch = worker.process, worker.watch
+        if process is None or worker.area is None or worker.given_up:
+            return
+        watch.look(worker.area.signs(), now_s)
+        if not watch.stuck(worker.status, self._shutdown_s + GRACE_S):
+            return
+        log.error(
+            "worker %d has made no turn for %.0f s%s; it is killed",
+            worker.number,
+            watch.still_s,
+            ": the clock was set back" if watch.set_back else "",
+        )
+        worker.given_up, worker.blameless = True, watch.set_back
+        if worker.heard:
+            process.send_signal(signal.SIGQUIT)
+            time.sleep(LAST_WORDS_S / 10)
+        # Nobody waits for it: there are others to see to.
+        process.kill()
 
     def _tell_suspects(self, worker: _Worker) -> None:
         """Tell a worker of the suspects, if there is news and it has room."""
@@ -281,6 +320,9 @@ class Supervisor:
         in_flight = self._left_by(worker)
         if self._stops:
             self._note_exit(worker, code)
+            return
+        if worker.blameless:
+            worker.restart_at_s = time.monotonic()
             return
         if in_flight:
             # Whatever its code says: a handler may have called `os._exit`.

@@ -24,7 +24,8 @@ from types import FrameType
 
 from ackfloor.control import Control, SettingsState
 from ackfloor.core.progress import Progress
-from ackfloor.runtime import channel, supervisor
+from ackfloor.runtime import channel, supervisor, turn_watch
+from ackfloor.runtime.marks import Marks
 
 
 def say(**fact: object) -> None:
@@ -74,6 +75,9 @@ def run(plan: dict[str, object]) -> int:
     for name in ("GRACE_S", "FORCED_S", "FIRST_BACKOFF_S", "HELD_UP_S"):
         if name in plan:
             setattr(supervisor, name, plan[name])
+    for name in ("SET_BACK_S", "STILL_S"):
+        if name in plan:
+            setattr(turn_watch, name, plan[name])
     command = [sys.executable, __file__, "work", str(plan["behave"]), str(plan["state"])]
     monitor = Monitor(bool(plan.get("broken_monitor")))
     boss = supervisor.Supervisor(
@@ -91,8 +95,11 @@ def run(plan: dict[str, object]) -> int:
 class Worker:
     """A worker process that does as it is told."""
 
-    def __init__(self, behave: str, state: Path, number: int, connection: Connection) -> None:
+    def __init__(
+        self, behave: str, state: Path, number: int, connection: Connection, marks: Marks
+    ) -> None:
         self.behave, self.state, self.number, self.connection = behave, state, number, connection
+        self.marks = marks
         self.stops = 0
         with (state / f"lives-{number}").open("a") as lives:
             lives.write(f"{os.getpid()} {time.monotonic()}\n")
@@ -120,10 +127,23 @@ class Worker:
             return 0
         if name == "once" and self.life == 1:
             return int(argument)
+        if name == "still" and self.life == 1:
+            self._stand_still(argument)
         while not self._may_end():
             time.sleep(0.01)
         self.status("draining")
         return 6 if self.stops > 1 else int(argument if name == "serve" and argument else 0)
+
+    def _stand_still(self, how: str) -> None:
+        """Make turns and then none, with a record in flight, whatever signals say."""
+        self.marks.words[self.marks.take_place()] = self.marks.of("orders", 0) | 7
+        for _ in range(10):
+            self.marks.turned()
+            time.sleep(0.05)
+        if how == "set-back":
+            self.marks.set_back()
+        self.status("draining" if how == "draining" else "stands still")
+        threading.Event().wait()
 
     def _may_end(self) -> bool:
         needed = {"stubborn": 99, "slow": 2}.get(self.behave, 1)
@@ -152,6 +172,8 @@ class Worker:
 if __name__ == "__main__":
     if sys.argv[1] == "run":
         sys.exit(run(json.loads(sys.argv[2])))
-    behave, state, _, number, _, descriptor, *_ = sys.argv[2:]
+    behave, state, _, number, _, descriptor, _, area = sys.argv[2:]
+    marks = Marks(int(area))
+    worker = Worker(behave, Path(state), int(number), Connection(int(descriptor)), marks)
     # As the real worker: the interpreter's own end would give signals their defaults back.
-    os._exit(Worker(behave, Path(state), int(number), Connection(int(descriptor))).work())
+    os._exit(worker.work())

@@ -77,6 +77,20 @@ def test_a_place_that_is_given_back_is_cleared_and_used_again(area: Area) -> Non
     assert marks.take_place() == place
 
 
+def test_signs_of_life_are_seen_while_the_process_runs(area: Area) -> None:
+    """How many turns, and in which the clock was set back; no mark is taken for either."""
+    marks = marks_of(area)
+    marks.words[marks.take_place()] = marks.of("orders", 0) | 1
+    assert area.signs() == (0, 0)
+    marks.turned()
+    marks.turned()
+    marks.set_back()
+    assert area.signs() == (2, 2)
+    marks.turned()
+    assert area.signs() == (3, 2)
+    assert area.in_flight() == [RecordId("orders", 0, 1)]
+
+
 def test_slots_beyond_the_room_are_not_watched_and_harm_nobody(area: Area) -> None:
     """Late rather than wrong: their records are never suspects."""
     marks = marks_of(area)
@@ -119,6 +133,8 @@ def test_without_a_supervisor_marks_go_nowhere() -> None:
     assert marks.of("orders", 0) == 0
     marks.words[place] = 1
     marks.give_back(place)
+    marks.turned()
+    marks.set_back()
     marks.ended()
 
 

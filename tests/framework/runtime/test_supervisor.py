@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -328,3 +329,50 @@ def _await(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < until_s
         time.sleep(0.01)
+
+
+def test_a_worker_whose_clock_was_set_back_is_replaced_and_no_record_blamed(
+    start: Callable[..., Run],
+) -> None:
+    """At once, however long a wait would be after a crash; what it was doing is in the log."""
+    run = start("still:set-back", SET_BACK_S=0.3, FIRST_BACKOFF_S=60.0)
+    run.until(lambda f: f.get("life") == 2 and f["status"] == "running")
+    assert re.search(r"has made no turn for \d+ s: the clock was set back; it is killed", run.log())
+    assert "_stand_still" in run.log()
+    assert "died while it handled" not in run.log()
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
+def test_a_worker_that_stands_still_for_another_reason_is_replaced_as_after_a_crash(
+    start: Callable[..., Run],
+) -> None:
+    """What it handles may be the reason."""
+    run = start("still:", STILL_S=0.3, FIRST_BACKOFF_S=0.1)
+    run.until(lambda f: f.get("life") == 2 and f["status"] == "running")
+    assert "died while it handled orders/0/7" in run.log()
+    assert "was killed by signal 9 (SIGKILL); restarting it in 0.1 s" in run.log()
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
+def test_a_worker_that_drains_by_itself_and_does_not_end_is_replaced(
+    start: Callable[..., Run],
+) -> None:
+    """Nobody has asked it to, so no other bound would end it."""
+    run = start("still:draining", STILL_S=100.0, GRACE_S=0.3, shutdown_s=0.1, FIRST_BACKOFF_S=0.1)
+    run.until(lambda f: f.get("life") == 2 and f["status"] == "running")
+    assert "has made no turn" in run.log()
+    run.process.terminate()
+    run.wait()
+
+
+def test_a_run_that_is_to_stop_does_not_wait_for_a_worker_that_stands_still(
+    start: Callable[..., Run],
+) -> None:
+    """Its shutdown timeout is for what still moves."""
+    run = start("still:set-back", SET_BACK_S=1.0, shutdown_s=1_000.0)
+    run.until(lambda f: f.get("status") == "stands still")
+    run.process.terminate()
+    assert run.wait() == Exit.FORCED
+    assert len(run.lives()) == 1

@@ -53,6 +53,25 @@ worker.Process._worker = stuck
 os._exit(worker.main(sys.argv[1:]))
 """
 
+#: The clock is set back while the loop makes turns: whether it does after a real jump is luck.
+SET_BACK = """
+import os, sys, time
+from types import SimpleNamespace as Some
+import ackfloor.worker as worker
+
+class ClockWatch:
+    def __init__(self, on_set_back):
+        self.start = lambda: on_set_back(3600.0)
+
+worker.ClockWatch = ClockWatch
+loop = Some(turn=lambda: time.sleep(0.01), executors=Some(worn_out=lambda: False))
+engine = Some(suspects=Some(over=[]), early=None)
+worker.Process._worker = lambda self: Some(
+    engine=engine, inbox=Some(fatal=[]), start=lambda: loop, close=lambda forced: 0
+)
+os._exit(worker.main(sys.argv[1:]))
+"""
+
 
 class Worker:
     """A worker process and the supervisor's end of its channel."""
@@ -265,3 +284,15 @@ def test_a_factory_and_flags_reach_it(start: Callable[..., Worker]) -> None:
     assert line["logger"] == "ackfloor.kafka"
     worker.process.terminate()
     assert worker.wait()[0] == Exit.OK
+
+
+def test_a_worker_that_makes_turns_drains_when_its_clock_was_set_back(
+    start: Callable[..., Worker],
+) -> None:
+    """In order, and it asks for another one in its place."""
+    worker = start(APP, code=SET_BACK)
+    statuses = [json.loads(worker.told(Kind.STATUS))["status"] for _ in range(3)]
+    code, log = worker.wait()
+    assert statuses == ["starting", "running", "draining"]
+    assert code == Exit.WORN_OUT, log
+    assert "the clock was set back by 3600 s" in log
