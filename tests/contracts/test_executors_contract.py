@@ -49,7 +49,7 @@ class AsyncBench(Bench):
     ) -> AsyncExecutor:
         executor = self.kind(
             self.invocation(self._call, manual=manual),
-            self.events.loop,
+            self.events,
             self.inbox,
             time.monotonic,
             concurrency=concurrency,

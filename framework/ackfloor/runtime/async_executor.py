@@ -33,6 +33,7 @@ from ackfloor.ports import Items, Stack
 from ackfloor.runtime.async_slot import Slot, calm, finish, uncancel
 from ackfloor.runtime.async_slots import AsyncSlots
 from ackfloor.runtime.caught import outcome_of, put_back
+from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
@@ -53,7 +54,7 @@ class AsyncExecutor(AsyncSlots):
 
     Args:
         invocation: how the handler is called.
-        loop: a running event loop, in any thread.
+        events: a running event loop's thread.
         inbox: where finished deliveries go.
         clock: monotonic seconds.
         concurrency: how many deliveries run at once.
@@ -66,7 +67,7 @@ class AsyncExecutor(AsyncSlots):
     def __init__(
         self,
         invocation: Invocation,
-        loop: asyncio.AbstractEventLoop,
+        events: EventLoopThread,
         inbox: Inbox,
         clock: Callable[[], float],
         *,
@@ -77,11 +78,12 @@ class AsyncExecutor(AsyncSlots):
     ) -> None:
         super().__init__(
             invocation.handler,
-            loop,
+            events.loop,
             concurrency=concurrency,
             cancel_grace_s=cancel_grace_s,
             marks=marks or Marks(),
         )
+        self._events = events
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
@@ -95,7 +97,7 @@ class AsyncExecutor(AsyncSlots):
 
     def start(self) -> None:
         """Start the slots and return when they are ready."""
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        self._events.submit(self._start()).result()
 
     def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
         """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
@@ -149,7 +151,7 @@ class AsyncExecutor(AsyncSlots):
 
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs and return how many handlers did not end in time."""
-        stopping = asyncio.run_coroutine_threadsafe(self._stop(timeout_s), self._loop)
+        stopping = self._events.submit(self._stop(timeout_s))
         try:
             return stopping.result(timeout_s + BLOCKED_S)
         except TimeoutError:

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,9 +46,13 @@ class EventLoopThread:
         """Start the thread."""
         self._thread.start()
 
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop from another thread; the future waits for its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine on the loop from another thread and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout_s)
+        return self.submit(coroutine).result(timeout_s)
 
     def stop(self) -> None:
         """Stop the loop; a loop that is blocked by a handler is left to its daemon thread."""

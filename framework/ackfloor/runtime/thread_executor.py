@@ -52,6 +52,9 @@ class ThreadExecutor:
         marks: where what runs is noted for whoever outlives this process.
     """
 
+    #: What a slot runs on.
+    slot_type: type[Slot] = Slot
+
     def __init__(
         self,
         invocation: Invocation,
@@ -94,7 +97,7 @@ class ThreadExecutor:
 
     def _add_slot(self) -> None:
         self._started += 1
-        slot = Slot(self, self._started, self._marks.take_place())
+        slot = self.slot_type(self, self._started, self._marks.take_place())
         with self._slots_lock:
             self._slots = [*self._slots, slot]
         slot.start()
@@ -315,7 +318,7 @@ class ThreadExecutor:
         invocation = self._invocation
         if invocation.manual:
             # A new one each time: an answer from another thread may ring late.
-            slot.answered = threading.Event()
+            slot.answered = slot.new_answer()
             delivery.arm(slot.answered.set)
         set_current(delivery)
         self._words[slot.place] = delivery.assignment.mark | delivery.record_offset

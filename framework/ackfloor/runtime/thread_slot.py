@@ -34,7 +34,11 @@ class Slot(threading.Thread):
         self.bell = threading.Lock()
         self.bell.acquire(blocking=False)
         #: Of the delivery at hand: set by its answer, or to stop waiting for one.
-        self.answered = threading.Event()
+        self.answered = self.new_answer()
+
+    def new_answer(self) -> threading.Event:
+        """What the answer to one delivery sets."""
+        return threading.Event()
 
     def take_lease(self, delivery: Delivery) -> bool:
         """Take the lease, if it is that of this delivery."""

@@ -117,6 +117,8 @@ class Outside:
     clock: Clock
     events: EventLoopThread
     marks: Marks = field(default_factory=Marks)
+    #: Stands in for threads and processes, by the handler's spec (the simulation has its own).
+    stand_in: Callable[[HandlerSpec], Callable[..., Executor]] | None = None
 
 
 class Worker:
@@ -238,7 +240,7 @@ class Worker:
             state_type=self._app.state_type,
             batch=spec.batch is not None,
         )
-        if spec.executor == "process":
+        if spec.executor == "process" and self._outside.stand_in is None:
             return ProcessExecutor(
                 plan_of(self._app, spec, signature, self._config.redaction),
                 self.inbox,
@@ -265,7 +267,7 @@ class Worker:
             on_loop = AsyncExecutor if spec.batch is None else AsyncBatchExecutor
             return on_loop(
                 invocation,
-                self._outside.events.loop,
+                self._outside.events,
                 self.inbox,
                 clock,
                 concurrency=spec.concurrency,
@@ -273,8 +275,7 @@ class Worker:
                 cancel_grace_s=self._config.cancel_grace_s,
                 marks=self._outside.marks,
             )
-        on_threads = ThreadExecutor if spec.batch is None else ThreadBatchExecutor
-        return on_threads(
+        return self._on_threads(spec)(
             invocation,
             self.inbox,
             clock,
@@ -282,6 +283,11 @@ class Worker:
             lanes=lanes,
             marks=self._outside.marks,
         )
+
+    def _on_threads(self, spec: HandlerSpec) -> Callable[..., Executor]:
+        if self._outside.stand_in is not None:
+            return self._outside.stand_in(spec)
+        return ThreadExecutor if spec.batch is None else ThreadBatchExecutor
 
     def _invocation(
         self, spec: HandlerSpec, signature: Signature, decode: Decode, state: object

@@ -52,6 +52,8 @@ class MemoryBroker:
         self._next_keyless = count()
         #: Held for every look and change; notified when there may be news for a waiting poll.
         self.changed = threading.Condition(threading.RLock())
+        #: Counts changes: who has looked at this version need not look again.
+        self.version = 0
 
     # Topics and what is in them.
 
@@ -64,7 +66,7 @@ class MemoryBroker:
             logs.extend(PartitionLog() for _ in range(partitions - len(logs)))
             for group in self._groups.values():
                 group.plan(self._counts())
-            self.changed.notify_all()
+            self._has_changed()
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with everything in it; its partitions leave their owners."""
@@ -72,13 +74,23 @@ class MemoryBroker:
             self._topics.pop(topic, None)
             for group in self._groups.values():
                 group.plan(self._counts())
-            self.changed.notify_all()
+            self._has_changed()
 
     @property
     def topics(self) -> Mapping[str, int]:
         """Topic -> number of partitions."""
         with self.changed:
             return MappingProxyType(self._counts())
+
+    def _has_changed(self) -> None:
+        self.version += 1
+        self.changed.notify_all()
+
+    def give_up(self, group: str, partitions: Sequence[TopicPartition]) -> None:
+        """A member has given partitions up."""
+        with self.changed:
+            self.group(group).release(partitions)
+            self._has_changed()
 
     def _counts(self) -> dict[str, int]:
         return {topic: len(logs) for topic, logs in self._topics.items()}
@@ -159,7 +171,7 @@ class MemoryBroker:
                 partition = number % len(logs)
             wall_ms = self.clock.now().wall_ms
             record = logs[partition].append(topic, partition, key, value, headers, wall_ms)
-            self.changed.notify_all()
+            self._has_changed()
             return record
 
     # What happens to a log.
@@ -168,16 +180,19 @@ class MemoryBroker:
         """Leave a hole at the end of a log, as a transaction's marker does."""
         with self.changed:
             self.log(topic, partition).skip(count)
+            self._has_changed()
 
     def compact(self, topic: str, partition: int, offset: int) -> bool:
         """Take one record out of a log; returns whether it was there."""
         with self.changed:
+            self._has_changed()
             return self.log(topic, partition).drop(offset)
 
     def trim(self, topic: str, partition: int, start: int) -> None:
         """Delete what is below offset `start`, as retention does."""
         with self.changed:
             self.log(topic, partition).trim(start)
+            self._has_changed()
 
     # Groups.
 
@@ -208,25 +223,25 @@ class MemoryBroker:
         with self.changed:
             for each in self._groups.values() if group is None else [self.group(group)]:
                 each.rebalance()
-            self.changed.notify_all()
+            self._has_changed()
 
     def join(self, group: str, member: Member) -> None:
         """A member joins: from now on it is meant to have its share of the partitions."""
         with self.changed:
             self.group(group).join(member, self._counts())
-            self.changed.notify_all()
+            self._has_changed()
 
     def leave(self, group: str, member: Member) -> None:
         """A member leaves or dies; what it owned is free at once."""
         with self.changed:
             self.group(group).leave(member, self._counts())
-            self.changed.notify_all()
+            self._has_changed()
 
     def expel(self, group: str, member: Member) -> None:
         """A member outlived its session timeout; it learns of it at its next poll."""
         with self.changed:
             self.group(group).expel(member, self._counts())
-            self.changed.notify_all()
+            self._has_changed()
 
     def store(
         self, group: str, member: Member, positions: Sequence[tuple[TopicPartition, int, str]]

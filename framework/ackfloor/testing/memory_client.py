@@ -43,6 +43,8 @@ class MemorySource:
         self._paused: set[TopicPartition] = set()
         self._answers: list[tuple[CommitPosition, str | None]] = []
         self._turn = 0
+        #: The version of the broker in which there was nothing left to report; -1 for none.
+        self._looked = -1
         self._failed: BaseException | None = None
 
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
@@ -67,7 +69,8 @@ class MemorySource:
             with self._broker.changed:
                 self._broker.changed.wait_for(self._has_news, timeout_s)
         listener = self._listener
-        if listener is None:
+        version = self._broker.version
+        if listener is None or (version == self._looked and not self._answers):
             return 0
         self._rebalance(listener)
         if self._answers:
@@ -77,6 +80,8 @@ class MemorySource:
         records = self._read()
         if records:
             self._call(lambda: listener.on_records(records))
+        elif self._broker.version == version:
+            self._looked = version
         return len(records)
 
     def _call(self, report: Callable[[], None]) -> None:
@@ -87,6 +92,8 @@ class MemorySource:
             raise SourceFailed(f"the listener raised {exc!r}") from exc
 
     def _has_news(self) -> bool:
+        if self._broker.version == self._looked:
+            return bool(self._answers)
         group, member = self._broker.group(self._group), self._member
         return bool(
             self._answers
@@ -117,9 +124,7 @@ class MemorySource:
         if revoked:
             self._call(lambda: listener.on_revoked(revoked))
             self._forget(revoked)
-            with broker.changed:
-                group.release(revoked)
-                broker.changed.notify_all()
+            broker.give_up(self._group, revoked)
         with broker.changed:
             assigned = group.to_assign(member)
             group.claim(member, assigned)
@@ -202,6 +207,7 @@ class MemorySource:
             if key in self._positions:
                 self._paused.discard(key)
                 self._positions[key] = position
+                self._looked = -1
 
     def positions(self) -> Mapping[tuple[str, int], int]:
         """The next position of each partition; past a hole at the end of the log."""

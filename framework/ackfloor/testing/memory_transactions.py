@@ -13,6 +13,7 @@ from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import TransactionListener
 from ackfloor.testing.groups import Member
+from ackfloor.testing.log import MemoryRecord
 from ackfloor.testing.memory import MemoryBroker, TooLarge
 
 
@@ -70,11 +71,14 @@ class MemoryTransactionalSink:
             if error is not None:
                 return Outcome(error)
             for parcel in transaction.parcels:
-                record = parcel.delivery.record
-                broker.append(
-                    parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
-                )
+                self._append(parcel)
         return COMMITTED
+
+    def _append(self, parcel: Parcel) -> MemoryRecord:
+        record = parcel.delivery.record
+        return self._broker.append(
+            parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+        )
 
     def _commit(self, transaction: Transaction, member: Member) -> str | None:
         positions = [
