@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit explore lint types check docs site bench bench-core soak pins clean
+.PHONY: help setup demo test test-unit explore simulate lint types check docs site bench bench-core soak pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,9 @@ test-unit: setup ## the tests that need no broker, no Spark and no second proces
 explore: setup ## the core's properties with other examples, drawn at random; TIMES=20 as many
 	@ACKFLOOR_EXPLORE=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --timeout 0 tests/framework/core $(PYTEST_ARGS)
 
+simulate: setup ## workers and broker in one process, decided by seeds; SEEDS=1000 FROM=1
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)
+
 lint: setup ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -58,7 +61,8 @@ site: setup ## the docs as a site in build/site; a warning is a failure
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site: open build/site/index.html"
 
-soak: setup ## kills, freezes, network and broker faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
+soak: setup ## the simulation's safeguards, then kills and faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
+	@$(BIN)/python -m tests.simulation --safeguards --from $(or $(SEED),1)
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(PARKING),--parking $(PARKING)) $(if $(OUT),--out $(OUT)) $(if $(AUDIT),--audit)
 
 bench: setup ## everything beside its peers, about an hour; ROUNDS=5; see benchmarks/README.md

@@ -1,0 +1,262 @@
+"""Safeguards: what keeps the promises, taken out one at a time, to see that the simulation notices.
+
+Each is a function of the product, named by where it is, and what stands in its place while it is
+out. One that can't be found any more is a failure: the list has to follow the code.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ackfloor.core.deadlines import Deadlines
+from ackfloor.core.messages import Dispatch, Resume
+from ackfloor.core.model import Now
+
+Original = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguard:
+    """One function, and what is left when it does not do its work.
+
+    Attributes:
+        name: what it sees to.
+        invariant: the number of the invariant of the contract.
+        place: "module:Class.function" or "module:function".
+        without: given the function, what stands in its place.
+    """
+
+    name: str
+    invariant: int
+    place: str
+    without: Callable[[Original], Original]
+
+    @contextmanager
+    def taken_out(self) -> Iterator[None]:
+        """Without it.
+
+        Raises:
+            AttributeError: it is not where it was.
+        """
+        module, _, path = self.place.partition(":")
+        owner: Any = importlib.import_module(f"ackfloor.{module}")
+        *outer, name = path.split(".")
+        for each in outer:
+            owner = getattr(owner, each)
+        original = owner.__dict__[name]
+        function = original.__func__ if isinstance(original, staticmethod) else original
+        replacement: Any = self.without(function)
+        if isinstance(original, staticmethod):
+            replacement = staticmethod(replacement)
+        setattr(owner, name, replacement)
+        try:
+            yield
+        finally:
+            setattr(owner, name, original)
+
+
+def _nothing(_: Original) -> Original:
+    return lambda *_, **__: None
+
+
+def _always(value: object) -> Callable[[Original], Original]:
+    return lambda _: lambda *_, **__: value
+
+
+def _floor_is_position(_: Original) -> Original:
+    return lambda self: self.position
+
+
+def _refused_is_stored(original: Original) -> Original:
+    return lambda self, assignments, position, error: original(self, assignments, position, None)
+
+
+def _late_counts(original: Original) -> Original:
+    def answered(self: Any, deliveries: Any, now: Now) -> None:
+        taken = list(deliveries)
+        for delivery in taken:
+            delivery.closed = False
+        original(self, taken, now)
+
+    return answered
+
+
+def _failed_is_published(_: Original) -> Original:
+    return lambda self, parcel, error, *, too_large, now: self.published(parcel, now)
+
+
+def _settles_at_once(original: Original) -> Original:
+    def publish(self: Any, parcel: Any, now: Now) -> None:
+        original(self, parcel, now)
+        self.published(parcel, now)
+        parcel.delivery.assignment.parking += 1
+
+    return publish
+
+
+def _each_alone(_: Original) -> Original:
+    def dispatch(
+        self: Any, handler: Any, batch: Any, *, ahead: bool = False, alone: bool = False
+    ) -> None:
+        for delivery in batch:
+            delivery.lone = delivery.lane(handler.rules.ordering == "key")
+        self.commands.append(Dispatch(handler.rules.name, batch, ahead, alone))
+
+    return dispatch
+
+
+def _never_due(_: Original) -> Original:
+    return lambda self, running, shortest_timeout_s, now_s: []
+
+
+def _not_planned_anew(original: Original) -> Original:
+    def overdue(self: Deadlines, running: Any, shortest_timeout_s: float, now_s: float) -> Any:
+        found = original(self, running, shortest_timeout_s, now_s)
+        # As if nothing but the shortest timeout decided when to look.
+        self.next_scan_s = now_s + 2 * (shortest_timeout_s or 1e9)
+        return found
+
+    return overdue
+
+
+def _never_resumed(original: Original) -> Original:
+    def balance(self: Any, assignments: Any, commands: list[Any]) -> None:
+        mine: list[Any] = []
+        original(self, assignments, mine)
+        commands += [command for command in mine if not isinstance(command, Resume)]
+
+    return balance
+
+
+def _no_drain(_: Original) -> Original:
+    def on_revoked(self: Any, partitions: Any) -> None:
+        self.engine.stop(partitions)
+        self.engine.drop(partitions, lost=False)
+        self.executors.abandon_closed()
+
+    return on_revoked
+
+
+def _lost_is_revoked(_: Original) -> Original:
+    def on_lost(self: Any, partitions: Any) -> None:
+        self.engine.stop(partitions)
+        final = self.engine.final_positions(partitions)
+        self.engine.drop(partitions, lost=True)
+        if final:
+            self._source.commit(final, wait=True)
+
+    return on_lost
+
+
+def _open_stays(original: Original) -> Original:
+    def close(self: Any, assignment: Any) -> None:
+        held, size = len(assignment.tracker.open), assignment.open_bytes
+        original(self, assignment)
+        self._state.flow.add(held, size, 0, tier=False)
+
+    return close
+
+
+def _left_open(original: Original) -> Original:
+    def close(self: Any, assignment: Any) -> None:
+        original(self, assignment)
+        for delivery in assignment.tracker.open.values():
+            delivery.closed = False
+
+    return close
+
+
+def _early(original: Original) -> Original:
+    return lambda delivery, envelope, now: original(delivery, envelope, now) - 0.3
+
+
+def _handled_again(original: Original) -> Original:
+    return lambda self, start: None
+
+
+def _double_answers(_: Original) -> Original:
+    return lambda self: True
+
+
+def _other_value(original: Original) -> Original:
+    def parcel(self: Any, delivery: Any, verdict: Any, now: Now) -> Any:
+        made = original(self, delivery, verdict, now)
+        delivery.record._value = (delivery.record._value or b"") + b" "
+        return made
+
+    return parcel
+
+
+def _without_end(original: Original) -> Original:
+    def delay_s(self: Any, attempt: int) -> float:
+        found: float | None = original(self, attempt)
+        return 1.0 if found is None else found
+
+    return delay_s
+
+
+def _lets_exits_out(original: Original) -> Original:
+    def outcome_of(self: Any, exc: BaseException) -> Any:
+        if not isinstance(exc, Exception):
+            raise exc
+        return original(self, exc)
+
+    return outcome_of
+
+
+#: The list. At least one for each invariant of the contract.
+SAFEGUARDS: tuple[Safeguard, ...] = (
+    Safeguard("the floor is the lowest open offset", 1, "core.tracker:AckTracker.floor",
+              _floor_is_position),
+    Safeguard("a refused commit is not taken for stored", 5,
+              "core.commits:CommitPlan.answered", _refused_is_stored),
+    Safeguard("a park settles only when it is confirmed", 2,
+              "core.parcels:Parcels.failed", _failed_is_published),
+    Safeguard("a park does not settle when it is sent", 2,
+              "core.parcels:Parcels._publish", _settles_at_once),
+    Safeguard("a record is parked byte for byte", 2, "core.parking:Parking.parcel", _other_value),
+    Safeguard("a partition's floor is committed", 3, "core.commits:CommitPlan.tick", _nothing),
+    Safeguard("a late answer changes nothing", 4, "core.endings:Endings.answered", _late_counts),
+    Safeguard("an answer by hand counts once", 4, "core.delivery:Delivery.claim",
+              _double_answers),
+    Safeguard("what the commit has settled is not handled again", 5,
+              "core.intake:Intake._restored", _handled_again),
+    Safeguard("a partition that leaves is drained and committed", 5,
+              "runtime.loop:Loop.on_revoked", _no_drain),
+    Safeguard("of a lost partition nothing is committed", 1, "runtime.loop:Loop.on_lost",
+              _lost_is_revoked),
+    Safeguard("offsets that never arrive are passed", 6, "core.tracker:AckTracker.passed",
+              _nothing),
+    Safeguard("what is paused is resumed", 7, "core.flow:FlowControl.balance", _never_resumed),
+    Safeguard("what leaves is no longer open", 7, "core.intake:Intake._close", _open_stays),
+    Safeguard("a lane starts one at a time", 8, "core.state:WorkerState.dispatch", _each_alone),
+    Safeguard("a lane waits for its failed head", 8, "core.state:WorkerState.block", _nothing),
+    Safeguard("what outlives its deadline is ended", 9, "core.deadlines:Deadlines.overdue",
+              _never_due),
+    Safeguard("the next deadline is looked for in time", 9, "core.deadlines:Deadlines.overdue",
+              _not_planned_anew),
+    Safeguard("a changed timeout counts for what runs", 9, "core.deadlines:Deadlines.replan",
+              _nothing),
+    Safeguard("a refused park is tried again", 10, "core.parcels:Parcels.tick", _nothing),
+    Safeguard("a retry is released when it is due", 10, "core.intake:Intake._release", _nothing),
+    Safeguard("a retry is not early", 10, "core.intake:_due_s", _early),
+    Safeguard("a retry in place is released when it is due", 10, "core.in_place:InPlace._release",
+              _nothing),
+    Safeguard("a handler's pause ends", 12, "core.holds:Holds.tick", _nothing),
+    Safeguard("every exception is its record's outcome", 11, "runtime.invoke:Invocation.outcome_of",
+              _lets_exits_out),
+    Safeguard("the suspects of a crash are known", 11, "core.suspects:Suspects.learn", _nothing),
+    Safeguard("an answer for a partition that has left is stale", 4, "core.intake:Intake._close",
+              _left_open),
+    Safeguard("an abandoned handler gives its slot back", 12,
+              "runtime.executors:Executors.abandon", _nothing),
+    Safeguard("a parcel waits for a plain commit", 3, "core.transactions:Transactions._may_go",
+              _always(value=True)),
+    Safeguard("an abort is not the fault of its bystanders", 2,
+              "core.transactions:Transactions.again", _nothing),
+    Safeguard("the budget of retries ends", 10, "core.retry:RetryPolicy.delay_s", _without_end),
+)  # fmt: skip

@@ -1,0 +1,202 @@
+"""What the command does: many seeds, safeguards, outages, one trace; on all cores.
+
+These are functions of a module that other processes can import, which they can't a `__main__`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from statistics import median
+from typing import NamedTuple
+
+from tests.simulation.delays import delayed, is_comparable
+from tests.simulation.outages import waits_in
+from tests.simulation.plan import Plan, make_plan
+from tests.simulation.safeguards import SAFEGUARDS, Safeguard
+from tests.simulation.shrink import shrunk
+from tests.simulation.world import Result, play
+
+#: Seeds that one process plays before it tells what came of them.
+CHUNK = 50
+#: Seeds within which the lack of a safeguard must be noticed, in the mean.
+MOST_SEEDS = 500
+
+
+class Tried(NamedTuple):
+    """What came of some seeds."""
+
+    seeds: int
+    records: list[int]
+    faults: list[int]
+    transitions: list[int]
+    seen: set[tuple[str, str]]
+    failed: list[tuple[int, str, str, str]]
+    cpu_s: float
+
+
+def tried(seeds: Sequence[int]) -> Tried:
+    """Play some seeds."""
+    logging.disable(logging.CRITICAL)
+    found = Tried(len(seeds), [], [], [], set(), [], 0.0)
+    began_s = time.process_time()
+    for seed in seeds:
+        plan = make_plan(seed)
+        result = checked(plan)
+        found.records.append(len(plan.records))
+        found.faults.append(len(plan.faults))
+        found.transitions.append(result.transitions)
+        found.seen.update(result.seen)
+        if result.broken is not None:
+            found.failed.append((seed, result.broken.rule, str(result.broken), result.digest))
+    return found._replace(cpu_s=time.process_time() - began_s)
+
+
+def checked(plan: Plan) -> Result:
+    """Play a plan, and once more without its sick records where that tells something."""
+    result = play(plan)
+    if result.broken is None and is_comparable(plan):
+        return replace(result, broken=delayed(plan, result))
+    return result
+
+
+def caught(safeguard: Safeguard, first: int, most: int = MOST_SEEDS) -> tuple[int, str] | None:
+    """The first seed that notices that a safeguard is out, and what it says."""
+    logging.disable(logging.CRITICAL)
+    with safeguard.taken_out():
+        for seed in range(first, first + most):
+            broken = checked(make_plan(seed)).broken
+            if broken is not None:
+                return seed, str(broken)
+    return None
+
+
+def _chunks(first: int, count: int) -> Iterator[range]:
+    for start in range(first, first + count, CHUNK):
+        yield range(start, min(start + CHUNK, first + count))
+
+
+def run_seeds(first: int, count: int, jobs: int) -> int:
+    """Play seeds and tell how it went; returns the exit code."""
+    began_s = time.monotonic()
+    all_ = Tried(0, [], [], [], set(), [], 0.0)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for some in pool.map(tried, _chunks(first, count)):
+            all_ = Tried(
+                all_.seeds + some.seeds,
+                all_.records + some.records,
+                all_.faults + some.faults,
+                all_.transitions + some.transitions,
+                all_.seen | some.seen,
+                all_.failed + some.failed,
+                all_.cpu_s + some.cpu_s,
+            )
+            _progress(all_, count, began_s)
+            for seed, _, what, _ in some.failed:
+                print(f"\nseed {seed}: {what}", file=sys.stderr)
+    print(file=sys.stderr)
+    took_s = time.monotonic() - began_s
+    print(
+        f"{all_.seeds} seeds from {first} in {took_s:.0f} s, {all_.seeds / all_.cpu_s:.1f} a second"
+        f" on one core; medians: {median(all_.records):g} records, {median(all_.faults):g} faults,"
+        f" {median(all_.transitions):g} transitions; {len(all_.failed)} failed"
+    )
+    for seed, rule, what, digest in all_.failed[:3]:
+        tell_failure(seed, rule, what, digest)
+    return 1 if all_.failed else 0
+
+
+def _progress(all_: Tried, count: int, began_s: float) -> None:
+    took_s = time.monotonic() - began_s
+    left_s = took_s / all_.seeds * (count - all_.seeds)
+    line = f"\r{all_.seeds} of {count} seeds, {len(all_.failed)} failed, {left_s:.0f} s to go "
+    print(line, end="", file=sys.stderr, flush=True)
+
+
+def tell_failure(seed: int, rule: str, what: str, digest: str) -> None:
+    """Print a failing seed, smaller, and what replays it."""
+    print(f"\nseed {seed} breaks rule {what}\n  trace {digest}")
+    print(f"  replay: python -m tests.simulation --from {seed} --seeds 1 --trace")
+    small = shrunk(make_plan(seed), rule)
+    result = play(small, trace=True)
+    print(f"  shrunk to {len(small.records)} records and {len(small.faults)} faults:")
+    _print_plan(small)
+    for line in (result.trace or ())[-60:]:
+        print(f"    {line}")
+    print(f"    {result.broken}")
+
+
+def _print_plan(plan: Plan) -> None:
+    for handler in plan.handlers:
+        print(f"    {handler}")
+    for fault in plan.faults:
+        print(f"    {fault}")
+    print(
+        f"    partitions={plan.partitions} workers={plan.workers} "
+        f"transactional={plan.transactional} max_open={plan.max_open} batch={plan.batch}"
+    )
+
+
+def trace_seed(seed: int) -> int:
+    """Play one seed and print its whole trace; returns the exit code."""
+    logging.disable(logging.CRITICAL)
+    plan = make_plan(seed)
+    _print_plan(plan)
+    result = play(plan, trace=True)
+    if result.broken is None and is_comparable(plan):
+        result = replace(result, broken=delayed(plan, result))
+    for line in result.trace or ():
+        print(line)
+    print(f"trace {result.digest}: {result.broken or 'every promise was kept'}")
+    return 1 if result.broken else 0
+
+
+def _caught_from(number: int, first: int) -> tuple[int, int, tuple[int, str] | None]:
+    return number, first, caught(SAFEGUARDS[number], first)
+
+
+def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
+    """Take each safeguard out and see how soon that is noticed; returns the exit code."""
+    seeds: dict[int, list[int]] = {}
+    rules: dict[int, str] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        tasks = [
+            pool.submit(_caught_from, number, first)
+            for number in range(len(SAFEGUARDS))
+            for first in firsts
+        ]
+        for task in tasks:
+            number, first, found = task.result()
+            seeds.setdefault(number, []).append(
+                MOST_SEEDS * 2 if found is None else found[0] - first + 1
+            )
+            rules.setdefault(number, "never" if found is None else found[1])
+    missed = 0
+    print("| safeguard | invariant | seeds until noticed | first noticed by |\n|---|--:|--:|---|")
+    for number, safeguard in enumerate(SAFEGUARDS):
+        mean = sum(seeds[number]) / len(seeds[number])
+        missed += mean > MOST_SEEDS
+        counts = ", ".join(
+            f"over {MOST_SEEDS}" if n > MOST_SEEDS else str(n) for n in seeds[number]
+        )
+        print(f"| {safeguard.name} | {safeguard.invariant} | {counts} | {rules[number]} |")
+    return 1 if missed else 0
+
+
+def run_outages(names: Sequence[str], seed: int) -> int:
+    """Play outages and print, for each, how long healthy records waited; returns the exit code."""
+    logging.disable(logging.CRITICAL)
+    print("| outage | healthy records | p50, s | p99, s | longest, s | broken |")
+    print("|---|--:|--:|--:|--:|---|")
+    broken = False
+    for name in names:
+        found = waits_in(name, seed)
+        broken |= bool(found.broken)
+        waits = " | ".join(f"{s:.3f}" for s in (found.p50_s, found.p99_s, found.longest_s))
+        print(f"| {name} | {found.records} | {waits} | {found.broken} |", flush=True)
+    return 1 if broken else 0

@@ -1,0 +1,578 @@
+"""Watch: the oracle. It looks at a run from outside and says which promise was broken.
+
+It sees what users and brokers see: what is produced, what handlers begin and how they end, what is
+written to retry and dead-letter topics, what is committed. Of a worker it reads, beside what the
+ports are asked, only the events that observers get. Its own account of what is settled is kept
+apart for each assignment of each worker, since nobody may commit on somebody else's word.
+
+The numbers are those of the contract's invariants (docs/DESIGN.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ackfloor import Delivery
+from ackfloor.core import messages
+from ackfloor.core.gapset import MetadataRefused, decode
+from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
+from ackfloor.core.parcel import Parcel
+from ackfloor.core.topics import parse_topic
+from ackfloor.testing.groups import Committed, Member
+from ackfloor.testing.log import MemoryRecord
+from tests.simulation.hub import FIRST_S, Hub, Killed
+from tests.simulation.life import Life
+from tests.simulation.plan import Act, Plan
+
+#: Seconds after its deadline at which a delivery that runs must have been ended by its worker.
+LATE_S = 0.3
+
+
+class Broken(BaseException):
+    """A promise was broken. No code of a worker may take it for an error of its own."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"[{rule}] {what}")
+        self.rule = rule
+
+
+class Place(NamedTuple):
+    """Where a copy of a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a handler for one delivery."""
+
+    delivery: Delivery
+    life: Life
+    uid: int
+    started_s: float
+    #: Why it is no longer in flight: "" while it is.
+    over: str = ""
+    #: Whether its return settles the record, unless the deadline was first.
+    settles: str = ""
+
+
+@dataclass(slots=True)
+class Owned:
+    """One partition in the hands of one worker, from its assignment to its end."""
+
+    life: Life
+    key: TopicPartition
+    start: int
+    known: frozenset[int]
+    #: Offsets that this worker may call settled.
+    settled: set[int] = field(default_factory=set)
+    committed: int = -1
+    #: What the broker has stored of it: the position, and what is settled above.
+    landed: int = -1
+    gaps: set[int] = field(default_factory=set)
+    #: Whether the answer to its last commit was not a plain yes.
+    doubt: bool = False
+    #: Of these, those that its engine knows of.
+    reported: set[int] = field(default_factory=set)
+
+
+class Watch:
+    """What is known of one run.
+
+    Args:
+        hub: time and trace.
+        plan: the run.
+
+    Attributes:
+        broken: the first promise that was broken.
+        over: the run has ended: what still comes is of no interest.
+        fate: uid -> how the record ended: "handled", "discarded" or "dead".
+        first_start_s: uid -> when its handler first began.
+        checks: rule -> how often it was looked at.
+    """
+
+    def __init__(self, hub: Hub, plan: Plan) -> None:
+        self._hub = hub
+        self._plan = plan
+        self._records = {record.uid: record for record in plan.records}
+        self.over = False
+        self.broken: Broken | None = None
+        self.fate: dict[int, str] = {}
+        self.first_start_s: dict[int, float] = {}
+        self.produced_s: dict[int, float] = {}
+        self.gone: set[int] = set()
+        self.starts: dict[int, int] = {}
+        self._copies: dict[Place, int] = {}
+        #: Partition -> its copies, in the order of their offsets.
+        self._logs: dict[tuple[str, int], list[tuple[Place, int]]] = {}
+        self._settled: set[Place] = set()
+        self._removed: set[Place] = set()
+        self._content: dict[int, tuple[bytes | None, bytes | None]] = {}
+        self._owned: dict[tuple[int, str, int], Owned] = {}
+        self._members: dict[Member, Life] = {}
+        self._calls: dict[Delivery, Call] = {}
+        self._by_life: dict[int, dict[Delivery, Call]] = {}
+        self._parcels: dict[Delivery, int] = {}
+        self._counts: dict[int, dict[str, int]] = {}
+        self._lane_done: dict[tuple[int, int, bytes], int] = {}
+        self.transitions = 0
+        #: Seconds of slots that sick records have had.
+        self.sick_slots_s = 0.0
+        self.checks: dict[str, int] = {}
+
+    def _check(self, rule: str, held: bool, what: str) -> None:
+        self.checks[rule] = self.checks.get(rule, 0) + 1
+        if not held:
+            # Kept as well as raised: user code's exceptions are caught, whatever they are.
+            self.broken = self.broken or Broken(
+                rule, f"{what} (at {self._hub.now_s - FIRST_S:.3f} s)"
+            )
+            raise self.broken
+
+    # Records.
+
+    def produced(self, uid: int, record: MemoryRecord) -> None:
+        """A record was produced to its source topic."""
+        place = Place(record.topic(), record.partition(), record.offset())
+        self._add_copy(place, uid)
+        self.produced_s[uid] = self._hub.now_s
+        self._content[uid] = (record.value(), record.key())
+
+    def _add_copy(self, place: Place, uid: int) -> None:
+        self._copies[place] = uid
+        self._logs.setdefault((place.topic, place.partition), []).append((place, uid))
+
+    def removed(self, place: Place, *, by: str) -> None:
+        """The log has lost a record, by retention or compaction."""
+        uid = self._copies.get(place)
+        self._removed.add(place)
+        if uid is not None and place not in self._settled:
+            self.gone.add(uid)
+        self._hub.note(f"{by} takes {place}")
+
+    def uid_of(self, delivery: Delivery) -> int:
+        """Which record a delivery is of."""
+        place = Place(delivery.topic, delivery.partition, delivery.offset)
+        return self._copies[place]
+
+    # Assignments.
+
+    def joined(self, member: Member, life: Life) -> None:
+        """A worker has a membership."""
+        self._members[member] = life
+
+    def assigned(self, life: Life, starts: Sequence[StartPosition]) -> None:
+        """A worker takes partitions over."""
+        for start in starts:
+            known: frozenset[int] = frozenset()
+            if start.metadata:
+                known = frozenset(_gaps(start.metadata, start.topic, start.partition))
+            key = TopicPartition(start.topic, start.partition)
+            position = start.position
+            self._owned[life.number, start.topic, start.partition] = Owned(
+                life, key, position, known
+            )
+            self._hub.note(f"{life} takes {start.topic}/{start.partition} at {position}")
+
+    def released(self, life: Life, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+        """A worker has given partitions up, or lost them."""
+        for key in partitions:
+            owned = self._owned.pop((life.number, key.topic, key.partition), None)
+            self._hub.note(f"{life} {'loses' if lost else 'gives up'} {key.topic}/{key.partition}")
+            if owned is None or lost:
+                continue
+            self._check_last_commit(owned)
+
+    def _check_last_commit(self, owned: Owned) -> None:
+        """What was settled before a partition is given up, its last commit says."""
+        stored = self.stored(owned.key)
+        if owned.doubt or stored is None:
+            return
+        gaps = _gaps(stored.metadata, *owned.key) if stored.metadata else ()
+        for offset in owned.reported:
+            self._check(
+                "5",
+                offset < stored.position or offset in gaps,
+                f"{Place(*owned.key, offset)} was settled, and no commit said so before "
+                f"{owned.life} gave the partition up",
+            )
+
+    def stored(self, key: TopicPartition) -> Committed | None:
+        """What the broker has committed; set by the world."""
+        raise NotImplementedError
+
+    # Handlers.
+
+    def started(self, life: Life, delivery: Delivery) -> Act:
+        """A handler begins; returns what it is to do."""
+        if not life.alive or self.over:
+            raise Killed
+        self.transitions += 1
+        uid = self.uid_of(delivery)
+        number = self.starts.get(uid, 0)
+        self.starts[uid] = number + 1
+        self.first_start_s.setdefault(uid, self._hub.now_s)
+        self._hub.note(f"{life} starts {uid} for the {number + 1}. time ({delivery.topic})")
+        self._check_start(life, delivery, uid)
+        call = Call(delivery, life, uid, self._hub.now_s)
+        self._calls[delivery] = call
+        self._by_life.setdefault(life.number, {})[delivery] = call
+        acts = self._records[uid].acts
+        return acts[min(number, len(acts) - 1)]
+
+    def _check_start(self, life: Life, delivery: Delivery, uid: int) -> None:
+        owned = self._owned.get((life.number, delivery.topic, delivery.partition))
+        if owned is None or delivery.closed:
+            # Its partition left in the moment between the check of its slot and its start.
+            return
+        offset = delivery.offset
+        self._check(
+            "5",
+            offset >= owned.start and offset not in owned.known,
+            f"{uid} is handled again although the commit that {life} began with has it settled",
+        )
+        self._check(
+            "4", offset not in owned.reported, f"{uid} is handled again after it was settled"
+        )
+        self._check_retry(delivery, uid)
+        self._check_lane(life, delivery, uid)
+
+    def _check_retry(self, delivery: Delivery, uid: int) -> None:
+        """A retry is neither early nor one too many."""
+        plan = self._plan.handlers[self._records[uid].handler]
+        self._check(
+            "10",
+            delivery.attempt <= plan.redeliveries + 1,
+            f"{uid} is delivered {delivery.attempt} times, {plan.redeliveries + 1} are its most",
+        )
+        envelope = delivery.envelope
+        due_ms = None if envelope is None else envelope.not_before_ms
+        if due_ms is not None and not any(f.kind.startswith("wall") for f in self._plan.faults):
+            early_ms = due_ms - self._hub.wall_ms
+            self._check("10", early_ms <= 1, f"{uid} is retried {early_ms} ms early")
+
+    def _check_lane(self, life: Life, delivery: Delivery, uid: int) -> None:
+        rules = delivery.assignment.handler.rules
+        if rules.ordering == "unordered":
+            return
+        lane = delivery.lane(rules.ordering == "key")
+        for other in self._by_life.get(life.number, {}).values():
+            if other.over or other.delivery.closed or other.delivery is delivery:
+                continue
+            mate = other.delivery
+            if mate.assignment is not delivery.assignment:
+                continue
+            same = mate.lane(rules.ordering == "key") == lane
+            if same and rules.batch is not None and other.started_s == self._hub.now_s:
+                # One batch may take several records of a lane, in order.
+                self._check("8", mate.offset < delivery.offset, f"{uid} overtakes {other.uid}")
+                continue
+            self._check("8", not same, f"{uid} starts while {other.uid} of its lane is in flight")
+        if rules.in_place and parse_topic(delivery.topic) is None:
+            self._check_followers(life, delivery, uid, lane)
+
+    def _check_followers(self, life: Life, delivery: Delivery, uid: int, lane: object) -> None:
+        """Where a lane waits for its failed record, none overtakes it."""
+        owned = self._owned[life.number, delivery.topic, delivery.partition]
+        for place, other in self._logs.get((delivery.topic, delivery.partition), ()):
+            if place.offset >= delivery.offset:
+                break
+            done = place.offset in owned.settled or place.offset in owned.known
+            if place.offset < owned.start or done or place in self._removed:
+                continue
+            batch = getattr(delivery, "batch", None)
+            if batch is not None and any(d.offset == place.offset for d in batch.items):
+                continue
+            key = self._records[other].key
+            mine = self._records[uid].key
+            by_key = delivery.assignment.handler.rules.ordering == "key"
+            self._check(
+                "8",
+                by_key and (key is None or key != mine),
+                f"{uid} starts before {other}, which is ahead of it in its lane",
+            )
+
+    def ended(self, life: Life, delivery: Delivery, exc: BaseException | None) -> None:
+        """A handler has ended."""
+        call = self._calls.get(delivery)
+        if not life.alive or self.over or call is None:
+            return
+        self.transitions += 1
+        if self._records[call.uid].sick:
+            self.sick_slots_s += self._hub.now_s - call.started_s
+        how = "returns" if exc is None else f"raises {type(exc).__name__}"
+        self._hub.note(f"{life} {how} for {call.uid}")
+        manual = delivery.assignment.handler.rules.manual
+        answered = delivery.outcome is not None
+        if not manual or exc is not None:
+            call.over = call.over or how
+            self._by_life[life.number].pop(delivery, None)
+        if exc is None and not manual and not delivery.closed and not answered:
+            self._settles(life, delivery, "handled")
+        elif type(exc).__name__ == "Discard" and not delivery.closed and not answered:
+            self._settles(life, delivery, "discarded")
+
+    def ack(self, life: Life, delivery: Delivery) -> None:
+        """Code says that a record is handled."""
+        if life.alive and not self.over:
+            self.answered(life, delivery, "handled", delivery.ack())
+
+    def answered(self, life: Life, delivery: Delivery, how: str, recorded: bool) -> None:
+        """Code has answered a delivery by hand."""
+        call = self._calls.get(delivery)
+        if call is None or not life.alive or self.over:
+            return
+        self.transitions += 1
+        self._hub.note(f"{life} answers {call.uid}: {how} is {recorded}")
+        if not recorded:
+            return
+        self._check("4", not call.over.startswith("answered"), f"{call.uid} took two answers")
+        call.over = f"answered {how}"
+        self._by_life[life.number].pop(delivery, None)
+        if how in ("handled", "discarded", "discard"):
+            self._settles(life, delivery, "handled" if how == "handled" else "discarded")
+
+    def _settles(self, life: Life, delivery: Delivery, how: str) -> None:
+        """A worker may call a record settled from now on."""
+        place = Place(delivery.topic, delivery.partition, delivery.offset)
+        owned = self._owned.get((life.number, delivery.topic, delivery.partition))
+        if owned is None or delivery.assignment.closed:
+            return
+        self._settled.add(place)
+        owned.settled.add(delivery.offset)
+        uid = self._copies[place]
+        call = self._calls.get(delivery)
+        if call is not None:
+            call.settles = how
+        if self.fate.get(uid) != "dead":
+            self.fate[uid] = how
+
+    def taken(self, life: Life, deliveries: Iterable[tuple[Delivery, bool]]) -> None:
+        """A worker's engine has taken answers; late ones must change nothing."""
+        for delivery, late in deliveries:
+            call = self._calls.get(delivery)
+            owned = self._owned.get((life.number, delivery.topic, delivery.partition))
+            if call is None or not call.settles or owned is None:
+                continue
+            if not late:
+                owned.reported.add(delivery.offset)
+                continue
+            place = Place(delivery.topic, delivery.partition, delivery.offset)
+            if delivery.offset not in owned.reported:
+                owned.settled.discard(delivery.offset)
+                self._settled.discard(place)
+                if self.fate.get(call.uid) == call.settles:
+                    del self.fate[call.uid]
+
+    def confirmed(self, life: Life, parcel: Parcel) -> None:
+        """A worker knows that a parked record is durable."""
+        delivery = parcel.delivery
+        owned = self._owned.get((life.number, delivery.topic, delivery.partition))
+        if owned is not None and not delivery.assignment.closed:
+            place = Place(delivery.topic, delivery.partition, delivery.offset)
+            self._check("2", place in self._settled, f"{place} counts as parked, and is nowhere")
+            owned.reported.add(delivery.offset)
+
+    # What is written elsewhere.
+
+    def publish_sent(self, life: Life, parcel: Parcel) -> None:
+        """A worker sends a record to a retry or dead-letter topic."""
+        delivery = parcel.delivery
+        self.transitions += 1
+        place = Place(delivery.topic, delivery.partition, delivery.offset)
+        self._hub.note(f"{life} parks {place} in {parcel.topic}")
+        owned = self._owned.get((life.number, delivery.topic, delivery.partition))
+        if owned is not None and owned.life is life:
+            self._check(
+                "4",
+                delivery.offset not in owned.reported,
+                f"{place} is parked although it was settled before",
+            )
+
+    def written(self, life: Life, parcel: Parcel, record: MemoryRecord) -> None:
+        """The broker has a parked record."""
+        delivery = parcel.delivery
+        source = Place(delivery.topic, delivery.partition, delivery.offset)
+        uid = self._copies[source]
+        place = Place(record.topic(), record.partition(), record.offset())
+        self._hub.note(f"broker has {uid} as {place}")
+        self._check(
+            "2",
+            (record.value(), record.key()) == self._content[uid],
+            f"{place} is not byte for byte what was produced",
+        )
+        self._add_copy(place, uid)
+        self._settled.add(source)
+        owned = self._owned.get((life.number, source.topic, source.partition))
+        if owned is not None and not delivery.assignment.closed:
+            owned.settled.add(source.offset)
+        if record.topic().endswith("--dlq"):
+            if self.fate.get(uid) != "handled":
+                self.fate[uid] = "dead"
+        else:
+            self.fate.pop(uid, None)
+
+    # Commits.
+
+    def commit_sent(self, life: Life, positions: Sequence[CommitPosition]) -> None:
+        """A worker sends a commit."""
+        for position in positions:
+            owned = self._owned.get((life.number, position.topic, position.partition))
+            if owned is None:
+                self._check("1", False, f"{life} commits {position.topic}, which is not its own")
+                continue
+            place = f"{position.topic}/{position.partition}"
+            self._hub.note(f"{life} commits {position.position} of {place}")
+            self._check(
+                "3",
+                position.position >= owned.committed,
+                f"the floor of {place} goes back from {owned.committed} to {position.position}",
+            )
+            owned.committed = position.position
+            self._check_commit(owned, position.position, position.metadata)
+
+    def _check_commit(self, owned: Owned, position: int, metadata: str) -> None:
+        gaps = _gaps(metadata, *owned.key) if metadata else ()
+        for place, _ in self._logs.get(owned.key, ()):
+            if not (place.offset < position or place.offset in gaps):
+                continue
+            if place.offset < owned.start or place.offset in owned.known:
+                continue
+            if place in self._removed:
+                continue
+            self._check(
+                "1",
+                place.offset in owned.settled,
+                f"{owned.life} commits {position} of {owned.key.topic}/{owned.key.partition} "
+                f"(gaps {sorted(gaps)[:5]}) past {place}, which it has not settled",
+            )
+
+    def landed(self, life: Life, positions: Iterable[tuple[TopicPartition, int, str]]) -> None:
+        """The broker has stored a commit: it says no less than the one before."""
+        for key, position, metadata in positions:
+            owned = self._owned.get((life.number, key.topic, key.partition))
+            if owned is None:
+                continue
+            gaps = _gaps(metadata, *key) if metadata else set()
+            place = f"{key.topic}/{key.partition}"
+            self._check(
+                "3",
+                position >= owned.landed and all(g < position or g in gaps for g in owned.gaps),
+                f"what is stored of {place} goes back: {owned.landed} with {sorted(owned.gaps)} to "
+                f"{position} with {sorted(gaps)}",
+            )
+            owned.landed, owned.gaps = position, gaps
+
+    def committed(self, life: Life, results: Iterable[tuple[CommitPosition, str | None]]) -> None:
+        """A worker gets the answer to a commit."""
+        for position, error in results:
+            owned = self._owned.get((life.number, position.topic, position.partition))
+            if owned is not None:
+                owned.doubt = error is not None
+
+    # Turns and observers.
+
+    def turn(self, life: Life, running: Iterable[Delivery]) -> None:
+        """A worker's owner thread has ended a turn."""
+        now_s = self._hub.now_s
+        for delivery in running:
+            deadline_s = delivery.deadline_s
+            if deadline_s is None or delivery.closed or delivery.outcome is not None:
+                continue
+            if delivery.assignment.handler.rules.killable:
+                continue
+            self._check(
+                "9",
+                now_s <= deadline_s + LATE_S or life.thaws_s > deadline_s,
+                f"{delivery!r} runs {now_s - deadline_s:.3f} s beyond its deadline",
+            )
+
+    def observe(self, life: Life, events: Iterable[messages.Event]) -> None:
+        """A worker's observers get events."""
+        counts = self._counts.setdefault(life.number, {})
+        for event in events:
+            match event:
+                case messages.RecordsReceived():
+                    _add(counts, "read", event.count)
+                case messages.RecordsAcked():
+                    _add(counts, "handled", len(event.durations_s))
+                case messages.RecordParked() | messages.RecordHopped():
+                    _add(counts, "parked", 1)
+                case messages.RecordDeadLettered():
+                    _add(counts, "dead", 1)
+                case messages.RecordDiscarded():
+                    _add(counts, "discarded", 1)
+                case messages.PartitionsRevoked():
+                    _add(counts, "dropped", event.open_count)
+                case messages.RecordsSkipped():
+                    _add(counts, "skipped", event.count)
+
+    def account(self, life: Life, open_count: int) -> None:
+        """A worker is at rest: everything that it read is somewhere."""
+        counts = self._counts.get(life.number, {})
+        read = counts.get("read", 0)
+        ends = {name: n for name, n in counts.items() if name not in ("read", "skipped")}
+        self._check(
+            "accounts",
+            read == sum(ends.values()) + open_count,
+            f"{life} read {read}, and has {ends} and {open_count} open",
+        )
+
+    def check_end(self) -> None:
+        """The faults are over and everything is at rest."""
+        for uid, record in self._records.items():
+            if uid in self.gone or uid not in self.produced_s:
+                continue
+            self._check(
+                "10",
+                self.fate.get(uid) is not None,
+                f"{uid} ({record.acts[0].kind}) has neither been handled nor dead-lettered",
+            )
+            if not record.sick and not self._may_hurt_others():
+                self._check("2", self.fate[uid] == "handled", f"{uid} is {self.fate[uid]}")
+
+    def _may_hurt_others(self) -> bool:
+        """Whether a record may end in the DLQ although its own code is well.
+
+        It may where it shares a call with others, where its process stands still beyond its
+        deadline, and where its process dies again and again.
+        """
+        return (
+            any(handler.batch is not None for handler in self._plan.handlers)
+            or any(f.kind.startswith(("freeze", "crash")) for f in self._plan.faults)
+            or any(act.kind == "crash" for r in self._plan.records for act in r.acts)
+        )
+
+    def states(self) -> set[str]:
+        """In which states records are now."""
+        found = {"produced"} if len(self.first_start_s) < len(self.produced_s) else set()
+        calls = [call for calls in self._by_life.values() for call in calls.values()]
+        found.update("running" if not call.delivery.closed else "overdue" for call in calls)
+        found.update(self.fate.values())
+        parked = set(self.first_start_s) - set(self.fate) - {call.uid for call in calls}
+        if parked:
+            found.add("waiting")
+        return found
+
+    def all_ended(self) -> bool:
+        """Whether every record that was produced has ended."""
+        return all(u in self.fate or u in self.gone for u in self.produced_s)
+
+
+def _add(counts: dict[str, int], name: str, count: int) -> None:
+    counts[name] = counts.get(name, 0) + count
+
+
+def _gaps(metadata: str, topic: str, partition: int) -> set[int]:
+    try:
+        runs = decode(metadata, topic, partition).runs
+    except MetadataRefused:
+        return set()
+    return {offset for first, end in runs for offset in range(first, end)}
