@@ -43,9 +43,9 @@ Decode = Callable[[Record], object]
 class Decoder(Protocol):
     """Turns a record's bytes into the value a handler takes. Passed as `decoder=`.
 
-    It is called by several threads at once. `DecodeError`, and any other exception, sends the
-    record to the dead-letter queue; `DecoderUnavailable` leaves it open and asks again later.
-    Not called for null values: they are None where the annotation admits it.
+    It is called by several threads at once. `DecodeError`, and any other exception (`SystemExit`
+    as well), sends the record to the dead-letter queue; `DecoderUnavailable` leaves it open and
+    asks again later. Not called for null values: they are None where the annotation admits it.
     """
 
     def decode(self, data: bytes, record: Record) -> object:
@@ -169,7 +169,7 @@ def _json(value_type: Any, accepts_null: bool, field: str) -> Decode:
         except ValidationError as exc:
             # `from None`: the error underneath carries the input, and stacks are written out.
             raise refusal(exc) from None
-        except Exception as exc:  # a validator of the user's own
+        except BaseException as exc:
             raise _raised("a validator", exc) from exc
 
     return decode
@@ -189,7 +189,7 @@ def shaper(value_type: Any, field: str) -> Callable[[object], object]:
             return validate(plain)
         except ValidationError as exc:
             raise refusal(exc) from None
-        except Exception as exc:  # a validator of the user's own
+        except BaseException as exc:
             raise _raised("a validator", exc) from exc
 
     return shaped
@@ -232,15 +232,18 @@ def _own(decoder: Decoder, accepts_null: bool) -> Decode:
             return decode_bytes(data, record)
         except (DecodeError, DecoderUnavailable):
             raise
-        except Exception as exc:
+        except BaseException as exc:
             raise _raised(name, exc) from exc
 
     return decode
 
 
-def _raised(who: str, exc: Exception) -> DecodeError:
+def _raised(who: str, exc: BaseException) -> DecodeError:
     kind = type(exc).__qualname__
-    lines = str(exc).splitlines() or [""]
+    try:
+        lines = str(exc).splitlines() or [""]
+    except BaseException as failed:  # noqa: BLE001 -- its text is user code as well
+        lines = [f"<no text: its __str__ raised {type(failed).__name__}>"]
     return DecodeError(f"{who} raised {kind}: {lines[0][:200]}", error_type=kind)
 
 

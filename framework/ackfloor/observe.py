@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
 from ackfloor.core.envelope import Reason
+from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.flow import PauseReason
 from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.messages import (
@@ -104,6 +105,7 @@ __all__ = [
     "RunningDelivery",
     "SettingsState",
     "Snapshot",
+    "StrayExit",
     "SuspectCleared",
     "SuspectStarted",
     "TopicPartition",

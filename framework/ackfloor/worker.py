@@ -106,6 +106,7 @@ class Process:
         self._dump = False
         self._worn_out = False
         self._set_back_s = 0.0
+        self._broken = False
         monitoring = launch.monitoring()
         self._monitor: WorkerMonitor | None = (
             None if monitoring is None else monitoring.worker_monitor(number, launch.settings.group)
@@ -150,13 +151,15 @@ class Process:
         """Drain and leave; returns what the process should exit with."""
         try:
             cut_short = worker.close(self._forced)
-        except Exception:
+        except BaseException:
             log.exception("the worker did not end in order")
             return Exit.FAILURE
         finally:
             self._report()
         if self._worn_out and not self._stops:
             return Exit.WORN_OUT
+        if self._broken and not self._stops:
+            return Exit.FAILURE
         if cut_short:
             log.error("%d running handlers were cut short; their records come again", cut_short)
             return Exit.FORCED
@@ -209,8 +212,12 @@ class Process:
         while not self._stops:
             loop.turn()
             self._tell_over(worker.engine.suspects.over)
-            if worker.inbox.fatal:
-                log.warning("a handler raised %r: draining", worker.inbox.fatal[0])
+            if worker.inbox.broken:
+                broken = worker.inbox.broken[0]
+                log.error(
+                    "a part of the worker has ended: draining, to be replaced", exc_info=broken
+                )
+                self._broken = True
                 return
             if loop.executors.worn_out():
                 log.error("too many abandoned handlers: draining, to be replaced")
@@ -398,7 +405,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AckfloorError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return exc.exit_code
-    except Exception:
+    except BaseException:
         log.exception("the worker failed")
         return Exit.FAILURE
     finally:

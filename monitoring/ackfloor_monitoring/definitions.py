@@ -219,6 +219,13 @@ SUSPECTS = counter(
     "`started`, `started_alone` (with nothing beside it), or `cleared` (it ended and the process "
     "lived). Those that killed a third process are dead-lettered with the reason `crash`.",
 )
+STRAY_EXITS = counter(
+    FAULTS,
+    "stray_exits",
+    ("group",),
+    "`SystemExit` and `KeyboardInterrupt` that left a task or a callback on the event loop: that "
+    "task ends, and nothing else.",
+)
 GUARD_TRIPS = counter(
     FAULTS,
     "guard_trips",
@@ -285,7 +292,7 @@ COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, PUT_BACK),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(METADATA_IGNORED, HOLDS, SUSPECTS, GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
+    *(METADATA_IGNORED, HOLDS, SUSPECTS, STRAY_EXITS, GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )
 HISTOGRAMS = (
     *(DURATION, QUEUE_WAIT, ACK_LATENCY, END_TO_END),

@@ -44,6 +44,7 @@ from ackfloor.observe import (
     RedeliveriesStarted,
     ReplaysEnded,
     Snapshot,
+    StrayExit,
     SuspectCleared,
     SuspectStarted,
 )
@@ -112,6 +113,7 @@ class WorkerMetrics:
             HandlerHeld: self._held,
             SuspectStarted: self._suspect_started,
             SuspectCleared: self._suspect_cleared,
+            StrayExit: self._stray_exit,
             GuardTripped: self._tripped,
             GuardReset: self._guard_reset,
             GuardProbed: self._probed,
@@ -281,6 +283,9 @@ class WorkerMetrics:
 
     def _suspect_cleared(self, event: SuspectCleared) -> None:
         self._count(d.SUSPECTS, event.topic, event.handler, "cleared")
+
+    def _stray_exit(self, _event: StrayExit) -> None:
+        self._count(d.STRAY_EXITS)
 
     def _tripped(self, event: GuardTripped) -> None:
         self._count(d.GUARD_TRIPS, event.handler)

@@ -10,7 +10,7 @@ import time
 
 from ackfloor.core.outcomes import ACKED
 from ackfloor.errors import Pause
-from tests.contracts.executor_contract import WATCH_S, Bench, eventually, run_of
+from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, run_of
 
 
 def in_flight(bench: Bench) -> list[int]:
@@ -18,8 +18,28 @@ def in_flight(bench: Bench) -> list[int]:
     return [record.offset for record in bench.area.in_flight()]
 
 
+class _Unwritable:
+    """Where no mark can be written: what a slot does outside of its handler fails."""
+
+    def __setitem__(self, _slot: int, _mark: int) -> None:
+        raise SystemExit(0)
+
+
 class CrashContract:
     """Subclass it together with `ExecutorContract`."""
+
+    def test_a_slot_that_breaks_is_posted_and_counts_as_running_no_more(self, bench: Bench) -> None:
+        """Nobody waits for it: the worker is to be replaced, and what it had in hand is open."""
+        executor = bench.executor(concurrency=1)
+        first, second = bench.deliveries(2)
+        executor.dispatch([first])
+        eventually(lambda: bench.answered == [0])
+        executor._words = _Unwritable()  # type: ignore[attr-defined]
+        executor.dispatch([second])
+        eventually(lambda: bench.inbox.broken)
+        assert [type(broken) for broken in bench.inbox.broken] == [SystemExit]
+        eventually(lambda: not any(executor.running()))
+        assert executor.stop(BOUND_S) == 0
 
     def test_what_runs_is_marked_until_its_slot_does_something_else(self, bench: Bench) -> None:
         """By topic, partition and offset; nothing is left when all slots are idle."""

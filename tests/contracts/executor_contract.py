@@ -7,6 +7,7 @@ fit its kind of handler.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -30,6 +31,22 @@ from ackfloor.testing.log import MemoryRecord
 from tests.contracts.sink_contract import assignment_of
 
 BOUND_S = 60.0
+
+
+class Own(BaseException):
+    """An exception of the user's that no `except Exception` catches."""
+
+
+#: What ends a process, a generator or a task elsewhere.
+EXITS = [
+    SystemExit(0),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    asyncio.CancelledError(),
+    Own("away"),
+    BaseExceptionGroup("several", [SystemExit(0), ValueError("bad")]),
+]
 #: How long a test watches that something does not happen.
 WATCH_S = 0.05
 
@@ -304,16 +321,24 @@ class ExecutorContract:
         eventually(lambda: len(bench.inbox.left) == 1)
         assert bench.answered == [0, 1, 2]
 
-    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-    def test_a_handler_can_ask_the_worker_to_end(self, bench: Bench, error: BaseException) -> None:
-        """Its record is released, the wish is posted, and the slot lives on."""
+    @pytest.mark.parametrize("lanes", [False, True], ids=["unordered", "lanes"])
+    @pytest.mark.parametrize("error", EXITS, ids=repr)
+    def test_an_exit_is_the_failure_of_its_record(
+        self, bench: Bench, error: BaseException, lanes: bool
+    ) -> None:
+        """Whatever a handler raises: the slot lives on, and handles the next record."""
         bench.raises = {0: [error]}
         first, second = bench.deliveries(2)
-        bench.executor(concurrency=1).dispatch([first, second])
+        executor = bench.executor(concurrency=1, lanes=lanes)
+        # In lanes of their own: what failed holds its lane.
+        executor.dispatch(
+            [run_of("a", [first]), run_of("b", [second])] if lanes else [first, second]
+        )
         eventually(lambda: bench.answered == [0, 1])
-        assert list(bench.inbox.fatal) == [error]
-        assert first.outcome is RELEASED
+        assert isinstance(first.outcome, Failed)
+        assert first.outcome.failure.error_type.endswith(type(error).__name__)
         assert second.outcome is ACKED
+        assert (len(bench.inbox.broken), len(bench.inbox.strays)) == (0, 0)
 
     def test_stopping_an_idle_executor_leaves_nothing(self, bench: Bench) -> None:
         """Nobody is running afterwards, and nothing starts any more."""

@@ -14,7 +14,6 @@ import pytest
 
 from ackfloor import App
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.outcomes import ACKED, RELEASED
 from ackfloor.ports import Executor
 from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
@@ -108,17 +107,6 @@ class TestProcessExecutor(ExecutorContract):
         eventually(lambda: len(bench.answered) == 5)
         assert executor.queued() == 0
         eventually(lambda: list(executor.running()) == [])
-
-    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-    def test_a_handler_can_ask_the_worker_to_end(self, bench: Bench, error: BaseException) -> None:
-        """Its record is released, and the wish comes in words."""
-        bench.raises = {0: [error]}
-        first, second = bench.deliveries(2)
-        bench.executor(concurrency=1).dispatch([first, second])
-        eventually(lambda: bench.answered == [0, 1])
-        assert list(map(str, bench.inbox.fatal)) == [repr(error)]
-        assert first.outcome is RELEASED
-        assert second.outcome is ACKED
 
     # A process takes half a second to start: none can be asked for and dismissed every millisecond.
     test_idle_slots_leave_and_work_goes_on = None  # type: ignore[assignment]

@@ -210,38 +210,6 @@ async def bill(delivery: Delivery) -> None: ...
     assert all(gone(pid) for pid in worker_pids(run))
 
 
-def test_a_handler_that_exits_drains_its_worker(make_stage: MakeStage) -> None:
-    """The others of the worker end first; the run is over, and the record is open."""
-    stage = make_stage(
-        """
-app = App("shop")
-
-
-begun = []
-
-
-@app.handler("TOPIC", concurrency=4)
-def bill(value: bytes, delivery: Delivery) -> None:
-    note(started, delivery)
-    begun.append(delivery)
-    while len(begun) < 3:
-        time.sleep(0.01)
-    if value == b"exit":
-        sys.exit(9)
-    time.sleep(0.3)
-    note(handled, delivery)
-""",
-        partitions=1,
-    )
-    stage.produce(2)
-    stage.produce(1, b"exit")
-    run = stage.run()
-    assert run.wait() == Exit.OK
-    assert any("SystemExit(9): draining" in line for line in run.lines)
-    assert sorted(stage.noted()) == ["0/0#1", "0/1#1"]
-    assert stage.committed() == 2
-
-
 def test_publishing_from_handlers_is_confirmed_by_the_broker(make_stage: MakeStage) -> None:
     """Async and from threads: when the handler has noted it, the record is in the topic."""
     stage = make_stage(

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
+from pydantic import AfterValidator, AliasChoices, AliasPath, BaseModel, Field, field_validator
 
-from ackfloor.codec import Decode, make_decoder
+from ackfloor.codec import Decode, make_decoder, shaper
 from ackfloor.core.model import Record
 from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
+from tests.contracts.executor_contract import EXITS
 from tests.framework.stored import Stored
 
 
@@ -234,6 +235,39 @@ def test_whatever_else_a_decoder_raises_is_a_decode_error() -> None:
     assert (str(own), own.error_type) == ("unknown schema 7", "UnknownSchema")
     assert str(other).startswith("Upper raised UnicodeDecodeError: ")
     assert len(str(other)) < 300
+
+
+class Speechless(Exception):
+    """An exception whose text is an exit."""
+
+    def __str__(self) -> str:
+        raise SystemExit(0)
+
+
+@pytest.mark.parametrize("end", [*EXITS, Speechless()], ids=lambda end: type(end).__name__)
+def test_an_exit_of_a_decoder_is_a_decode_error(end: BaseException) -> None:
+    """It says that these bytes are no value, and nothing about the process."""
+
+    class Leaving:
+        def decode(self, data: bytes, record: Record) -> object:
+            raise end
+
+    error = refusal(make_decoder(Paid, accepts_null=False, decoder=Leaving()), b"x")
+    assert error.error_type == type(end).__name__
+    assert str(error).startswith(f"Leaving raised {type(end).__name__}: ")
+
+
+@pytest.mark.parametrize("end", EXITS, ids=lambda end: type(end).__name__)
+def test_an_exit_of_a_validator_is_a_decode_error(end: BaseException) -> None:
+    """Where the value is JSON, and where another format has given it."""
+
+    def leave(value: object) -> object:
+        raise end
+
+    hint = Annotated[dict[str, int], AfterValidator(leave)]
+    assert refusal(make_decoder(hint, accepts_null=False), b"{}").error_type == type(end).__name__
+    with pytest.raises(DecodeError, match=f"a validator raised {type(end).__name__}"):
+        shaper(hint, "handlers.bill.order")({})
 
 
 def test_a_decoder_is_not_asked_about_null_values() -> None:

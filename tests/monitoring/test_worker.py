@@ -34,6 +34,7 @@ from ackfloor.observe import (
     RecordsSkipped,
     RedeliveriesStarted,
     ReplaysEnded,
+    StrayExit,
     SuspectCleared,
     SuspectStarted,
     TopicPartition,
@@ -163,6 +164,7 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         SuspectCleared("orders", "bill"),
         {"crash_suspects_total": {("orders", "bill", "cleared"): 1}},
     ),
+    (StrayExit("SystemExit"), {"stray_exits_total": {(): 1}}),
 ]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 #: What a record's code may raise that is no `Exception`.
-EXITS = ("Odd",)
+EXITS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError", "Odd")
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,8 +230,8 @@ class Process:
             if over:
                 self._world.cleared(over)
                 over.clear()
-            if self.worker.inbox.fatal:
-                raise Broken("11", f"{self.worker.inbox.fatal[0]!r} of a record ends {self.life}")
+            if self.worker.inbox.broken:
+                raise Broken("11", f"{self.worker.inbox.broken[0]!r} of a record ends {self.life}")
             if loop.executors.worn_out():
                 break
         self.worker.close(lambda: self.stops > 1)

@@ -13,6 +13,10 @@ from ackfloor.app import App
 from ackfloor.errors import AckfloorError, SettingError, StartError
 
 
+class StopEarlyError(BaseException):
+    """Told to stop before any worker was started; no import may take it for its own failure."""
+
+
 def load_app(path: str, *, factory: bool = False) -> App:
     """Import the app a command names.
 
@@ -100,7 +104,9 @@ def _module(name: str) -> object:
         raise StartError(f"{name} imports {missing!r}, which is not installed") from exc
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{name}: {exc}") from exc
-    except (Exception, SystemExit) as exc:
+    except (KeyboardInterrupt, StopEarlyError):
+        raise
+    except BaseException as exc:
         raise StartError(f"importing {name} failed {told(exc)}") from exc
 
 
@@ -109,7 +115,9 @@ def _made(factory: Callable[[], object], path: str) -> object:
         return factory()
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{path}: {exc}") from exc
-    except (Exception, SystemExit) as exc:
+    except (KeyboardInterrupt, StopEarlyError):
+        raise
+    except BaseException as exc:
         raise StartError(f"{path}() failed {told(exc)}") from exc
 
 

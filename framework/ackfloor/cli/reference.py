@@ -38,7 +38,7 @@ your shell, and `-h` or `--help` explains any command.
 """
 
 _EXIT_CODES: Final = {
-    Exit.OK: "Done. For `run`: stopped in order, or every worker ended by itself.",
+    Exit.OK: "Done. For `run`: stopped in order, because it was asked to.",
     Exit.FAILURE: "It failed. For `run`: a worker failed while it was stopping. For `demo`: "
     "something does not add up. For `doctor`: a check failed.",
     Exit.USAGE: "Wrong usage, a bad value of an option or its variable included, or a confirmation "

@@ -17,9 +17,9 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.loading import load_app
+from ackfloor.cli.loading import StopEarlyError, load_app
 from ackfloor.cli.reload import run_reloading
-from ackfloor.errors import ConfigError
+from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.control import PATH, ConfigControl
 from ackfloor.live.early_control import PATH as EARLY_PATH
@@ -129,24 +129,23 @@ def run(
     raise typer.Exit(code)
 
 
-class _StopEarlyError(BaseException):
-    """Told to stop before any worker was started; no import may take it for its own failure."""
-
-
 @contextmanager
 def _starting() -> Iterator[None]:
     """Signals until the supervisor catches them: a reload must not end a run that is still
     starting, and a stop ends it in order, because nothing is open."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _StopEarlyError
+        raise StopEarlyError
 
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except _StopEarlyError:
+    except StopEarlyError:
         raise typer.Exit(Exit.OK) from None
+    except SystemExit as exc:
+        # Of the app's code or a plugin's. With code 0 it would pass for a stop that was asked for.
+        raise StartError(f"the run was ended by {exc!r} before it was asked to stop") from exc
 
 
 def _supervised(

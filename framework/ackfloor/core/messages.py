@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
 from ackfloor.core.model import CommitPosition, TopicPartition
@@ -24,9 +25,8 @@ from ackfloor.core.transaction import Transact
 class Dispatch:
     """Put work on a handler's ready queue: deliveries (unordered, or lone) or runs (lanes).
 
-    `ahead` of what waits there: a redelivery has waited its time already, and must not wait
-    again behind a backlog of first deliveries. How many there may be at once is bounded.
-    `alone`: started although the worker is secluded.
+    `ahead` of what waits there (a bounded number): a redelivery has waited its time, and must not
+    wait again behind a backlog of first deliveries. `alone`: although the worker is secluded.
     """
 
     handler: str
@@ -396,4 +396,5 @@ Event = (
     | GuardProbed
     | GuardReset
     | RecordPutBack
+    | StrayExit
 )

@@ -17,7 +17,7 @@ from ackfloor.core.outcomes import ACKED, RELEASED, Outcome
 from ackfloor.ports import Stack
 from ackfloor.runtime.async_executor import STREAK, AsyncExecutor
 from ackfloor.runtime.async_slot import Slot, breathe, calm
-from ackfloor.runtime.batch_calls import begin, given_up, meaning_of, post, startable
+from ackfloor.runtime.batch_calls import begin, given_up, post, startable
 from ackfloor.runtime.forming import Places, form, form_alone
 from ackfloor.runtime.ready import Item
 
@@ -95,18 +95,17 @@ class AsyncBatchExecutor(AsyncExecutor):
     ) -> tuple[Outcome | None, BaseException | None]:
         try:
             await self._invocation.call(batch)
-        except GeneratorExit:
-            # The event loop is gone and the slot is being thrown away.
-            raise
         except BaseException as exc:
+            if slot.thrown_away(exc):
+                raise
             if isinstance(exc, asyncio.CancelledError) and slot.cancelled is batch.items[0]:
                 return (RELEASED if batch.unanswered() else None), None
-            return meaning_of(exc, self._invocation, self._inbox), exc
+            return self._invocation.outcome_of(exc), exc
         return ACKED, None
 
     def _quit(self, delivery: Delivery) -> None:
         self._inbox.batches.append((self._invocation.handler, delivery.batch))
 
-    def _gone(self, slot: Slot) -> None:
+    def _gone(self, slot: Slot, task: asyncio.Task[None]) -> None:
         self._places.give_back(slot.place)
-        super()._gone(slot)
+        super()._gone(slot, task)

@@ -82,6 +82,7 @@ class AsyncExecutor(AsyncSlots):
             concurrency=concurrency,
             cancel_grace_s=cancel_grace_s,
             marks=marks or Marks(),
+            broke=inbox.broken.append,
         )
         self._events = events
         self._invocation = invocation
@@ -330,8 +331,7 @@ class AsyncExecutor(AsyncSlots):
 
     def _caught(self, slot: Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
         """The outcome of a delivery whose handler raised, None where it has ended already."""
-        if isinstance(exc, GeneratorExit):
-            # The event loop is gone and the slot is being thrown away.
+        if slot.thrown_away(exc):
             raise exc
         if isinstance(exc, asyncio.CancelledError) and slot.cancelled is delivery:
             if delivery.closed or (self._invocation.manual and not delivery.claim()):

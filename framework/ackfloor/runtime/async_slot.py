@@ -29,6 +29,14 @@ class Slot:
         """Whether a cancellation has not been taken back."""
         return self.task is not None and self.task.cancelling() > 0
 
+    def thrown_away(self, exc: BaseException) -> bool:
+        """Whether an exception says that the event loop is gone, and this slot with it.
+
+        Then nothing may be handled any more. A GeneratorExit that a handler raises by itself comes
+        while the slot's task runs, and is an error like any other.
+        """
+        return isinstance(exc, GeneratorExit) and _running_task() is not self.task
+
     def cancel(self) -> bool:
         """Cancel what it runs, once: a second time would interrupt its clean-up."""
         if self.task is None or self.current is None or self.cancelled is self.current:
@@ -58,6 +66,14 @@ def uncancel() -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
+
+
+def _running_task() -> asyncio.Task[object] | None:
+    """The task that runs in this thread, where an event loop does."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 def finish(waiter: asyncio.Future[None]) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.runtime.async_slot import Slot, finish
@@ -31,6 +33,8 @@ class AsyncSlots(ABC):
         cancel_grace_s: how long a cancelled handler may take to end before its slot is given
             to a new one.
         marks: where what runs is noted for whoever outlives this process.
+        broke: is told what ended a slot where that is no handler's exception; what the slot had in
+            hand stays open.
     """
 
     def __init__(
@@ -41,12 +45,14 @@ class AsyncSlots(ABC):
         concurrency: int,
         cancel_grace_s: float,
         marks: Marks,
+        broke: Callable[[BaseException], None],
     ) -> None:
         self._handler = handler
         self._loop = loop
         self._concurrency = concurrency
         self._cancel_grace_s = cancel_grace_s
         self._marks = marks
+        self._broke = broke
         self._idle: deque[asyncio.Future[None]] = deque()
         self._slots: list[Slot] = []
         self._zombies: set[Slot] = set()
@@ -88,10 +94,17 @@ class AsyncSlots(ABC):
         self._slots.append(slot)
         name = f"ackfloor:{self._handler}"
         slot.task = self._loop.create_task(self._work(slot), name=name)
-        slot.task.add_done_callback(lambda _: self._gone(slot))
+        slot.task.add_done_callback(partial(self._gone, slot))
 
-    def _gone(self, slot: Slot) -> None:
+    def _gone(self, slot: Slot, task: asyncio.Task[None]) -> None:
+        """A slot has ended: by itself, or because it broke."""
         self._marks.give_back(slot.place)
+        broke = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if broke is None or self._stopping:
+            return
+        if slot in self._slots:
+            self._slots.remove(slot)
+        self._broke(broke)
 
     def _breath_s(self) -> float:
         """Seconds that a slot may go on without letting the event loop breathe."""

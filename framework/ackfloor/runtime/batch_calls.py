@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.outcomes import RELEASED, Failed, Held, Outcome, Rejected
+from ackfloor.core.outcomes import Failed, Held, Outcome, Rejected
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
-from ackfloor.runtime.invoke import Invocation
 from ackfloor.runtime.ready import ReadyQueue
 
 
@@ -26,14 +25,6 @@ def begin(batch: Batch, now_s: float) -> None:
         # Armed before it has started: from then on its deadline may claim it.
         delivery.arm(None)
         delivery.started_s = now_s
-
-
-def meaning_of(exc: BaseException, invocation: Invocation, inbox: Inbox) -> Outcome:
-    """What an exception that left the handler means for what nobody has answered."""
-    if isinstance(exc, SystemExit | KeyboardInterrupt):
-        inbox.fatal.append(exc)
-        return RELEASED
-    return invocation.outcome_of(exc)
 
 
 def post(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.outcomes import RELEASED, Held, Outcome
+from ackfloor.core.outcomes import Held, Outcome
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation
@@ -15,14 +15,11 @@ def outcome_of(
 ) -> Outcome | None:
     """The outcome of a delivery whose handler raised; None where it has ended already.
 
-    What is raised after an answer by hand changes nothing: it is posted to be logged, and counted
-    like any other late answer. What is raised after the deadline is late, and nothing more.
+    Whatever it is: SystemExit and KeyboardInterrupt are that record's failure as well, and end no
+    worker. What is raised after an answer by hand changes nothing: it is posted to be logged, and
+    counted like any other late answer. What is raised after the deadline is late, and nothing more.
     """
-    ends_it = delivery.claim() if invocation.manual else True
-    if isinstance(exc, SystemExit | KeyboardInterrupt):
-        inbox.fatal.append(exc)
-        return RELEASED if ends_it else None
-    if ends_it:
+    if not invocation.manual or delivery.claim():
         return invocation.outcome_of(exc)
     delivery.assignment.stats.late_answers.append(None)
     if delivery.outcome is not None:

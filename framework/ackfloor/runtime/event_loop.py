@@ -1,12 +1,14 @@
 """The event loop's thread: where async handlers, the lifespan and async publishes run.
 
-asyncio lets SystemExit and KeyboardInterrupt of any task end `run_forever`. Here they ask the
-worker to stop, like those of a handler, and the loop goes on: a worker that drains needs it.
+asyncio lets SystemExit and KeyboardInterrupt of any task or callback end `run_forever`, and so does
+`loop.stop()`. Here the loop goes on: it is everybody's, and no record's to end. A handler that
+awaits such a task gets the exception there, and fails with it; what nobody awaits is only told.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -14,6 +16,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+log = logging.getLogger("ackfloor.worker")
 
 
 def fastest_loop() -> asyncio.AbstractEventLoop:
@@ -31,14 +35,16 @@ class EventLoopThread:
 
     Attributes:
         loop: the loop, running from `start` to `stop`.
-        on_fatal: is told of what ended the loop, on the loop's thread.
+        on_stray: is told of a SystemExit or KeyboardInterrupt that left a task or a callback, on
+            the loop's thread.
     """
 
     BEAT_INTERVAL_S = 0.5
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop] = fastest_loop) -> None:
         self.loop = factory()
-        self.on_fatal: Callable[[BaseException], None] = _ignore
+        self.on_stray: Callable[[BaseException], None] = _log
+        self._ending = False
         self._beat_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="ackfloor:asyncio", daemon=True)
 
@@ -56,10 +62,15 @@ class EventLoopThread:
 
     def stop(self) -> None:
         """Stop the loop; a loop that is blocked by a handler is left to its daemon thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.stop_soon()
         self._thread.join(1.0)
         if not self._thread.is_alive():
             self.loop.close()
+
+    def stop_soon(self) -> None:
+        """Have the loop stop once it has done what is ready; any thread may, and nobody waits."""
+        self._ending = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
     def silence_s(self) -> float:
         """For how many seconds nothing has run on the loop although something should have."""
@@ -74,14 +85,18 @@ class EventLoopThread:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as exc:
-                self.on_fatal(exc)
+                self.on_stray(exc)
+                if self._ending:
+                    # asyncio has forgotten a stop that was asked for in the same round.
+                    self.loop.call_soon(self.loop.stop)
             else:
-                return
+                if self._ending:
+                    return
 
     def _beat(self) -> None:
         self._beat_s = time.monotonic()
         self.loop.call_later(self.BEAT_INTERVAL_S, self._beat)
 
 
-def _ignore(_: BaseException) -> None:
-    """Nobody is there to be told."""
+def _log(exc: BaseException) -> None:
+    log.error("a task or callback on the event loop raised %r; the loop goes on", exc, exc_info=exc)

@@ -25,7 +25,7 @@ class Held(NamedTuple):
 class Inbox:
     """Everything that comes back from handlers."""
 
-    __slots__ = ("answered", "batches", "errors", "fatal", "held", "left")
+    __slots__ = ("answered", "batches", "broken", "errors", "held", "left", "strays")
 
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
@@ -35,8 +35,11 @@ class Inbox:
         #: (handler, run) of workers that found their run empty.
         self.left: deque[tuple[str, Run]] = deque()
         self.held: deque[Held] = deque()
-        #: Exceptions that ask the whole worker to stop (SystemExit, KeyboardInterrupt).
-        self.fatal: deque[BaseException] = deque()
+        #: What ended a part of an executor, which is not there any more: never an exception of a
+        #: handler. The worker is to be replaced.
+        self.broken: deque[BaseException] = deque()
+        #: SystemExit and KeyboardInterrupt of tasks and callbacks on the event loop.
+        self.strays: deque[BaseException] = deque()
         #: (delivery, exception) raised after it had been answered; the first delivery of a batch.
         self.errors: deque[tuple[Delivery, BaseException]] = deque()
 

@@ -68,8 +68,8 @@ class Invocation:
         """What an exception that left the handler means for the record. Never raises."""
         try:
             return self._judged(exc)
-        except Exception as failed:
-            # A slot must outlive whatever a user raises.
+        except BaseException as failed:
+            # A slot must outlive whatever a user raises, also while it is described.
             name = type(exc).__qualname__
             text = f"<can't be described: {type(failed).__name__}>"
             return Failed(Failure(name, text, "", fingerprint(name, ())))
@@ -80,13 +80,13 @@ class Invocation:
         if isinstance(exc, DeadLetter):
             return Rejected(_asked("DeadLetter", exc.reason))
         if isinstance(exc, Discard):
-            return Discarded(exc.reason)
+            return Discarded(_text(exc.reason))
         if isinstance(exc, Pause):
-            return Held(exc.duration_s, exc.reason or "the handler raised Pause")
+            return Held(exc.duration_s, _text(exc.reason) or "the handler raised Pause")
         if isinstance(exc, DecoderUnavailable):
-            return Held(DECODER_AWAY_S, f"decoder unavailable: {exc}")
+            return Held(DECODER_AWAY_S, f"decoder unavailable: {_text(exc)}")
         if isinstance(exc, DecodeError):
-            failure = Failure(exc.error_type, str(exc), "", fingerprint(exc.error_type, ()))
+            failure = Failure(exc.error_type, _text(exc), "", fingerprint(exc.error_type, ()))
             return Rejected(failure, Reason.DECODE)
         if isinstance(exc, self.dead_letter_on):
             return Rejected(failure_of(exc))
@@ -118,7 +118,7 @@ def _text(said: object) -> str:
     """What an exception says of itself, which is user code and may fail as well."""
     try:
         return str(said)
-    except Exception as failed:
+    except BaseException as failed:
         return f"<no text: its __str__ raised {type(failed).__name__}>"
 
 

@@ -71,7 +71,7 @@ def _decoded(
     for delivery in deliveries:
         try:
             values.append(decode(delivery.record))
-        except Exception as exc:
+        except BaseException as exc:
             outcome = invocation.outcome_of(exc)
             if isinstance(outcome, Held):
                 raise

@@ -28,26 +28,36 @@ class Lifespan:
         self._open = open_
         self._thread = thread
         self._leave: asyncio.Event | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[BaseException | None] | None = None
 
     def enter(self) -> object:
         """Enter it and return what it yields; what it raises is raised here."""
         if self._open is not None:
-            self._thread.run(self._enter())
+            raised = self._thread.run(self._enter())
+            if raised is not None:
+                raise raised
         return self.state
 
     def exit(self, timeout_s: float) -> None:
         """Leave it; what it raises on the way out is raised here."""
         if self._task is not None:
-            self._thread.run(self._exit(), timeout_s)
+            raised = self._thread.run(self._exit(), timeout_s)
+            if raised is not None:
+                raise raised
 
-    async def _enter(self) -> None:
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    # What it raises is handed on and not raised on the event loop, which an exit would end.
+
+    async def _enter(self) -> BaseException | None:
+        entered: asyncio.Future[BaseException | None]
+        entered = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
         self._task = asyncio.create_task(self._hold(entered, self._leave), name="ackfloor:lifespan")
-        await entered
+        return await entered
 
-    async def _hold(self, entered: asyncio.Future[None], leave: asyncio.Event) -> None:
+    async def _hold(
+        self, entered: asyncio.Future[BaseException | None], leave: asyncio.Event
+    ) -> BaseException | None:
+        """Be in it until told to leave; returns what it raised on the way out."""
         assert self._open is not None
         try:
             async with self._open() as state:
@@ -56,11 +66,12 @@ class Lifespan:
                 await leave.wait()
         except BaseException as exc:
             if entered.done():
-                raise
-            entered.set_exception(exc)
+                return exc
+            entered.set_result(exc)
+        return None
 
-    async def _exit(self) -> None:
+    async def _exit(self) -> BaseException | None:
         assert self._leave is not None
         assert self._task is not None
         self._leave.set()
-        await self._task
+        return await self._task

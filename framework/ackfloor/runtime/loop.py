@@ -175,6 +175,8 @@ class Loop:
             now = self._clock.now()
             engine.hold(held.handler, held.duration_s, held.reason, now)
             self._notices.pause(held.handler, held.duration_s, held.reason, now.mono_s)
+        while inbox.strays:
+            self.telling.stray(inbox.strays.popleft(), self._clock.monotonic())
         while inbox.errors:
             delivery, exc = inbox.errors.popleft()
             self._notices.raised_late(delivery, exc, self._clock.monotonic())

@@ -44,6 +44,7 @@ class Notices:
         self._left = self._kind("%d more handlers of partitions that left were given up")
         self._failures = self._kind("%d more deliveries failed")
         self._dead = self._kind("%d more records were dead-lettered")
+        self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
         self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
 
     def _kind(self, summary: str) -> Limited:
@@ -126,6 +127,15 @@ class Notices:
                 _handler(delivery),
                 exc_info=exc,
                 extra=place_of(delivery),
+            )
+
+    def stray(self, exc: BaseException, now_s: float) -> None:
+        """An exit left a task or a callback on the event loop."""
+        if self._strays.admits(now_s):
+            log.error(
+                "a task or callback on the event loop raised %s; the worker goes on",
+                type(exc).__qualname__,
+                exc_info=exc,
             )
 
     def pause(self, handler: str, duration_s: float, reason: str, now_s: float) -> None:

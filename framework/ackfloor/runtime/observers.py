@@ -29,7 +29,7 @@ class Observers:
         for observer in self._observers:
             try:
                 observer.observe(events)
-            except Exception as exc:
+            except BaseException as exc:
                 self._failed(observer, exc)
 
     def snapshot(self, snapshot: Snapshot) -> None:
@@ -37,10 +37,10 @@ class Observers:
         for observer in self._observers:
             try:
                 observer.snapshot(snapshot)
-            except Exception as exc:
+            except BaseException as exc:
                 self._failed(observer, exc)
 
-    def _failed(self, observer: Observer, exc: Exception) -> None:
+    def _failed(self, observer: Observer, exc: BaseException) -> None:
         self.failures += 1
         kind = (type(observer).__name__, type(exc).__name__)
         if kind not in self._logged:

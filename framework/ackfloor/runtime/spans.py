@@ -14,7 +14,7 @@ the handler is called as if there were no span.
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError
+from asyncio import CancelledError, current_task
 from collections.abc import Callable
 from contextvars import Token
 from dataclasses import replace
@@ -121,7 +121,7 @@ class Spans:
             span, context = begin(what, handler)
             # In the place of the slot's own context, which is not this record's.
             return _Open(span, attach(trace.set_span_in_context(span, context)))
-        except Exception as exc:
+        except BaseException as exc:
             self._trouble(exc)
             return None
 
@@ -181,7 +181,7 @@ class Spans:
             if opened.span.is_recording():
                 self._tell(opened.span, _first(what), exc, invocation)
             opened.span.end()
-        except Exception as failed:
+        except BaseException as failed:
             self._trouble(failed)
         finally:
             detach(opened.token)
@@ -196,7 +196,7 @@ class Spans:
             _failed(span, CONSUME_TIMEOUT, "no answer before the deadline")
         elif exc is None:
             span.set_attribute("ackfloor.outcome", "returned")
-        elif isinstance(exc, CancelledError | SystemExit | KeyboardInterrupt | GeneratorExit):
+        elif invocation.is_async and _cut_short(delivery, exc):
             span.set_attribute("ackfloor.outcome", "released")
         else:
             self._tell_outcome(span, exc, invocation.outcome_of(exc))
@@ -240,7 +240,7 @@ class Spans:
             )
             carried = list(headers)
             propagate.inject(carried, trace.set_span_in_context(span), _WRITES)
-        except Exception as exc:
+        except BaseException as exc:
             self._trouble(exc)
             return None, headers
         return span, carried
@@ -253,10 +253,10 @@ class Spans:
             if error is not None:
                 _failed(span, type(error).__qualname__, self._shown(error))
             span.end()
-        except Exception as exc:
+        except BaseException as exc:
             self._trouble(exc)
 
-    def _trouble(self, exc: Exception) -> None:
+    def _trouble(self, exc: BaseException) -> None:
         if not self._troubled:
             self._troubled = True
             log.error(
@@ -296,6 +296,21 @@ class _TracedPublisher:
 def _first(what: Delivery | Batch) -> Delivery:
     """The delivery whose deadline is the call's."""
     return what.items[0] if isinstance(what, Batch) else what
+
+
+def _cut_short(delivery: Delivery, exc: BaseException) -> bool:
+    """Whether an async call was cancelled from outside, or thrown away with its event loop.
+
+    What its own code raises under the same names is an error.
+    """
+    try:
+        task = current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        return isinstance(exc, GeneratorExit)
+    unwanted = delivery.closed or delivery.assignment.stopping
+    return isinstance(exc, CancelledError) and unwanted and task.cancelling() > 0
 
 
 def _place(delivery: Delivery) -> Attributes:

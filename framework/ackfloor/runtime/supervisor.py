@@ -1,11 +1,12 @@
 """Supervisor: N worker processes, restarted when they die, ended in order.
 
 The supervisor never touches Kafka and never imports the user's app. It starts workers, reads
-their channel, passes their reports to the one monitoring address, and restarts what died: with
-a growing backoff after a crash, at once after `WORN_OUT`, not at all after a worker ended by
-itself. Of a worker that crashed it finds out which records were in flight (`marks`), counts
-(`crashes`) and tells all workers. One that makes no turn any more is killed and replaced
-(`turn_watch`). Signals only set flags; the loop acts on them.
+their channel, passes their reports to the one monitoring address, and restarts what ends
+unasked, whatever its exit code: with a growing backoff, or at once after `WORN_OUT`. A worker that
+could not start, and one that lost its name, end the run instead. Of a worker that crashed it finds
+out which records were in flight (`marks`), counts (`crashes`) and tells all workers. One that makes
+no turn any more is killed and replaced (`turn_watch`). Signals only set flags; the loop acts on
+them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
 `GRACE_S` seconds after its own bound is killed, and writes its stacks before (SIGQUIT): what it was
@@ -339,9 +340,6 @@ class Supervisor:
             log.error("worker %d lost its name to another run; stopping this run", worker.number)
             self._exit = Exit.FAILURE
             self.request_stop()
-            return
-        if code == Exit.OK:
-            log.info("worker %d ended by itself and is not restarted", worker.number)
             return
         worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
 

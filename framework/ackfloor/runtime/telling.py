@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.core.engine import Engine
+from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.ports import Source
@@ -54,6 +55,11 @@ class Telling:
         """The worker does something else from now on."""
         self.status = status
         self.stir()
+
+    def stray(self, exc: BaseException, now_s: float) -> None:
+        """An exit left a task or a callback on the event loop."""
+        self._engine.state.events.append(StrayExit(type(exc).__qualname__))
+        self._notices.stray(exc, now_s)
 
     def tell(self, now: Now) -> None:
         """Pass on what has happened, and a snapshot where one is due."""

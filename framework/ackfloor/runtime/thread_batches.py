@@ -13,7 +13,7 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import ACKED, Outcome
 from ackfloor.ports import Stack
-from ackfloor.runtime.batch_calls import begin, given_up, meaning_of, post, startable
+from ackfloor.runtime.batch_calls import begin, given_up, post, startable
 from ackfloor.runtime.forming import Places, form, form_alone
 from ackfloor.runtime.ready import Item
 from ackfloor.runtime.thread_executor import ThreadExecutor
@@ -78,7 +78,7 @@ class ThreadBatchExecutor(ThreadExecutor):
             self._invocation.call(batch)
         except BaseException as exc:
             raised = exc
-            outcome = meaning_of(exc, self._invocation, self._inbox)
+            outcome = self._invocation.outcome_of(exc)
         post(
             batch,
             outcome,

@@ -198,6 +198,14 @@ class ThreadExecutor:
 
     # The threads' side.
 
+    def broke(self, slot: Slot, exc: BaseException) -> None:
+        """A thread ends with what is no handler's exception; what it had in hand stays open."""
+        if slot.abandoned:
+            return
+        with self._slots_lock:
+            self._slots = [other for other in self._slots if other is not slot]
+        self._inbox.broken.append(exc)
+
     def ended(self, slot: Slot) -> None:
         """A thread is about to end."""
         self._zombies.discard(slot)

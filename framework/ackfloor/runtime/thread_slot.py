@@ -53,6 +53,10 @@ class Slot(threading.Thread):
         wait_for_a_core()
         try:
             self._executor.work(self)
+        except BaseException as exc:
+            # No handler's: those are caught where it is called. `PyThreadState_SetAsyncExc` raises
+            # wherever the thread just is.
+            self._executor.broke(self, exc)
         finally:
             self._executor.ended(self)
 

@@ -69,7 +69,7 @@ def _only(exc: BaseException) -> Iterable[str]:
         name = f"{kind.__module__}.{name}"
     try:
         text = str(exc)
-    except Exception:
+    except BaseException:
         text = "<exception str() failed>"
     return (f"{name}: {text}\n" if text else f"{name}\n",)
 

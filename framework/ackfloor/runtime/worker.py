@@ -179,7 +179,7 @@ class Worker:
 
     def start(self) -> Loop:
         """Enter the lifespan, bind the handlers and join the group."""
-        self._outside.events.on_fatal = self.inbox.fatal.append
+        self._outside.events.on_stray = self.inbox.strays.append
         self._outside.events.start()
         self._app.attach(self._outside.publisher)
         state = self._lifespan.enter()

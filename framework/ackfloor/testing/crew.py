@@ -152,7 +152,8 @@ class Crew:
             partial(WatchedEngine, witness),
         )
         self.worker.inbox.errors = WatchedErrors(witness.raised_late)
-        self.worker.inbox.fatal = WatchedErrors(witness.raised_to_end)
+        self.worker.inbox.broken = WatchedErrors(witness.broke)
+        self.worker.inbox.strays = WatchedErrors(witness.strayed)
         try:
             self.loop: Loop = self.worker.start()
         except BaseException:

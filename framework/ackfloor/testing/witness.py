@@ -217,9 +217,13 @@ class Witness:
         handler = delivery.assignment.handler.rules.name
         self.raised(f"handler {handler}, after its answer", exc)
 
-    def raised_to_end(self, exc: BaseException) -> None:
-        """A handler asked the worker to end, which a worker of `ackfloor run` would do."""
-        self.raised("the worker would end", exc)
+    def broke(self, exc: BaseException) -> None:
+        """A part of the worker has ended; `ackfloor run` would replace the worker."""
+        self.raised("the worker would be replaced", exc)
+
+    def strayed(self, exc: BaseException) -> None:
+        """An exit left a task or a callback on the event loop."""
+        self.raised("event loop", exc)
 
     # Observer.
 

@@ -108,8 +108,10 @@ def test_what_is_missing_is_named(write: Write, path: str, named: str) -> None:
         ("x = 1\ny = 1 / 0\n", "loaded.py:2: ZeroDivisionError: division by zero"),
         ("x = 1\n\ndef f(:\n", "loaded.py:3: SyntaxError"),
         ("import sys\nsys.exit('bye')\n", "loaded.py:2: SystemExit: bye"),
+        ("raise GeneratorExit('bye')\n", "loaded.py:1: GeneratorExit: bye"),
+        ("class Own(BaseException): ...\nraise Own\n", "loaded.py:2: Own: "),
     ],
-    ids=["error", "syntax", "exit"],
+    ids=["error", "syntax", "exit", "generator", "own"],
 )
 def test_a_module_that_fails_says_where(write: Write, text: str, named: str) -> None:
     """Also one that ends the process while it is imported: that must not look like success."""

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -141,6 +142,18 @@ def fail(_folder: Path, _delivery: Delivery) -> None:
     raise LookupError("no such account")
 
 
+def exit_until(_folder: Path, delivery: Delivery, attempt: str) -> None:
+    """End the process, the first times."""
+    if delivery.attempt <= int(attempt):
+        sys.exit(0)
+
+
+def interrupt_until(_folder: Path, delivery: Delivery, attempt: str) -> None:
+    """As if somebody had pressed Ctrl-C, the first times."""
+    if delivery.attempt <= int(attempt):
+        raise KeyboardInterrupt
+
+
 def discard(_folder: Path, _delivery: Delivery) -> None:
     """Say that nothing is to be done."""
     raise Discard("a test order")
@@ -165,7 +178,8 @@ VERBS = {
     function.__name__: function
     for function in (
         nothing, write_for_ever, wait_for, segfault, leave, take_memory, leak, extend,
-        ignore_signals, look_around, rest, publish, fail, discard, answer, answer_later,
+        ignore_signals, look_around, rest, publish, fail, exit_until, interrupt_until, discard,
+        answer, answer_later,
     )
 }  # fmt: skip
 

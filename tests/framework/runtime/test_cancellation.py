@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
+
 from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.messages import DeliveryTimedOut, LateAnswers
+from ackfloor.runtime.async_executor import AsyncExecutor
+from ackfloor.runtime.event_loop import EventLoopThread
 from tests.framework.runtime.live import Gate, live, within
 
 LATER = RetryPolicy.fixed("1h", 1)
@@ -196,14 +203,17 @@ def test_a_cancellation_from_outside_after_the_end_hits_nobody() -> None:
     assert len({task for _, task in tasks}) == 1
 
 
-def test_system_exit_in_a_task_of_the_handler_drains_and_the_event_loop_goes_on() -> None:
-    """asyncio would end the loop for everybody; here other handlers still end in order."""
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exit_in_a_task_that_a_handler_awaits_is_the_failure_of_its_record(
+    end: BaseException,
+) -> None:
+    """asyncio would end the loop for everybody; here it goes on, and so does the other handler."""
     app, gate, ended = App("g"), Gate(), []
 
-    @app.handler("orders", concurrency=2)
+    @app.handler("orders", concurrency=2, retry=SOON)
     async def handle(delivery: Delivery) -> None:
         async def leave() -> None:
-            raise SystemExit(3)
+            raise end
 
         if delivery.value == b"leaves":
             await asyncio.create_task(leave())
@@ -214,10 +224,146 @@ def test_system_exit_in_a_task_of_the_handler_drains_and_the_event_loop_goes_on(
         worker.send("orders", b"stays")
         worker.until(lambda: gate.arrived == 1)
         worker.send("orders", b"leaves")
-        worker.until(lambda: worker.worker.inbox.fatal)
+        worker.until(lambda: worker.dlq("orders"))
+        (dead,) = worker.dlq("orders")
         gate.open()
+        worker.until(worker.settled)
         assert worker.close() == 0
     assert ended == [b"stays"]
+    assert dead.error_type == type(end).__name__
+
+
+def _leave_a_task() -> None:
+    async def leave() -> None:
+        raise SystemExit(0)
+
+    task = asyncio.get_running_loop().create_task(leave())
+    # Looked at, or asyncio complains that nobody did.
+    task.add_done_callback(lambda done: done.exception())
+
+
+def _leave_a_callback() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 0)
+
+
+def _interrupt_in_a_callback_of_a_task() -> None:
+    async def nothing() -> None: ...
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    asyncio.get_running_loop().create_task(nothing()).add_done_callback(interrupt)
+
+
+@pytest.mark.parametrize(
+    "leave", [_leave_a_task, _leave_a_callback, _interrupt_in_a_callback_of_a_task]
+)
+def test_an_exit_that_no_handler_awaits_is_told_and_ends_nothing(
+    leave: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It belongs to no record: those are handled, and the loop runs on."""
+    app, seen = App("g"), []
+
+    @app.handler("orders", concurrency=1)
+    async def handle(delivery: Delivery) -> None:
+        if delivery.offset == 1:
+            leave()
+            await asyncio.sleep(0.001)
+        seen.append(delivery.offset)
+
+    with live(app) as worker:
+        worker.send("orders", n=5)
+        worker.until(lambda: len(seen) == 5 and worker.settled())
+        worker.until(lambda: worker.watcher.told(StrayExit))
+        assert worker.parked("orders") + worker.dlq("orders") == []
+        assert not worker.worker.inbox.broken
+        assert worker.close() == 0
+    assert len(worker.watcher.told(StrayExit)) == 1
+    assert "a task or callback on the event loop raised" in caplog.text
+
+
+def test_a_handler_that_stops_the_event_loop_stops_nothing() -> None:
+    """`loop.stop()` is not its to call: the others' handlers run there."""
+    app, seen = App("g"), []
+
+    @app.handler("orders", concurrency=1)
+    async def handle(delivery: Delivery) -> None:
+        if delivery.offset == 1:
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(0.001)
+        seen.append(delivery.offset)
+
+    with live(app) as worker:
+        worker.send("orders", n=5)
+        worker.until(lambda: len(seen) == 5 and worker.settled())
+        assert worker.close() == 0
+
+
+def test_an_exit_at_the_very_end_does_not_keep_the_event_loop() -> None:
+    """asyncio forgets that it was asked to stop where something exits in the same round."""
+    events = EventLoopThread()
+    events.start()
+    events.on_stray = lambda _: None
+
+    def exit_with_the_stop() -> None:
+        events.stop_soon()
+        sys.exit(0)
+
+    events.loop.call_soon_threadsafe(exit_with_the_stop)
+    within(lambda: not events._thread.is_alive())
+    events.stop()
+    assert events.loop.is_closed()
+
+
+@pytest.mark.parametrize("end", [SystemExit(0), GeneratorExit(), ValueError()], ids=repr)
+def test_what_a_handler_raises_while_a_shutdown_cancels_it_is_its_failure(
+    end: BaseException,
+) -> None:
+    """Only a cancellation that is passed on releases the record."""
+    app, gate = App("g"), Gate()
+
+    @app.handler("orders", concurrency=2, retry=LATER)
+    async def handle(delivery: Delivery) -> None:
+        try:
+            await gate.passed()
+        finally:
+            if delivery.offset == 0:
+                raise end
+
+    with live(app, shutdown_s=0.0) as worker:
+        worker.send("orders", n=2)
+        worker.until(lambda: gate.arrived == 2)
+        worker.close()
+        (parked,) = worker.parked("orders")
+        committed = worker.broker.committed("g", "orders")
+    assert parked.origin.offset == 0
+    assert committed is not None
+    assert committed.position == 1
+
+
+def test_a_slot_that_is_thrown_away_handles_nothing_more() -> None:
+    """A GeneratorExit that comes without the event loop is no handler's."""
+    app, seen = App("g"), []
+
+    @app.handler("orders", concurrency=1)
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery.offset)
+        await asyncio.Event().wait()
+
+    with live(app, shutdown_s=0.0) as worker:
+        worker.send("orders", n=3)
+        worker.until(lambda: seen == [0])
+        executor = worker.executor()
+        assert isinstance(executor, AsyncExecutor)
+        (slot,) = executor._slots
+        assert slot.task is not None
+        # What the collector does with a task that nobody runs any more.
+        executor._stopping = True
+        coroutine = slot.task.get_coro()
+        events = worker.worker._outside.events
+        events.loop.call_soon_threadsafe(coroutine.close)
+        within(lambda: coroutine.cr_frame is None)
+    assert seen == [0]
 
 
 def test_a_blocked_event_loop_is_named_and_the_end_is_bounded() -> None:

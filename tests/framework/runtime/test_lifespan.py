@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from pydantic import BaseModel, model_serializer
 
 from ackfloor import App, ConfigError, Delivery, PublishFailed, RetryPolicy
+from tests.contracts.executor_contract import EXITS
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
@@ -80,8 +82,47 @@ def test_an_error_at_the_start_is_raised_and_nothing_is_left() -> None:
     within(lambda: set(threading.enumerate()) <= before)
 
 
-@pytest.mark.parametrize("end", [SystemExit(2), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_one_that_ends_the_process_at_the_start_does_not_hang(end: BaseException) -> None:
+@pytest.mark.parametrize("end", [*EXITS, StopIteration()], ids=repr)
+def test_one_that_exits_before_it_is_entered_does_not_hang(end: BaseException) -> None:
+    """Also where it is only called: a future can't carry a StopIteration."""
+
+    def lifespan(_: App) -> AbstractAsyncContextManager[None]:
+        raise end
+
+    app = App("g", lifespan=lifespan)
+    register(app, "async", "orders", lambda d: iter(()))
+    # Python itself lets no generator raise a StopIteration, and `live` is one.
+    with pytest.raises((type(end), RuntimeError)), live(app):
+        pass
+
+
+@pytest.mark.parametrize("end", EXITS, ids=repr)
+def test_one_that_exits_at_the_end_is_told_after_everything_is_closed(
+    end: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is raised where the worker ends, and does not go through the event loop."""
+
+    @asynccontextmanager
+    async def lifespan(_: App) -> AsyncIterator[None]:
+        yield
+        raise end
+
+    app, before = App("g", lifespan=lifespan), set(threading.enumerate())
+    register(app, "thread", "orders", lambda d: iter(()))
+    with live(app) as worker:
+        worker.send("orders", n=3)
+        worker.until(worker.settled)
+        with pytest.raises(type(end)):
+            worker.close()
+        found = worker.broker.committed("g", "orders")
+    assert found is not None
+    assert found.position == 3
+    assert not worker.worker.inbox.strays
+    within(lambda: set(threading.enumerate()) <= before)
+
+
+@pytest.mark.parametrize("end", EXITS, ids=repr)
+def test_one_that_exits_at_the_start_does_not_hang(end: BaseException) -> None:
     """asyncio's loop would be gone and the start would wait for ever."""
 
     @asynccontextmanager
@@ -219,6 +260,82 @@ def test_what_middleware_raises_is_the_handlers_error(kind: str) -> None:
         worker.until(lambda: seen)
         assert [r.error_type for r in worker.parked("orders")] == ["PermissionError"]
         assert worker.dlq("orders") == []
+
+
+@EITHER
+@pytest.mark.parametrize("end", EXITS, ids=repr)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_exit_of_middleware_is_the_handlers_error(
+    kind: str, end: BaseException, when: str
+) -> None:
+    """Before the handler and after it; the next delivery goes through."""
+    app, handled = App("g"), []
+
+    def leave(delivery: Delivery, now: str) -> None:
+        if delivery.attempt == 1 and now == when:
+            raise end
+
+    async def around(delivery: Delivery, call_next: Callable[[], Awaitable[None]]) -> None:
+        leave(delivery, "before")
+        await call_next()
+        leave(delivery, "after")
+
+    def around_sync(delivery: Delivery, call_next: Callable[[], None]) -> None:
+        leave(delivery, "before")
+        call_next()
+        leave(delivery, "after")
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        handled.append(delivery.attempt)
+        return
+        yield
+
+    middleware = [around if kind == "async" else around_sync]
+    retry = RetryPolicy.fixed("20ms", 1)
+    register(app, kind, "orders", script, middleware=middleware, retry=retry, concurrency=1)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: 2 in handled and worker.settled())
+        (parked,) = worker.parked("orders")
+        assert worker.dlq("orders") == []
+    assert parked.error_type.endswith(type(end).__name__)
+    assert handled == ([2] if when == "before" else [1, 2])
+
+
+@EITHER
+@pytest.mark.parametrize("end", EXITS, ids=repr)
+def test_an_exit_around_a_publish_is_the_handlers_error(kind: str, end: BaseException) -> None:
+    """While a value is encoded, and once it is confirmed: what was written stays written."""
+    app = App("g")
+
+    class Leaving(BaseModel):
+        @model_serializer
+        def leave(self) -> dict[str, str]:
+            raise end
+
+    def of(delivery: Delivery) -> Leaving | bytes:
+        return Leaving() if delivery.value == b"encode" else b"written"
+
+    async def publish(delivery: Delivery) -> None:
+        await app.publish("elsewhere", of(delivery))
+        raise end
+
+    def publish_sync(delivery: Delivery) -> None:
+        app.publish_sync("elsewhere", of(delivery))
+        raise end
+
+    none = RetryPolicy(max_redeliveries=0)
+    handle = publish if kind == "async" else publish_sync
+    app.handler("orders", name="handle", retry=none, concurrency=1)(handle)
+    with live(app) as worker:
+        worker.send("orders", b"encode")
+        worker.send("orders", b"confirm")
+        worker.until(lambda: len(worker.dlq("orders")) == 2 and worker.settled())
+        dead = worker.dlq("orders")
+        written = worker.broker.records("elsewhere")
+    # What a serializer raises comes out of pydantic's own error.
+    assert all(type(end).__name__ in f"{d.error_type} {d.error_message}" for d in dead)
+    assert [record.value() for record in written] == [b"written"]
 
 
 @EITHER

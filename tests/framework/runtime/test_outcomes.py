@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from ackfloor import (
     current_delivery,
 )
 from ackfloor.core.messages import DeliveryFailed, RecordDiscarded
+from tests.contracts.executor_contract import EXITS
 from tests.framework.runtime.live import (
     EVERY_KIND,
     KINDS,
@@ -28,6 +28,14 @@ from tests.framework.runtime.live import (
 )
 
 SOON = RetryPolicy.fixed("20ms", 1)
+
+
+class Speechless(Exception):
+    """An exception whose text is an exit."""
+
+    def __str__(self) -> str:
+        raise SystemExit(0)
+
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
 EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
@@ -74,14 +82,14 @@ def test_a_return_settles(kind: str) -> None:
     [
         ValueError("no such account"),
         TimeoutError("the handler's own"),
-        asyncio.CancelledError(),
         MemoryError(),
         KeyError("missing"),
+        *EXITS,
     ],
-    ids=lambda exc: type(exc).__name__,
+    ids=repr,
 )
 def test_whatever_is_raised_is_retried_by_the_policy(kind: str, exc: BaseException) -> None:
-    """An error is an error, also a TimeoutError or a CancelledError of the handler's own making."""
+    """An error is an error, also an exit or a CancelledError of the handler's own making."""
     app, attempts = App("g"), []
     register(app, kind, "orders", raising(exc, attempts), retry=SOON)
     with live(app) as worker:
@@ -223,26 +231,66 @@ def test_a_reason_that_is_no_text_costs_no_slot(kind: str, ack: str, exc: Except
 
 
 @EVERY
-@pytest.mark.parametrize("end", [SystemExit(7), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_a_handler_that_ends_the_process_drains_the_worker(kind: str, end: BaseException) -> None:
-    """Its record stays open, spends no budget, and comes again in the next worker."""
-    app, attempts = App("g"), []
-    register(app, kind, "orders", raising(end, attempts))
+def test_what_an_exception_says_of_itself_may_exit_as_well(kind: str) -> None:
+    """Its record fails without a text."""
+    app = App("g")
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        raise Speechless
+        yield
+
+    register(app, kind, "orders", script, retry=SOON)
     with live(app) as worker:
         worker.send("orders", b"x")
-        worker.until(lambda: worker.worker.inbox.fatal)
-        # Out of another process comes what it was, in words.
-        (fatal,) = worker.worker.inbox.fatal
-        assert fatal is end or (kind == "process" and repr(end) in str(fatal))
-        assert worker.close() == 0
-        broker = worker.broker
-    committed = broker.committed("g", "orders")
-    assert committed is not None
-    assert committed.position == 0
-    with live(app, broker=broker) as worker:
-        worker.until(lambda: len(attempts) == 2)
+        worker.until(lambda: worker.dlq("orders") and worker.settled())
+        (dead,) = worker.dlq("orders")
+    assert dead.error_message == "<no text: its __str__ raised SystemExit>"
+
+
+@EITHER
+def test_an_exit_before_an_answer_by_hand_is_the_failure_of_its_record(kind: str) -> None:
+    """As any other exception."""
+    app, attempts = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        attempts.append(delivery.attempt)
+        if delivery.attempt == 1:
+            raise SystemExit(0)
+        delivery.ack()
+        return
+        yield
+
+    register(app, kind, "orders", script, ack="manual", retry=SOON)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: attempts == [1, 2] and worker.settled())
+        (parked,) = worker.parked("orders")
+    assert (parked.reason, parked.error_type) == ("error", "SystemExit")
+
+
+@EITHER
+@pytest.mark.parametrize("end", EXITS, ids=repr)
+def test_an_exit_after_an_answer_by_hand_is_logged_and_changes_nothing(
+    kind: str, end: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is settled, and the slot goes on."""
+    app, seen = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        seen.append(delivery.offset)
+        delivery.ack()
+        if delivery.offset == 0:
+            raise end
+        return
+        yield
+
+    register(app, kind, "orders", script, ack="manual", retry=SOON, concurrency=1)
+    with live(app) as worker:
+        worker.send("orders", n=3)
+        worker.until(lambda: len(seen) == 3 and worker.settled())
+        worker.until(lambda: "raised after its delivery had been answered" in caplog.text)
         assert worker.parked("orders") + worker.dlq("orders") == []
-    assert attempts == [1, 1]
+        assert worker.close() == 0
 
 
 @EITHER

@@ -18,6 +18,7 @@ from ackfloor.core.envelope import read_envelope
 from ackfloor.core.messages import DeliveryTimedOut, RecordDiscarded
 from ackfloor.core.topics import dlq_topic
 from ackfloor.runtime.process import work
+from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.signature import read_signature
 from ackfloor.testing import Harness
@@ -53,6 +54,46 @@ def warm_up(worker: Live, folder: Path) -> None:
     for _ in range(40):
         send(worker, "nothing", folder)
     worker.until(worker.settled)
+
+
+# What is raised there.
+
+
+@pytest.mark.parametrize("batch", [None, 10], ids=["single", "batch"])
+def test_an_exit_does_not_end_its_process(tmp_path: Path, batch: int | None) -> None:
+    """It is the failure of its record: the same process goes on, and takes the record again."""
+    # A batch that fails is parked as a whole, and its records come again one by one.
+    alone, options = (1, {}) if batch is None else (2, {"batch": batch, "batch_wait": "20ms"})
+    with live(app_of(handlers.do if batch is None else handlers.do_all, **options)) as worker:
+        for verb in ("nothing", "exit_until", "interrupt_until", "nothing"):
+            send(worker, verb, tmp_path, alone)
+        again = {("exit_until", str(alone + 1)), ("interrupt_until", str(alone + 1))}
+        worker.until(lambda: again <= {(line[3], line[2]) for line in lines(tmp_path, "ended")})
+        failed = [(r.error_type, r.attempt) for r in worker.parked("orders")]
+        worker.until(worker.settled)
+        assert worker.dlq("orders") == []
+    assert {("SystemExit", alone), ("KeyboardInterrupt", alone)} <= set(failed)
+    assert len({line[0] for line in lines(tmp_path, "begun")}) == 1
+
+
+def test_processes_that_nobody_looks_after_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ended their keeper: the worker is to be replaced, and they are killed."""
+    with live(app_of()) as worker:
+        send(worker, "nothing", tmp_path)
+        worker.until(worker.settled)
+        executor = worker.executor()
+        assert isinstance(executor, ProcessExecutor)
+
+        def exit_(_host: object) -> None:
+            raise SystemExit(0)
+
+        monkeypatch.setattr(executor._keeper, "_hear", exit_)
+        executor._keeper.ring()
+        worker.until(lambda: worker.worker.inbox.broken)
+        (broken,) = worker.worker.inbox.broken
+    assert isinstance(broken, SystemExit)
 
 
 # The deadline.

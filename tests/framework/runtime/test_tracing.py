@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio import CancelledError
 
 import pytest
 from opentelemetry.context import Context
@@ -17,6 +18,7 @@ from ackfloor import App, DeadLetter, Delivery, Discard, Pause, Retry, RetryPoli
 from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.tracing import spans_of
 from ackfloor.testing import Harness
+from tests.framework.runtime.live import live
 from tests.framework.runtime.tracing import SPAN_ID, TRACE_ID, TRACEPARENT, attributes, traced
 
 TWICE = RetryPolicy.fixed("1s", 1)
@@ -116,11 +118,14 @@ def test_every_delivery_of_a_record_is_in_one_trace_and_the_dead_letter_stays_in
         (Discard("a double"), "discarded", None),
         (Pause("1s", "bank away"), "held", None),
         (KeyError("id"), "rejected", "KeyError"),
+        (SystemExit(3), "failed", "SystemExit"),
+        (GeneratorExit(), "failed", "GeneratorExit"),
+        (CancelledError(), "failed", "asyncio.exceptions.CancelledError"),
     ],
     ids=lambda value: getattr(value, "__class__", type(value)).__name__,
 )
 def test_a_span_says_what_the_handler_said(
-    raised: Exception, outcome: str, kind: str | None
+    raised: BaseException, outcome: str, kind: str | None
 ) -> None:
     """What is no failure is no error; what says its own word has no stack."""
     app, told = App("billing"), [raised]
@@ -137,7 +142,42 @@ def test_a_span_says_what_the_handler_said(
     assert attributes(span)["ackfloor.outcome"] == outcome
     assert attributes(span).get(error.ERROR_TYPE) == kind
     assert (span.status.status_code is StatusCode.ERROR) == (kind is not None)
-    assert bool(span.events) == (outcome == "rejected" and kind == "KeyError")
+    assert bool(span.events) == (kind not in {None, "Retry", "DeadLetter"})
+
+
+@pytest.mark.parametrize("raised", [GeneratorExit(), CancelledError(), SystemExit(0)], ids=repr)
+def test_what_an_async_handler_raises_by_itself_is_no_cancellation(raised: BaseException) -> None:
+    """Only what comes from outside releases the record, and its span."""
+    app = App("billing")
+
+    @app.handler("orders", retry=TWICE, guard=None)
+    async def bill(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            raise raised
+
+    with traced() as seen, Harness(app) as harness:
+        harness.send("orders", b"x")
+        harness.advance("5s")
+        span = seen.spans()[0]
+    assert attributes(span)["ackfloor.outcome"] == "failed"
+    assert attributes(span)[error.ERROR_TYPE].endswith(type(raised).__name__)
+
+
+def test_a_handler_that_a_shutdown_cancels_is_released() -> None:
+    """Its record comes again elsewhere, and nothing has failed."""
+    app = App("billing")
+
+    @app.handler("orders")
+    async def bill(delivery: Delivery) -> None:
+        await asyncio.Event().wait()
+
+    with traced() as seen, live(app, shutdown_s=0.0) as worker:
+        worker.send("orders", b"x")
+        worker.until(lambda: list(worker.executor("bill").running()))
+        worker.close()
+        span = seen.one("process")
+    assert attributes(span)["ackfloor.outcome"] == "released"
+    assert span.status.status_code is not StatusCode.ERROR
 
 
 def test_a_deadline_is_the_error_of_the_span() -> None:
@@ -229,16 +269,22 @@ def test_what_exceptions_say_is_redacted() -> None:
 class Broken(SpanProcessor):
     """Raises wherever it can."""
 
+    def __init__(self, fault: BaseException) -> None:
+        self._fault = fault
+
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         if "process" in span.name:
-            raise RuntimeError("no room for spans")
+            raise self._fault
 
     def on_end(self, span: ReadableSpan) -> None:
-        raise RuntimeError("no room for spans")
+        raise self._fault
 
 
+@pytest.mark.parametrize(
+    "fault", [RuntimeError("no room for spans"), SystemExit(0), GeneratorExit()], ids=repr
+)
 def test_a_record_is_handled_whatever_opentelemetry_does(
-    caplog: pytest.LogCaptureFixture,
+    fault: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its fault is told once and costs no record an attempt."""
     app, handled = App("billing"), []
@@ -248,7 +294,7 @@ def test_a_record_is_handled_whatever_opentelemetry_does(
         await app.publish("elsewhere", b"x")
         handled.append(delivery.attempt)
 
-    with traced(Broken()), Harness(app) as harness:
+    with traced(Broken(fault)), Harness(app) as harness:
         for _ in range(3):
             harness.send("orders", b"x")
     assert handled == [1, 1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -358,8 +359,8 @@ def test_an_error_after_the_answer_is_told() -> None:
         assert [trouble.error for trouble in h.errors] == ["RuntimeError: afterwards"]
 
 
-def test_a_handler_that_ends_the_process_is_told() -> None:
-    """SystemExit would drain a real worker; here it is an error, and the record stays open."""
+def test_an_exit_is_an_error_of_its_record() -> None:
+    """As under `ackfloor run`: it is parked, and the worker goes on."""
     app = App(group="g")
 
     @app.handler("orders")
@@ -368,8 +369,24 @@ def test_a_handler_that_ends_the_process_is_told() -> None:
 
     with Harness(app) as h:
         h.send("orders", Order(id=1))
-        assert h.errors == [Trouble("the worker would end", "SystemExit: 3")]
-        assert h.floor("orders") == 0
+        assert h.errors == [Trouble("orders/0/0 attempt 1 (leave)", "SystemExit: 3")]
+        (parked,) = h.parked("orders")
+        assert parked.error_type == "SystemExit"
+
+
+def test_an_exit_in_a_background_task_is_told() -> None:
+    """It belongs to no record: a test that does not expect it sees it."""
+    app = App(group="g")
+
+    @app.handler("orders")
+    async def leave(order: Order) -> None:
+        asyncio.get_running_loop().call_soon(sys.exit, 3)
+        await asyncio.sleep(0)
+
+    with Harness(app) as h:
+        h.send("orders", Order(id=1))
+        assert h.errors == [Trouble("event loop", "SystemExit: 3")]
+        assert len(h.handled()) == 1
 
 
 # What surrounds a handler.

@@ -67,7 +67,7 @@ class BatchChild(Child):
         now_s = time.monotonic()
         begin(batch, now_s)
         self._begin(sent.number, now_s)
-        outcome, fatal, raised = self._called(batch)
+        outcome, raised = self._called(batch)
         with self._say_lock:
             left = [delivery for delivery in batch.items if delivery.claim()]
         for unanswered in left:
@@ -80,7 +80,7 @@ class BatchChild(Child):
                 exc_info=raised,
                 extra=place_of(batch.items[0]),
             )
-        self._end_call(sent.number, outcome, fatal)
+        self._end_call(sent.number, outcome)
 
     def answer(self, delivery: Delivery, number: int, index: int, outcome: Outcome) -> bool:
         """Answer one delivery; any thread may. Returns whether that counts."""

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from ackfloor.core.assignment import Assignment, HandlerRules, HandlerState
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.outcomes import ACKED, RELEASED, Outcome
+from ackfloor.core.outcomes import ACKED, Outcome
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.logs import set_log_level
 from ackfloor.runtime.process.face import Face
@@ -163,9 +163,9 @@ class Child:
         set_current(delivery)
         delivery.started_s = time.monotonic()
         self._begin(sent.number, delivery.started_s)
-        outcome, fatal, _ = self._called(delivery)
+        outcome, _ = self._called(delivery)
         delivery.outcome = outcome
-        self._end_call(sent.number, outcome, fatal)
+        self._end_call(sent.number, outcome)
 
     def _place(self, sent: SentRecord) -> Place:
         place = self._places.get((sent.topic, sent.partition))
@@ -179,24 +179,22 @@ class Child:
         if self._received - number == self._low:
             self.say(room=True)
 
-    def _called(self, what: Any) -> tuple[Outcome, str, BaseException | None]:
-        """Call the handler; returns the outcome, what is to end the worker, and what was raised."""
+    def _called(self, what: Any) -> tuple[Outcome, BaseException | None]:
+        """Call the handler; returns the outcome, and what was raised."""
         try:
             self._invocation.call(what)
-        except (SystemExit, KeyboardInterrupt) as exc:
-            return RELEASED, repr(exc), exc
         except BaseException as exc:
-            return self._invocation.outcome_of(exc), "", exc
-        return ACKED, "", None
+            return self._invocation.outcome_of(exc), exc
+        return ACKED, None
 
-    def _end_call(self, number: int, outcome: Outcome, fatal: str) -> None:
+    def _end_call(self, number: int, outcome: Outcome) -> None:
         """A call has ended: say so where that is no acknowledgement, and then count it."""
         self.face.finish(number, time.monotonic())
         if outcome is not ACKED:
             words = spoken(outcome)
             # A lane waits for what failed in it, and everything for what asked for a pause.
-            back = self._unbegun() if words["kind"] == "held" or fatal else _emptied(self._rest)
-            self.say(ended=number, returned=back, fatal=fatal, **words)
+            back = self._unbegun() if words["kind"] == "held" else _emptied(self._rest)
+            self.say(ended=number, returned=back, **words)
         self.face.end(number)
         if not self._rest and self._items.empty():
             self.say(room=True)

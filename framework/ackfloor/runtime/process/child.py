@@ -126,7 +126,7 @@ def main(argv: Sequence[str]) -> None:
     child.work()
     try:
         lifespan.exit(LIFESPAN_S)
-    except Exception:
+    except BaseException:
         log.exception("handler %s: its lifespan did not end in order", plan["handler"])
 
 

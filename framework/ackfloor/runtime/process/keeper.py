@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import selectors
 import socket
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -61,7 +62,7 @@ class Keeper:
     Args:
         plan: what a process needs to begin.
         work: what they are given.
-        inbox: where requests to end the worker go.
+        inbox: where it is posted that it could not go on.
         clock: monotonic seconds.
         count: how many processes there should be.
 
@@ -121,11 +122,16 @@ class Keeper:
         try:
             while self._stop_at_s is None or self.hosts:
                 self._turn()
-        except Exception as exc:
+        except BaseException as exc:
             log.exception("handler %s: nobody looks after its processes any more", self._handler)
             for host in self.hosts:
                 host.kill()
-            self._inbox.fatal.append(exc)
+                with suppress(subprocess.TimeoutExpired):
+                    host.process.wait(LEAVE_S)
+                host.pipe.close()
+            # What they had in hand is open, and nobody waits for it.
+            self.hosts = ()
+            self._inbox.broken.append(exc)
         finally:
             self._selector.close()
             self._bell.close()
@@ -207,7 +213,7 @@ class Keeper:
         if "returned" in said:
             self._work.returned(host, said["returned"])
         if number is not None:
-            self._ended(host, number, said)
+            self._work.ended(host, number, heard(said))
         elif "answered" in said or "late" in said:
             self._work.said(host, said)
         elif "spent" in said:
@@ -215,11 +221,6 @@ class Keeper:
             log.info("handler %s: process %d has grown, and is replaced", self._handler, host.pid)
         elif "returned" in said:
             host.recalled = False
-
-    def _ended(self, host: Host, number: int, said: dict[str, Any]) -> None:
-        if said["fatal"]:
-            self._inbox.fatal.append(SystemExit(said["fatal"]))
-        self._work.ended(host, number, heard(said))
 
     def _bury(self, host: Host) -> None:
         """A process is dead: charge the record it was at, and take everything else back."""
