@@ -27,6 +27,7 @@ from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsSta
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import PauseReason
 from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
+from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.messages import (
     CommitFailed,
     DeliveryFailed,
@@ -44,7 +45,6 @@ from ackfloor.core.messages import (
     RecordHopped,
     RecordParked,
     RecordsAcked,
-    RecordsLost,
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
@@ -95,6 +95,7 @@ __all__ = [
     "RecordParked",
     "RecordPutBack",
     "RecordsAcked",
+    "RecordsDeleted",
     "RecordsLost",
     "RecordsReceived",
     "RecordsSkipped",

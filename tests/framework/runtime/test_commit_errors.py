@@ -138,7 +138,7 @@ def test_a_commit_that_is_refused_is_recorded_and_made_again(
     crowd.until(refused, "the refusal")
     assert scene.trouble.met == met + 1
     assert seen[0][0] == committed, "counted as a success"
-    assert f"commit {place.topic}/0" in seen[0][1]
+    assert f"commit {place.topic}: partition 0: " in seen[0][1]
     assert name.strip("_") in scene.worker.watcher.told(CommitFailed)[-1].reason
     crowd.until(lambda: assignment.commit.position == end, "the next commit")
     crowd.until(lambda: scene.worker.faults() == "")
