@@ -170,6 +170,7 @@ class Launch:
             KafkaUnreachable: no broker answered before `stopping` said so.
             ConfigError: a topic is missing.
         """
+        from ackfloor.kafka.topic_plan import Action
         from ackfloor.kafka.topics import Cluster, routes_of
 
         cluster = Cluster(self.kafka_options())
@@ -180,7 +181,8 @@ class Launch:
         if self.app.broadcast:
             # Retry topics of an earlier life in group mode belong to nobody here.
             routes = {topic: route for topic, route in routes.items() if route.tier_s is None}
-        return Topology(routes, partitions)
+        spare = frozenset(plan.topic for plan in plans if plan.action is Action.LEFTOVER)
+        return Topology(routes, partitions, spare)
 
     def _plans(self, cluster: Cluster, stopping: Callable[[], bool]) -> tuple[TopicPlan, ...]:
         from ackfloor.kafka.topics import check_complete
@@ -226,7 +228,7 @@ class Launch:
         group = self.settings.group
         unhurried = topology.unhurried()
         return Outside(
-            KafkaBroadcastSource(options, group, watched=watched)
+            KafkaBroadcastSource(options, group, watched=watched, spare=topology.spare)
             if self.app.broadcast
             else KafkaSource(
                 options,
@@ -235,6 +237,7 @@ class Launch:
                 drain_s=app.drain_timeout_s,
                 instance_id=self.instance_id(client_suffix) if app.static_membership else None,
                 watched=watched,
+                spare=topology.spare,
                 unhurried=unhurried,
                 followers=Followers(unhurried, topology.partitions),
                 new_tiers=NewTiers(options, group),

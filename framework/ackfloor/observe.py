@@ -28,6 +28,7 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.flow import PauseReason
 from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
+from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.messages import (
     CommitFailed,
     DeliveryFailed,
@@ -45,7 +46,6 @@ from ackfloor.core.messages import (
     RecordHopped,
     RecordParked,
     RecordsAcked,
-    RecordsLost,
     RecordsReceived,
     RecordsSkipped,
     RedeliveriesStarted,
@@ -96,6 +96,7 @@ __all__ = [
     "RecordParked",
     "RecordPutBack",
     "RecordsAcked",
+    "RecordsDeleted",
     "RecordsLost",
     "RecordsReceived",
     "RecordsSkipped",

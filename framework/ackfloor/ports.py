@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ackfloor.control import Control, SettingsState
+from ackfloor.core.causes import Trouble
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Event
@@ -26,7 +27,6 @@ from ackfloor.core.model import (
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.progress import Progress
 from ackfloor.core.snapshot import Snapshot
-from ackfloor.core.transaction import Outcome, Transaction
 
 
 class Clock(Protocol):
@@ -66,6 +66,13 @@ class SourceListener(Protocol):
 
     def on_gone(self, partition: TopicPartition, position: int) -> None:
         """Retention has removed what was to be read next; reading goes on at `position`."""
+        ...
+
+    def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
+        """The topics of these partitions were deleted; each ended there as far as is known.
+
+        They are no longer read or committed. Nobody else has what was read of them.
+        """
         ...
 
     def on_records(self, records: Sequence[Record]) -> None:
@@ -134,11 +141,15 @@ class Source(Protocol):
         """
         ...
 
-    def troubles(self) -> Mapping[str, str]:
-        """What is in the way at the brokers: a topic, the group or "brokers" -> why, and the fix.
+    def troubles(self) -> Mapping[str, Trouble]:
+        """What is in the way at the brokers: a topic, the group or "brokers" -> what it is.
 
         By what is known already; nothing is asked. It ends when the brokers say so.
         """
+        ...
+
+    def look_closer(self) -> None:
+        """Something can't be written, or seems so: ask soon for `troubles`, within a second."""
         ...
 
     def close(self) -> None:
@@ -180,56 +191,6 @@ class Sink(Protocol):
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` for outstanding reports (delivering them), then stop."""
-        ...
-
-
-class TransactionListener(Protocol):
-    """What a transactional sink reports. No method may raise."""
-
-    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
-        """A transaction is over, and it is known how."""
-        ...
-
-
-class TransactionalSink(Protocol):
-    """Writes parcels together with the commits that settle them. Only the owner thread calls it.
-
-    One transaction at a time. Nothing of one is ever seen by a reader of committed records unless
-    all of it is, the commit included.
-    """
-
-    def open(self, listener: TransactionListener) -> None:
-        """Make ready to write, and end what a killed predecessor left open.
-
-        Raises:
-            SourceFailed: the broker did not let it within a bounded time.
-        """
-        ...
-
-    def transact(self, transaction: Transaction, member: object) -> None:
-        """Begin to write a transaction, which takes its time elsewhere.
-
-        One report follows in a later `poll`. It is told as committed or as aborted only when that
-        is certain, however long it takes to find out.
-
-        Args:
-            member: what `Source.membership` says now.
-        """
-        ...
-
-    def poll(self) -> None:
-        """Report the transaction that has ended, without waiting."""
-        ...
-
-    def pending(self) -> int:
-        """Transactions whose report is outstanding: one or none."""
-        ...
-
-    def close(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` seconds for the outstanding report, delivering it, then stop.
-
-        One whose end is not known by then is not reported.
-        """
         ...
 
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from ackfloor_monitoring.gauges import (
+    FAULT_MESSAGES,
+    FAULT_SINCE,
     HANDLER_GAUGES,
     KAFKA_LAG,
     KAFKA_LOOK,
@@ -199,6 +201,13 @@ LOST = counter(
     ("group", "topic"),
     "Offsets that retention removed before they were read: records never handled.",
 )
+DELETED = counter(
+    FAULTS,
+    "lost_to_deletion",
+    ("group", "topic"),
+    "Offsets of a retry topic that was deleted before they were handled, as far as its end was "
+    "known: records never handled again. What had been read before is handled and is not counted.",
+)
 METADATA_IGNORED = counter(
     FAULTS,
     "commit_metadata_ignored",
@@ -292,7 +301,8 @@ COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, PUT_BACK),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(METADATA_IGNORED, HOLDS, SUSPECTS, STRAY_EXITS, GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
+    *(DELETED, METADATA_IGNORED, HOLDS, SUSPECTS, STRAY_EXITS),
+    *(GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )
 HISTOGRAMS = (
     *(DURATION, QUEUE_WAIT, ACK_LATENCY, END_TO_END),
@@ -313,7 +323,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *(entry.spec for entry in HANDLER_GAUGES),
     POLICY_INFO,
     *(entry.spec for entry in WORKER_GAUGES),
-    *(PAUSED, TURN_AGE, LOOP_SECONDS),
+    *(FAULT_MESSAGES, FAULT_SINCE, PAUSED, TURN_AGE, LOOP_SECONDS),
     *(spec for spec in COUNTERS if spec.group == FAULTS),
     *(BUILD_INFO, STARTED),
     *(spec for spec in RUN_WIDE if spec.group == RUN),

@@ -132,7 +132,8 @@ PARTITION_GAUGES = (
     ),
     _partition(
         "parking_messages",
-        "Records on their way to a retry tier or the dead-letter topic, not confirmed yet.",
+        "Failed records that are not confirmed in a retry tier or the dead-letter topic yet: on "
+        "their way there, or refused and to be written again.",
         lambda p: p.parking,
     ),
     _partition("partition_epoch", "The epoch of the assignment.", lambda p: p.epoch),
@@ -220,6 +221,19 @@ TOPIC_INFO = gauge(
     "Always 1; whose topic it is of which the worker has partitions: the handler, the topic its "
     "records come from first, and `kind`, which is `source` or `retry`.",
 )
+FAULT_MESSAGES = gauge(
+    SATURATION,
+    "fault_messages",
+    ("group", "kind", "subject", "cause"),
+    "Records that wait for a fault in force (`/readyz`): `kind` is `parking`, `kafka`, `commit` or "
+    "another, `subject` mostly a topic, `cause` one word. 0 where none waits for it yet.",
+)
+FAULT_SINCE = gauge(
+    SATURATION,
+    "fault_since_timestamp_seconds",
+    ("group", "kind", "subject", "cause"),
+    "Since when the fault is in force.",
+)
 PAUSED = gauge(
     SATURATION,
     "partitions_paused",
@@ -277,8 +291,9 @@ WORKER_GAUGES = (
     ),
     _worker(
         "faults_in_force",
-        "Faults outside that keep records open; `/readyz` names them.",
-        lambda s: len(s.faults),
+        "Faults outside that keep records open, one for each topic and cause; `/readyz` names "
+        "them.",
+        lambda s: len(s.faults) + s.more_faults,
     ),
     _worker(
         "max_poll_interval_seconds",

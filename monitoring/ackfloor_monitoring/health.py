@@ -142,6 +142,8 @@ def _of_snapshot(
         lasts_s = (now_ms - fault.since_ms) / 1000
         cured = fault.kind == "event_loop" and lasts_s > _blocked_limit_s(snapshot, rules)
         yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms, cured)
+    if snapshot.more_faults:
+        yield Finding("faults", worker, f"{snapshot.more_faults} more faults are not shown")
     for handler in snapshot.handlers:
         if handler.held_for_s > 0 and not handler.tripped:
             why = handler.held_reason or "no reason given"

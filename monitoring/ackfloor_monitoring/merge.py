@@ -30,6 +30,8 @@ from ackfloor import __version__
 from ackfloor.observe import Progress, SettingsState, Snapshot
 from ackfloor_monitoring import definitions as d
 from ackfloor_monitoring.gauges import (
+    FAULT_MESSAGES,
+    FAULT_SINCE,
     HANDLER_GAUGES,
     KAFKA_LAG,
     KAFKA_LOOK,
@@ -209,6 +211,10 @@ class _Scrape:
             self.add(POLICY_INFO, (worker, *policy_labels(handler)), 1)
         for of_worker in WORKER_GAUGES:
             self.add(of_worker.spec, (worker,), of_worker.read(snapshot))
+        for fault in snapshot.faults:
+            what = (worker, fault.kind, fault.subject, fault.cause)
+            self.add(FAULT_MESSAGES, what, fault.records)
+            self.add(FAULT_SINCE, what, fault.since_ms / 1000)
         for reason, count in paused(snapshot).items():
             self.add(PAUSED, (worker, reason), count)
         self.add(LOOP_SECONDS, (worker, "poll"), snapshot.polled_s)

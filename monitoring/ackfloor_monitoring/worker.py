@@ -38,6 +38,7 @@ from ackfloor.observe import (
     RecordParked,
     RecordPutBack,
     RecordsAcked,
+    RecordsDeleted,
     RecordsLost,
     RecordsReceived,
     RecordsSkipped,
@@ -110,6 +111,7 @@ class WorkerMetrics:
             PartitionsAssigned: self._assigned,
             PartitionsRevoked: self._revoked,
             RecordsLost: self._lost,
+            RecordsDeleted: self._deleted,
             HandlerHeld: self._held,
             SuspectStarted: self._suspect_started,
             SuspectCleared: self._suspect_cleared,
@@ -170,6 +172,8 @@ class WorkerMetrics:
         self._seeded.add(key)
         self._tallies[d.COMMIT_FAILURES].seed((topic, UNCONFIRMED))
         self._tallies[d.LOST].seed((topic,))
+        if topic != source:
+            self._tallies[d.DELETED].seed((topic,))
         self._tallies[d.RELEASED].seed(())
         self._tallies[d.GUARD_TRIPS].seed((handler,))
         for kind in ("retry", "dlq"):
@@ -267,6 +271,9 @@ class WorkerMetrics:
 
     def _lost(self, event: RecordsLost) -> None:
         self._count(d.LOST, event.topic, by=event.count)
+
+    def _deleted(self, event: RecordsDeleted) -> None:
+        self._count(d.DELETED, event.topic, by=event.lost)
 
     def _skipped(self, event: RecordsSkipped) -> None:
         self._count(d.SKIPPED, event.topic, event.handler, by=event.count)

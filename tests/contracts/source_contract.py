@@ -93,6 +93,9 @@ class Listener:
     def on_gone(self, partition: TopicPartition, position: int) -> None:
         self.log.append(f"gone to {position}")
 
+    def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
+        self.log.append(f"deleted {ends}")
+
     def on_records(self, records: Sequence[Record]) -> None:
         for record in records:
             assert (record.topic(), record.partition()) in self.starts

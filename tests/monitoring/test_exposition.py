@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import ackfloor
 from ackfloor.observe import (
     Event,
+    Fault,
     PartitionsAssigned,
     PauseReason,
     Progress,
@@ -88,6 +89,23 @@ def run() -> RunMetrics:
     return RunMetrics("billing", 2, now_ms=lambda: NOW_MS, monotonic=lambda: 7.0)
 
 
+def test_each_fault_has_its_records_and_its_beginning(run: RunMetrics) -> None:
+    """By topic and cause; those that are not shown are counted."""
+    faults = (
+        Fault("parking", "orders--billing--dlq", "gone", NOW_MS - 5_000, "missing", 96),
+        Fault("kafka", "orders", "not allowed", NOW_MS, "denied"),
+    )
+    run.update(0, worker([], snapshot(faults=faults, more_faults=3)))
+    text = scrape(run)
+    missing = {"kind": "parking", "subject": "orders--billing--dlq", "cause": "missing"}
+    assert value(text, "fault_messages", worker="0", **missing) == 96
+    since_s = value(text, "fault_since_timestamp_seconds", worker="0", **missing)
+    assert since_s == NOW_MS / 1000 - 5
+    denied = {"kind": "kafka", "subject": "orders", "cause": "denied"}
+    assert value(text, "fault_messages", worker="0", **denied) == 0
+    assert value(text, "faults_in_force", worker="0") == 5
+
+
 def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
     """One event of every kind and one snapshot give exactly the stored text, which parses back
     to the same families; ACKFLOOR_GOLDEN=write stores it anew."""
@@ -101,7 +119,11 @@ def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
     assert text == GOLDEN.read_text()
     names = {family.name for family in text_string_to_metric_families(text)}
     defined = {spec.name.removesuffix("_total") for spec in METRICS}
-    absent = {"ackfloor_retry_next_due_timestamp_seconds"}
+    absent = {
+        "ackfloor_retry_next_due_timestamp_seconds",
+        "ackfloor_fault_messages",
+        "ackfloor_fault_since_timestamp_seconds",
+    }
     assert names == defined - absent
 
 

@@ -59,6 +59,7 @@ def idle(seconds: int) -> WorkerFacts:
         (fault("abandoned"), True, False, ["faults.abandoned"]),
         (fault("kafka"), True, False, ["faults.kafka"]),
         (fault("leftover"), True, False, ["faults.leftover"]),
+        (WorkerFacts(snapshot(more_faults=3)), True, False, ["faults"]),
         (blocked(179, timeout_s=60), True, False, ["faults.event_loop"]),
         (blocked(181, timeout_s=60), False, False, ["faults.event_loop"]),
         (blocked(1_000_000, timeout_s=None), True, False, ["faults.event_loop"]),

@@ -29,6 +29,7 @@ from ackfloor.observe import (
     RecordParked,
     RecordPutBack,
     RecordsAcked,
+    RecordsDeleted,
     RecordsLost,
     RecordsReceived,
     RecordsSkipped,
@@ -126,6 +127,10 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         {"rebalances_total": {("lost",): 1}, "messages_released_total": {(): 0}},
     ),
     (RecordsLost("orders", 0, 90), {"lost_to_retention_total": {("orders",): 90}}),
+    (
+        RecordsDeleted("orders--billing--retry-1s", 60, 5),
+        {"lost_to_deletion_total": {("orders--billing--retry-1s",): 60}},
+    ),
     (
         RecordsSkipped("orders", 0, "bill", 40),
         {"messages_skipped_total": {("orders", "bill"): 40}},

@@ -51,7 +51,9 @@ BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
 LAYERS: Final = {
     "core": Layer(("ackfloor.core",), stdlib=PURE),
     "errors": Layer(("ackfloor.errors",), ("core",)),
-    "ports": Layer(("ackfloor.control", "ackfloor.ports"), ("core", "errors")),
+    "ports": Layer(
+        ("ackfloor.control", "ackfloor.ports", "ackfloor.transactional_ports"), ("core", "errors")
+    ),
     "observe": Layer(("ackfloor.observe",), ("core", "ports")),
     "declarations": Layer(
         (

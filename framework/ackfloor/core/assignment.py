@@ -178,9 +178,11 @@ class Assignment:
         "leader_epochs",
         "mark",
         "open_bytes",
+        "orphaned",
         "parking",
         "partition",
         "paused",
+        "refused",
         "restored_epoch",
         "source_topic",
         "stats",
@@ -229,6 +231,8 @@ class Assignment:
         self.mark = 0
         #: Records written to a retry or dead-letter topic whose report is outstanding.
         self.parking = 0
+        #: Those of which the write was refused, and is planned again.
+        self.refused = 0
         #: Tier records that are not due: (due in monotonic seconds, delivery), in due order.
         self.waiting: deque[tuple[float, Delivery]] = deque()
         #: Bytes of their values.
@@ -243,6 +247,8 @@ class Assignment:
         self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats
         self.paused = False
+        #: Its topic was deleted: nothing more is read or committed, what was read is handled.
+        self.orphaned = False
         #: No further delivery may start (revoke or shutdown is under way).
         self.stopping = False
         #: The assignment has ended: everything that still comes is stale.

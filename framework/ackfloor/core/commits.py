@@ -88,6 +88,8 @@ class CommitPlan:
         repeated = 0
         for assignment in assignments:
             assignment.floor(now.wall_ms)
+            if assignment.orphaned:
+                continue
             if assignment.stopping or assignment.commit.outstanding:
                 waits = True
                 continue
@@ -117,7 +119,7 @@ class CommitPlan:
         return tuple(
             commit_position(assignment)
             for assignment in assignments
-            if not assignment.commit.transacting
+            if not (assignment.commit.transacting or assignment.orphaned)
             and (
                 _uncommitted(assignment)
                 or assignment.commit.outstanding

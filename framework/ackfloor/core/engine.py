@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ackfloor.core.assignment import Assignment, HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
+from ackfloor.core.causes import UNCONFIRMED, Identity, Trouble, identify
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.early import Early
 from ackfloor.core.endings import Endings
@@ -182,6 +183,24 @@ class Engine:
         """Retention has removed what was to be read next; what was read is still here."""
         self._intake.gone(partition, position)
 
+    def deleted(self, ends: Iterable[tuple[TopicPartition, int]]) -> None:
+        """The topics of these partitions were deleted; what was read of them is still here."""
+        self._intake.deleted(ends)
+
+    def hasten(self, now: Now) -> bool:
+        """The worker ends: let what deleted topics left here begin; returns whether some is left.
+
+        Their other writes are tried again as well.
+        """
+        left = self._intake.hasten(now)
+        if left:
+            self._parcels.tick(now)
+        return left
+
+    def abandon_orphans(self) -> None:
+        """The worker is at its end: what is left of deleted topics is lost, and told."""
+        self._intake.abandon_orphans()
+
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: whatever still comes for them is stale."""
         self._intake.drop(partitions, lost=lost)
@@ -245,6 +264,22 @@ class Engine:
         """A parcel was not written: its record stays open and is tried again."""
         self._parcels.failed(parcel, error, too_large=too_large, now=now)
 
+    def troubled(self, troubles: Mapping[str, Trouble], now: Now) -> None:
+        """What is in the way at the brokers now: topic, the group or "brokers" -> what."""
+        lost = self._intake.lost
+        told = {
+            topic: trouble._replace(why=f"{trouble.why}, and {lost[topic]} records in it are lost")
+            if topic in lost
+            else trouble
+            for topic, trouble in troubles.items()
+        }
+        self._state.faults.replace("kafka", told, now.wall_ms)
+        self._parcels.troubled(troubles, now)
+
+    def doubtful(self, now: Now) -> bool:
+        """Whether something can't be written, or seems so: the brokers may know why."""
+        return self._parcels.doubtful(now)
+
     def transact(self, now: Now) -> None:
         """Begin a transaction if there are parcels for one and none is under way."""
         if self._parcels.transactions is not None:
@@ -267,14 +302,15 @@ class Engine:
         for position, error in results:
             if not state.commits.answered(state.assignments, position, error):
                 continue
-            subject = f"{position.topic}/{position.partition}"
+            member = position.topic, position.partition
             if error is None:
                 confirmed += 1
-                state.faults.clear("commit", subject)
+                state.faults.clear("commit", member)
             else:
                 # Perhaps because less of the gap set fits than was thought.
                 state.flow.look_again()
-                state.faults.put("commit", subject, error, now.wall_ms)
+                identity = identify(position.topic, error)
+                state.faults.wait("commit", member, identity, error, now.wall_ms)
                 state.events.append(CommitFailed(position.topic, position.partition, error))
         if confirmed:
             state.events.append(PositionsCommitted(confirmed))
@@ -316,9 +352,11 @@ class Engine:
         state = self._state
         if state.commits.due(now):
             for assignment, waited_s in state.commits.unanswered(state.assignments.values(), now):
-                subject = f"{assignment.topic}/{assignment.partition}"
-                why = f"the broker has not answered for {waited_s:.0f} s"
-                state.faults.put("commit", subject, why, now.wall_ms - round(waited_s * 1000))
+                member = assignment.topic, assignment.partition
+                since_ms = now.wall_ms - round(waited_s * 1000)
+                identity = Identity(assignment.topic, UNCONFIRMED)
+                why = "the broker has not answered a commit"
+                state.faults.wait("commit", member, identity, why, since_ms)
             state.commits.tick(state.assignments.values(), now, state.commands)
             # What the gap sets take in a commit may shut a gate, or open it again.
             state.balance()

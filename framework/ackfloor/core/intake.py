@@ -7,6 +7,7 @@ because a tier partition is in due order, looking at its head is enough.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from math import inf
 
@@ -15,11 +16,11 @@ from ackfloor.core.delivery import Delivery, first_deliveries
 from ackfloor.core.envelope import Envelope, read_envelope
 from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
 from ackfloor.core.leader_epochs import leader_epoch
+from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.messages import (
     MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
-    RecordsLost,
     RecordsReceived,
     RecordsSkipped,
 )
@@ -35,7 +36,7 @@ LONGEST_WAIT = 2
 class Intake:
     """From assignment and poll to the ready queues."""
 
-    __slots__ = ("_parcels", "_state", "_suspects", "_waiting")
+    __slots__ = ("_orphans", "_parcels", "_state", "_suspects", "_waiting", "lost")
 
     def __init__(self, state: WorkerState, parcels: Parcels, suspects: Suspects) -> None:
         self._state = state
@@ -43,6 +44,10 @@ class Intake:
         self._suspects = suspects
         #: The tier partitions that records wait in, and perhaps some of which none do any more.
         self._waiting: dict[Assignment, None] = {}
+        #: Partitions of deleted topics of which something is left to handle.
+        self._orphans: dict[Assignment, None] = {}
+        #: Deleted topic -> how many records were lost with it.
+        self.lost: dict[str, int] = {}
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """Partitions came: each gets a new epoch and a new tracker."""
@@ -93,6 +98,66 @@ class Intake:
         if lost:
             self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
 
+    def deleted(self, ends: Iterable[tuple[TopicPartition, int]]) -> None:
+        """The topics of these partitions were deleted, and ended there as far as is known.
+
+        What was read of them is still here, and is handled when it is due: nobody else has it.
+        """
+        told: dict[str, tuple[int, int]] = {}
+        for partition, end in ends:
+            assignment = self._state.assignments.get((partition.topic, partition.partition))
+            if assignment is None or assignment.stopping:
+                continue
+            lost, kept = told.get(partition.topic, (0, 0))
+            lost += assignment.tracker.lose(end)
+            told[partition.topic] = lost, kept + len(assignment.tracker.open)
+            assignment.orphaned = True
+            assignment.commit.in_doubt = False
+            assignment.commit.outstanding = assignment.commit.transacting
+            self._state.faults.clear("commit", (partition.topic, partition.partition))
+            self._orphans[assignment] = None
+        self._state.flow.look_again()
+        for topic, (lost, kept) in told.items():
+            self._tell_deleted(topic, lost, kept)
+
+    def _tell_deleted(self, topic: str, lost: int, kept: int) -> None:
+        if lost:
+            self.lost[topic] = self.lost.get(topic, 0) + lost
+        if lost or kept:
+            self._state.events.append(RecordsDeleted(topic, lost, kept))
+
+    def _see_orphans_off(self) -> None:
+        """Forget the partitions of deleted topics of which everything is handled."""
+        done = [a for a in self._orphans if a.closed or not a.tracker.open]
+        for assignment in done:
+            del self._orphans[assignment]
+        left = [TopicPartition(a.topic, a.partition) for a in done if not a.closed]
+        if left:
+            self.drop(left, lost=False)
+
+    def hasten(self, now: Now) -> bool:
+        """Let what deleted topics left here begin now: the worker ends, and nobody else has it.
+
+        Returns whether there is something of it yet.
+        """
+        self._see_orphans_off()
+        for assignment in self._orphans:
+            waiting = assignment.waiting
+            assignment.waiting = deque((min(due_s, now.mono_s), d) for due_s, d in waiting)
+            self._release(assignment, now)
+        return bool(self._orphans)
+
+    def abandon_orphans(self) -> None:
+        """The worker is at its end: what is left of deleted topics is lost with it."""
+        self._see_orphans_off()
+        lost: Counter[str] = Counter()
+        for assignment in self._orphans:
+            lost[assignment.topic] += len(assignment.tracker.open)
+        for topic, count in lost.items():
+            self._tell_deleted(topic, count, 0)
+        self.drop([TopicPartition(a.topic, a.partition) for a in self._orphans], lost=False)
+        self._orphans.clear()
+
     def _restored(self, start: StartPosition) -> GapSet | None:
         """What the last commit says is settled above its position; nothing where in doubt."""
         if not start.metadata:
@@ -115,7 +180,7 @@ class Intake:
                 continue
             left.append(key)
             open_count += len(assignment.tracker.open)
-            self._state.faults.clear("commit", f"{key.topic}/{key.partition}")
+            self._state.faults.clear("commit", (key.topic, key.partition))
             self._close(assignment)
         self._parcels.forget_closed()
         self._suspects.forget_closed()
@@ -234,6 +299,8 @@ class Intake:
 
     def tick(self, now: Now) -> None:
         """Dispatch the waiting records that have become due, the longest due tier first."""
+        if self._orphans:
+            self._see_orphans_off()
         if not self._waiting:
             return
         self._waiting = {a: None for a in self._waiting if a.waiting}

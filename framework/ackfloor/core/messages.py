@@ -14,6 +14,7 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
+from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.model import CommitPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import Transact
@@ -314,6 +315,8 @@ class PublishFailed:
     attempt: int = 0
     #: The topic that partition and offset belong to: the source, or a retry tier.
     read_from: str = ""
+    #: How often the write of this record has failed by now.
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,15 +355,6 @@ class PartitionsRevoked:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsLost:
-    """The log no longer holds what was to be read next (retention): never delivered here."""
-
-    topic: str
-    partition: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class HandlerHeld:
     """A handler asked for a pause: a dependency of its is away."""
 
@@ -391,6 +385,7 @@ Event = (
     | PartitionsAssigned
     | PartitionsRevoked
     | RecordsLost
+    | RecordsDeleted
     | HandlerHeld
     | GuardTripped
     | GuardProbed

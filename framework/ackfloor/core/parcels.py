@@ -8,12 +8,11 @@ under way again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from math import inf
 
+from ackfloor.core.causes import UNCONFIRMED, Identity, Trouble, identify
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.faults import MOST
 from ackfloor.core.messages import (
     Event,
     Publish,
@@ -32,6 +31,12 @@ from ackfloor.core.transactions import Transactions
 #: Seconds after which a write that is not confirmed is worth a fault.
 UNCONFIRMED_S = 5.0
 LOOK_INTERVAL_S = 1.0
+#: Seconds after which the brokers are asked whether something is the matter.
+DOUBT_S = 0.3
+#: The kind of these faults.
+FAULT = "parking"
+#: The subject where a transaction as a whole was not committed, which is no topic's fault.
+TRANSACTION = "transaction"
 
 
 class Parcels:
@@ -41,7 +46,15 @@ class Parcels:
         transactional: parcels are written in transactions with the commits of their partitions.
     """
 
-    __slots__ = ("_look_s", "_refused", "_state", "_troubled", "_under_way", "transactions")
+    __slots__ = (
+        "_look_s",
+        "_refused",
+        "_silent",
+        "_state",
+        "_under_way",
+        "_unwritable",
+        "transactions",
+    )
 
     def __init__(self, state: WorkerState, *, transactional: bool = False) -> None:
         self._state = state
@@ -50,10 +63,12 @@ class Parcels:
         self._refused: list[Parcel] = []
         #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
         self._under_way: dict[Parcel, float] = {}
+        #: Those of them that are in no fault, oldest first -> since when.
+        self._silent: dict[Parcel, float] = {}
         #: When to look next for those that have been under way for long.
         self._look_s = 0.0
-        #: Refused or long unconfirmed, and not written yet -> why, and since when (ms).
-        self._troubled: dict[Parcel, tuple[str, int]] = {}
+        #: Topics that nothing can be written to, as the brokers say -> why.
+        self._unwritable: dict[str, Trouble] = {}
 
     def park(self, delivery: Delivery, verdict: Verdict, now: Now) -> None:
         """Write a failed record to a tier or to the dead-letter topic."""
@@ -70,6 +85,8 @@ class Parcels:
     def _publish(self, parcel: Parcel, now: Now) -> None:
         parcel.delivery.assignment.parking += 1
         self._under_way[parcel] = now.mono_s
+        if self._state.faults.of(FAULT, parcel) is None:
+            self._silent[parcel] = now.mono_s
         if self.transactions is not None:
             self.transactions.add(parcel)
             return
@@ -79,8 +96,7 @@ class Parcels:
     def published(self, parcel: Parcel, now: Now) -> None:
         """The broker confirmed a parcel: its record is settled."""
         delivery = parcel.delivery
-        delivery.assignment.parking -= 1
-        self._under_way.pop(parcel, None)
+        self._landed(parcel)
         if delivery.assignment.closed:
             return
         delivery.closed = True
@@ -88,14 +104,25 @@ class Parcels:
         self._state.go_on(delivery, settled=True)
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
-        self._out_of_trouble(parcel)
+        self._state.faults.clear(FAULT, parcel)
         self._state.events.append(_moved(parcel, now))
 
-    def failed(self, parcel: Parcel, error: str, *, too_large: bool, now: Now) -> None:
-        """A parcel was not written: the record stays open and is tried again."""
-        assignment = parcel.delivery.assignment
-        assignment.parking -= 1
+    def _landed(self, parcel: Parcel) -> None:
+        """There is a report of a parcel, or nobody waits for one."""
+        parcel.delivery.assignment.parking -= 1
         self._under_way.pop(parcel, None)
+        self._silent.pop(parcel, None)
+
+    def failed(
+        self, parcel: Parcel, error: str, *, too_large: bool, now: Now, subject: str = ""
+    ) -> None:
+        """A parcel was not written: the record stays open and is tried again.
+
+        Args:
+            subject: what it failed for, where that is not its topic.
+        """
+        assignment = parcel.delivery.assignment
+        self._landed(parcel)
         if assignment.closed:
             return
         if too_large and self._state.parking.lighten(parcel):
@@ -103,10 +130,13 @@ class Parcels:
             return
         wait_s = self._state.parking.refused(parcel, now)
         self._refused.append(parcel)
+        assignment.refused += 1
         d = parcel.delivery
-        _, since_ms = self._troubled.get(parcel, ("", now.wall_ms))
-        self._troubled[parcel] = (f"to {parcel.topic}: {error}", since_ms)
-        self._name(parcel)
+        if parcel.topic in self._unwritable:
+            self._blame(parcel, now)
+        else:
+            identity = identify(subject or parcel.topic, error)
+            self._state.faults.wait(FAULT, parcel, identity, error, now.wall_ms)
         self._state.events.append(
             PublishFailed(
                 assignment.source_topic,
@@ -118,6 +148,7 @@ class Parcels:
                 wait_s,
                 d.attempt,
                 d.topic,
+                parcel.refusals,
             )
         )
 
@@ -136,28 +167,39 @@ class Parcels:
         for parcel in transaction.parcels:
             if parcel in innocent:
                 continue
-            error, too_large = outcome.refusals.get(parcel, Refusal(outcome.error))
-            self.failed(parcel, error, too_large=too_large, now=now)
-        transactions.again(parcel for parcel in again if not parcel.delivery.assignment.closed)
+            refusal = outcome.refusals.get(parcel)
+            error, too_large = refusal or Refusal(outcome.error)
+            subject = "" if refusal else TRANSACTION
+            self.failed(parcel, error, too_large=too_large, now=now, subject=subject)
+        here = [parcel for parcel in again if not parcel.delivery.assignment.closed]
+        for parcel in here:
+            if (refusal := outcome.refusals.get(parcel)) is not None:
+                # For its size, in company: each goes alone now, which takes its time.
+                self._silent.pop(parcel, None)
+                identity = identify(parcel.topic, refusal.error)
+                self._state.faults.wait(FAULT, parcel, identity, refusal.error, now.wall_ms)
+        transactions.again(here)
         self._forget([parcel for parcel in again if parcel.delivery.assignment.closed])
 
     def _forget(self, parcels: Iterable[Parcel]) -> None:
         """Parcels are not to be written any more."""
         for parcel in parcels:
-            parcel.delivery.assignment.parking -= 1
-            self._under_way.pop(parcel, None)
+            self._landed(parcel)
+            self._state.faults.clear(FAULT, parcel)
 
     def forget_closed(self) -> None:
         """Partitions were dropped: their refused parcels are the next owner's business."""
         if self.transactions is not None:
             self._forget(self.transactions.forget_closed())
-        for parcel in [p for p in self._troubled if p.delivery.assignment.closed]:
-            self._out_of_trouble(parcel)
+        for parcel in (*self._under_way, *self._refused):
+            if parcel.delivery.assignment.closed:
+                self._silent.pop(parcel, None)
+                self._state.faults.clear(FAULT, parcel)
         self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
 
     def tick(self, now: Now) -> None:
         """Publish again what was refused and is due, and name what nobody answers."""
-        if self._under_way and now.mono_s >= self._look_s:
+        if self._silent and now.mono_s >= self._look_s:
             self._look_s = now.mono_s + LOOK_INTERVAL_S
             self._name_unconfirmed(now)
         if not self._refused:
@@ -166,6 +208,7 @@ class Parcels:
         if due:
             self._refused = [p for p in self._refused if p.retry_at_s > now.mono_s]
             for parcel in due:
+                parcel.delivery.assignment.refused -= 1
                 self._publish(parcel, now)
 
     def next_s(self) -> float:
@@ -173,35 +216,56 @@ class Parcels:
         return min((parcel.retry_at_s for parcel in self._refused), default=inf)
 
     def _name_unconfirmed(self, now: Now) -> None:
-        """A broker that is away says nothing at all: name what waits for it, some of it."""
-        for parcel, since_s in islice(self._under_way.items(), MOST):
+        """A broker that is away says nothing at all: name what has waited for it for long."""
+        for parcel, since_s in list(self._silent.items()):
             waited_s = now.mono_s - since_s
             if waited_s < UNCONFIRMED_S:
                 return
-            if not parcel.delivery.assignment.closed:
-                _, since_ms = self._troubled.get(parcel, ("", now.wall_ms - round(waited_s * 1000)))
-                why = f"to {parcel.topic}: not confirmed for {waited_s:.0f} s"
-                self._troubled[parcel] = (why, since_ms)
-                self._name(parcel)
+            del self._silent[parcel]
+            identity = Identity(self._target(parcel, now), UNCONFIRMED)
+            since_ms = now.wall_ms - round(waited_s * 1000)
+            self._state.faults.wait(FAULT, parcel, identity, "no broker confirms it", since_ms)
 
-    def _name(self, parcel: Parcel) -> None:
-        message, since_ms = self._troubled[parcel]
-        self._state.faults.put("parking", _subject(parcel), message, since_ms)
+    def _target(self, parcel: Parcel, now: Now) -> str:
+        """Where a parcel goes; one that waits for its transaction was perhaps not told yet."""
+        if not parcel.topic:
+            self._state.parking.address(parcel, now)
+        return parcel.topic
 
-    def _out_of_trouble(self, parcel: Parcel) -> None:
-        """Written, or no longer ours: what was said of it ends."""
-        if self._troubled.pop(parcel, None) is None:
-            return
-        faults = self._state.faults
-        faults.clear("parking", _subject(parcel))
-        if self._troubled and not faults.any("parking"):
-            # Only so many are named at once; as long as there is one, one is named.
-            self._name(next(iter(self._troubled)))
+    # What the brokers say of topics.
 
+    def troubled(self, troubles: Mapping[str, Trouble], now: Now) -> None:
+        """These topics can't be written: what goes there waits for that, reported or not.
 
-def _subject(parcel: Parcel) -> str:
-    d = parcel.delivery
-    return f"{d.topic}/{d.partition}/{d.offset}"
+        What was refused by one that can be written again is written now.
+        """
+        before = self._unwritable
+        self._unwritable = {topic: t for topic, t in troubles.items() if t.unwritable}
+        if self.transactions is not None:
+            self.transactions.troubled(self._unwritable)
+        if self._unwritable:
+            for parcel in (*self._under_way, *self._refused):
+                if not parcel.delivery.assignment.closed:
+                    self._blame(parcel, now)
+        mended = before.keys() - self._unwritable.keys()
+        if mended:
+            for parcel in self._refused:
+                if parcel.topic in mended:
+                    parcel.retry_at_s = now.mono_s
+
+    def _blame(self, parcel: Parcel, now: Now) -> None:
+        """Count a parcel to the fault of its topic, where the brokers know of one."""
+        topic = self._target(parcel, now)
+        trouble = self._unwritable.get(topic)
+        if trouble is not None:
+            self._silent.pop(parcel, None)
+            identity = Identity(topic, trouble.cause)
+            self._state.faults.wait(FAULT, parcel, identity, trouble.why, now.wall_ms)
+
+    def doubtful(self, now: Now) -> bool:
+        """Whether something was refused, or is under way for longer than usual."""
+        oldest_s = next(iter(self._under_way.values()), inf)
+        return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
 
 
 def _moved(parcel: Parcel, now: Now) -> Event:

@@ -22,6 +22,8 @@ class PartitionSnapshot:
         blocked: records in lanes whose head failed and is not settled.
         oldest_open_ms: when the oldest open record was read, None where none is open.
         oldest_written_ms: that record's timestamp, None where it has none.
+        parking: failed records that are to be written elsewhere and are not confirmed yet, those
+            that were refused and wait for the next attempt among them.
         pause_reason: why it is paused (`PauseReason`), None where it is not.
     """
 
@@ -105,12 +107,24 @@ class HandlerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something outside that keeps records open: named by readiness until it ends."""
+    """Something outside that keeps records open: named by readiness until it ends.
+
+    One for each subject and cause, however many records wait for it.
+
+    Attributes:
+        subject: mostly a topic.
+        message: what is in the way, and what to do.
+        cause: one word for it (`missing`, `denied`, `too_large`, `unconfirmed`, or what Kafka calls
+            the error); empty where its kind says it all.
+        records: how many records can't be parked for it.
+    """
 
     kind: str
     subject: str
     message: str
     since_ms: int
+    cause: str = ""
+    records: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,7 @@ class Snapshot:
         polled_s: seconds that its loop has waited in polls so far.
         worked_s: seconds that it has done anything else.
         poll_limit_s: how long its group waits for its next poll; None where nobody waits.
+        more_faults: faults in force that are not among `faults`, which are some dozens at most.
     """
 
     group: str
@@ -136,3 +151,4 @@ class Snapshot:
     polled_s: float = 0.0
     worked_s: float = 0.0
     poll_limit_s: float | None = None
+    more_faults: int = 0

@@ -14,6 +14,13 @@ from ackfloor.core.model import CommitPosition
 from ackfloor.core.parcel import Parcel
 
 
+class Refusal(NamedTuple):
+    """Why one parcel can't be written."""
+
+    error: str
+    too_large: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Transaction:
     """One transaction from its beginning to its known end.
@@ -21,10 +28,13 @@ class Transaction:
     Attributes:
         parcels: what it writes, in order.
         positions: what it commits, one of each partition that its parcels came from.
+        hopeless: what the brokers have said meanwhile that can't be written. Who carries it out
+            looks here between two waits, on whatever thread, and need not wait for the client.
     """
 
     parcels: tuple[Parcel, ...]
     positions: tuple[CommitPosition, ...]
+    hopeless: dict[Parcel, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +42,6 @@ class Transact:
     """Carry a transaction out; its end must be told, whatever it is."""
 
     transaction: Transaction
-
-
-class Refusal(NamedTuple):
-    """Why one parcel can't be written."""
-
-    error: str
-    too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ T2  A partition has one commit lane (see `commits`), and a transaction takes it 
     while a plain commit of its partition is outstanding, or came back without a clear answer.
 T3  A parcel goes only if the commit says that its record is settled. Where a gap set is too long
     to be stored whole, the parcels beyond its end wait until the floor is nearer.
+    So does one to a topic that the brokers say can't be written: it would hold up all the others
+    until the client gives it up.
 T4  One parcel that can't be written aborts all. Those it was not the fault of go again at once;
     a topic that refused one goes in transactions of its own until it takes one, and a record
     that was refused for its size goes alone.
@@ -20,14 +22,15 @@ T4  One parcel that can't be written aborts all. Those it was not the fault of g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ackfloor.core.assignment import Assignment
+from ackfloor.core.causes import Trouble
 from ackfloor.core.commits import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.model import CommitPosition, Now
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.state import WorkerState
-from ackfloor.core.transaction import Outcome, Transact, Transaction
+from ackfloor.core.transaction import Outcome, Refusal, Transact, Transaction
 
 #: Parcels of one transaction.
 MOST_PARCELS = 500
@@ -40,7 +43,7 @@ LOOK_AGAIN_S = 0.5
 class Transactions:
     """The parcels that wait for a transaction, and the one transaction under way."""
 
-    __slots__ = ("_alone", "_queue", "_state", "_suspects", "_too_far", "under_way")
+    __slots__ = ("_alone", "_queue", "_state", "_suspects", "_too_far", "_unwritable", "under_way")
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
@@ -52,6 +55,16 @@ class Transactions:
         #: Partitions with parcels that no commit can carry now -> when to look again.
         self._too_far: dict[Assignment, float] = {}
         self.under_way: Transaction | None = None
+        #: Topics that nothing can be written to, as the brokers say.
+        self._unwritable: Mapping[str, Trouble] = {}
+
+    def troubled(self, unwritable: Mapping[str, Trouble]) -> None:
+        """These topics can't be written now: what is under way there is given up."""
+        self._unwritable = unwritable
+        if self.under_way is not None and unwritable:
+            for parcel in self.under_way.parcels:
+                if parcel.topic in unwritable:
+                    self.under_way.hopeless[parcel] = Refusal(unwritable[parcel.topic].why)
 
     def add(self, parcel: Parcel) -> None:
         """A parcel is to be written."""
@@ -123,6 +136,11 @@ class Transactions:
         assignment = parcel.delivery.assignment
         if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
+        if self._unwritable:
+            if not parcel.topic:
+                self._state.parking.address(parcel, now)
+            if parcel.topic in self._unwritable:
+                return False
         return self._too_far.get(assignment, 0.0) <= now.mono_s
 
     def _carried(
@@ -136,6 +154,10 @@ class Transactions:
         positions: list[CommitPosition] = []
         ends: dict[Assignment, int] = {}
         for assignment, settling in offsets.items():
+            if assignment.orphaned:
+                # There is no log any more to commit a position of.
+                ends[assignment] = assignment.tracker.position
+                continue
             position, ends[assignment] = foreseen(assignment, settling)
             if min(settling) < ends[assignment]:
                 positions.append(position)
@@ -161,7 +183,7 @@ class Transactions:
             if assignment is None or assignment.epoch != position.epoch:
                 continue
             assignment.commit.outstanding = assignment.commit.transacting = False
-            state.faults.clear("commit", f"{position.topic}/{position.partition}")
+            state.faults.clear("commit", (position.topic, position.partition))
         if outcome.committed:
             for parcel in transaction.parcels:
                 self._suspects.discard(parcel.topic)

@@ -43,14 +43,21 @@ class KafkaBroadcastSource(KafkaSource):
     Args:
         options: the client's properties.
         group: the app's group; the client wants a name and does not join it.
-        watched: as for `KafkaSource`.
+        watched, spare: as for `KafkaSource`.
 
     Raises:
         ConfigError: a property is refused.
     """
 
-    def __init__(self, options: KafkaOptions, group: str, *, watched: Collection[str] = ()) -> None:
-        super().__init__(options, group, watched=watched)
+    def __init__(
+        self,
+        options: KafkaOptions,
+        group: str,
+        *,
+        watched: Collection[str] = (),
+        spare: Collection[str] = (),
+    ) -> None:
+        super().__init__(options, group, watched=watched, spare=spare)
         self._options = options
         self._answers: list[Result] = []
         self._watch: PartitionWatch | None = None

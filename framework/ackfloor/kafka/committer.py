@@ -94,8 +94,11 @@ class Committer:
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """An asynchronous commit came back; the client calls it inside the poll."""
         results: list[Result] = []
+        # Where the broker has refused some partitions, the client tells it of the request as well,
+        # in the words of one of them; the others are committed.
+        of_each = any(partition.error is not None for partition in partitions)
         for partition in partitions:
-            found = error or partition.error
+            found = partition.error if of_each else error
             why = None if found is None else told(found)
             position = self._outstanding.get((partition.topic, partition.partition))
             if position is not None and _same(position, partition):

@@ -93,6 +93,10 @@ class Followers:
                 self._counts[topic] = 0
         return more
 
+    def deleted(self, topic: str) -> bool:
+        """Whether there is no such follower any more, although its source is there."""
+        return topic in self._sources and self._counts[topic] == 0
+
     def come(self, partitions: Iterable[TopicPartition]) -> Changes:
         """Partitions have come."""
         self._here.update(_places(partitions))

@@ -25,6 +25,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ackfloor.core.model import StartPosition
 from ackfloor.core.model import TopicPartition as Partition
+from ackfloor.core.topics import parse_topic
+from ackfloor.errors import TopicReplaced
 from ackfloor.kafka.committer import Committer
 from ackfloor.kafka.followers import Followers
 from ackfloor.kafka.generation import admitted
@@ -190,6 +192,7 @@ class Membership:
     def _revoked(self, partitions: list[TopicPartition]) -> None:
         partitions = [*partitions, *self._followers.go(partitions)]
         try:
+            self._bereave(partitions)
             self._withdraw(partitions, self._listener.on_revoked)
         finally:
             self._unassign(partitions)
@@ -237,7 +240,12 @@ class Membership:
             TopicReplaced: a topic has become another one (see `topic_ids`).
             SourceFailed: a start is not known.
         """
-        if described := self._topic_ids.look(self._began):
+        try:
+            described = self._topic_ids.look(self._began, self._reading.resting)
+        except TopicReplaced:
+            self._bereave(self.partitions())
+            raise
+        if described:
             self._see_to_followers(described)
         while committed := self._late.next():
             starts = self._resolved(committed)
@@ -266,8 +274,31 @@ class Membership:
         Nothing is committed: there is no such topic, or somebody else has read it for a moment.
         """
         if gone:
+            self._bereave(gone)
             self._withdraw(gone, self._listener.on_lost)
             self._reading.forget(gone)
+
+    def _bereave(self, partitions: list[TopicPartition]) -> None:
+        """Tell of retry topics among these that are no more: nobody else reads on there."""
+        deleted = [p for p in partitions if self._is_deleted(p)]
+        if not deleted:
+            return
+        ends = [(Partition(p.topic, p.partition), self.last_end(p)) for p in deleted]
+        for partition, _ in ends:
+            del self._began[partition]
+        self._late.forget(deleted)
+        self._commits.forget(deleted)
+        self._listener.on_deleted(ends)
+
+    def _is_deleted(self, partition: TopicPartition) -> bool:
+        topic = partition.topic
+        gone = self._followers.deleted(topic) or self._topic_ids.gone(topic)
+        return gone and parse_topic(topic) is not None and (topic, partition.partition) in self
+
+    def last_end(self, partition: TopicPartition) -> int:
+        """Where a log ended as far as is known, by a fetch or by a look at what rests."""
+        looked = self._topic_ids.ends.get((partition.topic, partition.partition), -1)
+        return max(looked, self._reading.known_end(partition))
 
     def _look_whether_spare(self) -> None:
         now_s = time.monotonic()

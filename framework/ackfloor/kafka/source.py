@@ -26,6 +26,7 @@ from math import inf
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ackfloor.core.causes import DENIED, Trouble
 from ackfloor.core.model import CommitPosition, Record
 from ackfloor.core.model import TopicPartition as Partition
 from ackfloor.errors import SourceFailed, TopicReplaced
@@ -75,6 +76,7 @@ class KafkaSource:
         instance_id: the member's name in the group, to be taken over by its successor; None for
             a member that leaves when it ends.
         watched: topics that must not become others meanwhile, whether or not they are read.
+        spare: those of them and of what follows that may be deleted: nothing new goes there.
         unhurried: topics that may be read a moment later, by a client of their own.
         followers: those of them that are not shared out by the group.
         new_tiers: looks for others that should be read.
@@ -93,6 +95,7 @@ class KafkaSource:
         drain_s: float = 0.0,
         instance_id: str | None = None,
         watched: Collection[str] = (),
+        spare: Collection[str] = (),
         unhurried: Collection[str] = (),
         followers: Followers | None = None,
         new_tiers: NewTiers | None = None,
@@ -103,7 +106,7 @@ class KafkaSource:
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
-        self._topic_ids = TopicIds(options, {*watched, *self._followers.topics})
+        self._topic_ids = TopicIds(options, {*watched, *self._followers.topics}, spare)
         self._start = start
         self._batch = batch
         self._consumer: Consumer
@@ -115,7 +118,7 @@ class KafkaSource:
         #: Error text -> when it may be logged again.
         self._say_again_s: dict[str, float] = {}
         #: The group, where this user may not work in it: until it assigns or takes a commit.
-        self._denied: dict[str, str] = {}
+        self._denied: dict[str, Trouble] = {}
         self._told = 0
         self._closed = False
         #: When it has to be gone (monotonic seconds), once it leaves.
@@ -207,9 +210,13 @@ class KafkaSource:
             self._erred(error, message)
         return len(messages)
 
-    def troubles(self) -> Mapping[str, str]:
+    def troubles(self) -> Mapping[str, Trouble]:
         """What is in the way at the brokers; see `ports.Source`."""
         return {**self._topic_ids.troubles, **self._denied}
+
+    def look_closer(self) -> None:
+        """Ask soon about the topics; see `ports.Source`."""
+        self._topic_ids.hurry()
 
     def _erred(self, error: KafkaError, message: Message) -> None:
         # What ends the client is told as a message, whose error does not call itself fatal.
@@ -222,7 +229,8 @@ class KafkaSource:
             return
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             group = self._config["group.id"]
-            self._denied[f"group {group}"] = f"not allowed; grant READ on group {group}"
+            fix = f"grant READ on group {group}"
+            self._denied[f"group {group}"] = Trouble(DENIED, "not allowed", fix)
             self._told = self._membership.told
         text = told(error) + advice(error)
         now_s = time.monotonic()
@@ -285,7 +293,7 @@ class KafkaSource:
         """The last known log ends."""
         ends: dict[tuple[str, int], int] = {}
         for partition in self._membership.partitions():
-            end = self._reading.known_end(partition)
+            end = self._membership.last_end(partition)
             if end >= 0:
                 ends[partition.topic, partition.partition] = end
         return ends

@@ -39,6 +39,8 @@ class SplitConsumer:
         self._group = group
         self._reader = reader
         self._tiers = frozenset(tiers if reader is not None else ())
+        #: Of the tiers, what is not fetched at the moment, as (topic, partition).
+        self.resting: set[tuple[str, int]] = set()
 
     def learn(self, topics: Collection[str]) -> None:
         """Let the reader look up its topics among these, as the group's consumer does by itself.
@@ -134,11 +136,13 @@ class SplitConsumer:
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching partitions."""
+        self.resting.update((p.topic, p.partition) for p in partitions if p.topic in self._tiers)
         for client, some in self._each(partitions):
             client.pause(some)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch partitions again."""
+        self.resting.difference_update((p.topic, p.partition) for p in partitions)
         for client, some in self._each(partitions):
             client.resume(some)
 

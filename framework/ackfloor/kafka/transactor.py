@@ -57,6 +57,8 @@ REQUEST_S = 10.0
 #: Least seconds that are given to one, however little is left.
 LEAST_S = 1.0
 PAUSE_S = 0.2
+#: Seconds between two looks at what the brokers say meanwhile of what is being written.
+STEP_S = 0.1
 
 
 class _Unwritten(Exception):
@@ -191,10 +193,28 @@ class Transactor:
             # The records travel meanwhile.
             offsets = [_offset(position) for position in transaction.positions]
             producer.send_offsets_to_transaction(offsets, member, _left_s(until_s))
-        unsent = producer.flush(_left_s(until_s))
+        unsent = self._flush(producer, transaction, refusals, until_s)
         if refusals or unsent:
             some = next(iter(refusals.values()), Refusal(f"{unsent} records were not confirmed"))
             raise _Unwritten(some.error)
+
+    @staticmethod
+    def _flush(
+        producer: Producer,
+        transaction: Transaction,
+        refusals: dict[Parcel, Refusal],
+        until_s: float,
+    ) -> int:
+        """Wait until all is written or something can't be; returns how much is not.
+
+        A topic that is gone the client would look for until the time is over.
+        """
+        until_s = max(until_s, time.monotonic() + LEAST_S)
+        while True:
+            unsent: int = producer.flush(STEP_S)
+            refusals.update(transaction.hopeless)
+            if not unsent or refusals or time.monotonic() >= until_s:
+                return unsent
 
     def _abort(self, producer: Producer) -> None:
         self._begin()

@@ -121,9 +121,8 @@ class Executors:
         """Whether so many handlers were abandoned that the process should be replaced."""
         return any(e.abandoned() > self._max_abandoned for e in self.by_name.values())
 
-    def note_faults(self, faults: Faults, troubles: Mapping[str, str], now: Now) -> None:
-        """Name what people should know, or that it has ended; `troubles` are the source's."""
-        faults.replace("kafka", troubles, now.wall_ms)
+    def note_faults(self, faults: Faults, now: Now) -> None:
+        """Name what people should know, or that it has ended."""
         for name, executor in self.by_name.items():
             count = executor.abandoned()
             if count:
@@ -147,7 +146,7 @@ class Executors:
             )
             faults.put("event_loop", "asyncio", text, now.wall_ms)
         else:
-            faults.clear("event_loop")
+            faults.clear("event_loop", "asyncio")
 
 
 def _answered_by_hand(delivery: Delivery) -> bool:

@@ -40,7 +40,9 @@ class Freshness:
     def made(self, snapshot: Snapshot, now_s: float) -> None:
         """One was made."""
         self._made_s = now_s
-        # What runs gets older, and so does what is wrong.
-        self.stirred = bool(snapshot.faults) or any(
-            handler.running or handler.held_for_s for handler in snapshot.handlers
+        # What runs gets older, and so does what is wrong, or waits to be written.
+        self.stirred = (
+            bool(snapshot.faults)
+            or any(handler.running or handler.held_for_s for handler in snapshot.handlers)
+            or any(partition.parking for partition in snapshot.partitions)
         )

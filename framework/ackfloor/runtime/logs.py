@@ -12,9 +12,11 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.model import StartPosition, TopicPartition
 from ackfloor.core.printable import plain
 from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.invoke import current_delivery
@@ -188,3 +190,8 @@ def set_log_level(level: str) -> None:
     root = logging.getLogger()
     if any(handler.get_name() == OURS for handler in root.handlers):
         root.setLevel(level.upper())
+
+
+def places(partitions: Iterable[TopicPartition | StartPosition]) -> str:
+    """Partitions as a line of the log names them."""
+    return ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"

@@ -35,13 +35,15 @@ from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, Topi
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded, overdue_under
 from ackfloor.core.transaction import Outcome, Transact, Transaction
-from ackfloor.ports import Clock, Sink, Source, TransactionalSink
+from ackfloor.ports import Clock, Sink, Source
 from ackfloor.runtime.executors import Executors
 from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.logs import places
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.telling import Telling
 from ackfloor.runtime.turn_times import TurnTimes
+from ackfloor.transactional_ports import TransactionalSink
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -260,7 +262,7 @@ class Loop:
         for start in starts:
             key = (start.topic, start.partition)
             self.engine.assignments[key].mark = self.executors.marks.of(*key)
-        log.info("assigned %s", _names(starts))
+        log.info("assigned %s", places(starts))
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions leave: drain what runs, commit their floors, forget them."""
@@ -271,23 +273,26 @@ class Loop:
         if self.engine.transactional:
             until_s = self._clock.monotonic() + TRANSACTION_S
             self._await(lambda: not self._in_transaction(partitions), until_s)
-        final = self.engine.final_positions(partitions)
-        if final:
+        if final := self.engine.final_positions(partitions):
             self._source.commit(final, wait=True)
         self.engine.drop(partitions, lost=False)
         self.executors.abandon_closed()
-        log.info("revoked %s", _names(partitions))
+        log.info("revoked %s", places(partitions))
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions were taken: commit nothing, forget them."""
         self.engine.stop(partitions)
         self.engine.drop(partitions, lost=True)
         self.executors.abandon_closed()
-        log.warning("lost %s", _names(partitions))
+        log.warning("lost %s", places(partitions))
 
     def on_gone(self, partition: TopicPartition, position: int) -> None:
         """Retention was faster than we are."""
         self.engine.gone(partition, position)
+
+    def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
+        """A retry topic is gone, and what was read of it is here."""
+        self.engine.deleted(ends)
 
     def on_records(self, records: Sequence[Record]) -> None:
         """Records were read."""
@@ -361,13 +366,14 @@ class Loop:
     def close(self, shutdown_s: float, forced: Callable[[], bool]) -> int:
         """End in order; returns how many records were left open by force or for lack of time.
 
-        1. No further delivery starts. 2. Running handlers may end, until `shutdown_s` seconds
-        are over or `forced()`. 3. Async handlers are cancelled; their records are released.
-        4. Outstanding parks are confirmed. 5. Leaving the group commits the floors (through
-        `on_revoked`). 6. Observers see the last events.
+        1. What deleted topics left here begins, and nothing else: nobody else has it. 2. Running
+        handlers may end, until `shutdown_s` seconds are over or `forced()`. 3. Async handlers are
+        cancelled; their records are released. 4. Outstanding parks are confirmed. 5. Leaving the
+        group commits the floors (through `on_revoked`). 6. Observers see the last events.
         """
         self.telling.become("draining")
         until_s = self._clock.monotonic() + shutdown_s
+        self._await(lambda: forced() or not self.engine.hasten(self._clock.now()), until_s)
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
         if self.engine.transactional:
@@ -386,6 +392,7 @@ class Loop:
         if self.telling.subscribed:
             self._source.close()
             self.telling.subscribed = False
+        self.engine.abandon_orphans()
         self.telling.become("stopped")
         self.telling.tell_last(self._clock.now())
         return cut_short
@@ -393,7 +400,3 @@ class Loop:
 
 def _nothing() -> None:
     """Between two turns, where nobody else has anything to do."""
-
-
-def _names(partitions: Sequence[TopicPartition] | Sequence[StartPosition]) -> str:
-    return ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.guard_events import GuardReset, GuardTripped
+from ackfloor.core.losses import RecordsDeleted
 from ackfloor.core.messages import (
     DeliveryFailed,
     Event,
@@ -66,12 +67,25 @@ class Notices:
                     event.position,
                     event.why,
                 )
+            elif isinstance(event, RecordsDeleted):
+                log.error(
+                    "%s: the retry topic was deleted: %d records in it are lost; %d had been read "
+                    "and are handled when they are due",
+                    event.topic,
+                    event.lost,
+                    event.kept,
+                )
             elif isinstance(event, GuardTripped | GuardReset):
                 self._guard(event)
             elif isinstance(event, RecordDeadLettered):
                 if self._dead.admits(now_s):
                     _dead(event)
-            elif isinstance(event, PublishFailed) and self._unwritten.admits(now_s):
+            elif (
+                isinstance(event, PublishFailed)
+                # Of each record once: what becomes of all that wait is told by their fault.
+                and event.tries == 1
+                and self._unwritten.admits(now_s)
+            ):
                 _unwritten(event)
 
     def _failed(self, event: DeliveryFailed) -> None:

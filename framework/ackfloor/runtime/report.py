@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.faults import MOST
 from ackfloor.core.flow import FlowControl
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import (
@@ -41,6 +42,7 @@ def build_snapshot(
         source: None before it has joined the group.
     """
     high_watermarks = source.high_watermarks() if source else {}
+    faults = state.faults.all()
     return Snapshot(
         group=group,
         state=status,
@@ -56,10 +58,11 @@ def build_snapshot(
         handlers=tuple(
             _handler(handler, executors[name], now) for name, handler in state.handlers.items()
         ),
-        faults=state.faults.all(),
+        faults=faults[:MOST],
         polled_s=times.polled_s,
         worked_s=times.worked_s,
         poll_limit_s=source.poll_limit_s() if source else None,
+        more_faults=max(0, len(faults) - MOST),
     )
 
 
@@ -84,7 +87,7 @@ def _partition(
         gap_count=tracker.gap_count(),
         waiting=len(a.waiting) + len(a.backoff),
         next_due_ms=_next_due_ms(a, now),
-        parking=a.parking,
+        parking=a.parking + a.refused,
         blocked=a.held,
         paused=a.paused,
         floor_advanced_ms=a.floor_advanced_ms,

@@ -8,6 +8,7 @@ from ackfloor.core.model import Now
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.ports import Source
 from ackfloor.runtime.executors import Executors
+from ackfloor.runtime.fault_log import FaultLog
 from ackfloor.runtime.freshness import Freshness
 from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
@@ -43,6 +44,7 @@ class Telling:
         self._times = times
         self._group = group
         self._freshness = Freshness()
+        self._fault_log = FaultLog()
         self.status = "starting"
         self.subscribed = False
         self.latest: Snapshot | None = None
@@ -68,6 +70,8 @@ class Telling:
             self._notices.happened(events, now.mono_s)
             self._observers.observe(events)
             self.stir()
+        if self._engine.doubtful(now):
+            self._source.look_closer()
         if self._freshness.due(now.mono_s):
             self._show(now)
 
@@ -78,7 +82,8 @@ class Telling:
 
     def _show(self, now: Now) -> None:
         self._notices.flush(now.mono_s)
-        self._executors.note_faults(self._engine.faults, self._source.troubles(), now)
+        self._engine.troubled(self._source.troubles(), now)
+        self._executors.note_faults(self._engine.faults, now)
         self.latest = build_snapshot(
             self._engine.state,
             self._executors.by_name,
@@ -88,5 +93,6 @@ class Telling:
             group=self._group,
             status=self.status,
         )
+        self._fault_log.tell(self.latest.faults, now.mono_s, now.wall_ms)
         self._observers.snapshot(self.latest)
         self._freshness.made(self.latest, now.mono_s)

@@ -23,15 +23,7 @@ from ackfloor.core.reload import Reloaded
 from ackfloor.core.state import Route
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec
-from ackfloor.ports import (
-    Clock,
-    Executor,
-    Observer,
-    Publisher,
-    Sink,
-    Source,
-    TransactionalSink,
-)
+from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
 from ackfloor.runtime.async_batches import AsyncBatchExecutor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
@@ -50,6 +42,7 @@ from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.tracing import spans_of
 from ackfloor.signature import Signature, read_signature
+from ackfloor.transactional_ports import TransactionalSink
 
 if TYPE_CHECKING:
     from ackfloor.app import App
@@ -70,10 +63,12 @@ class Topology:
     Attributes:
         routes: topic that is read (source or tier) -> whose it is.
         partitions: topic -> partition count, of every source, tier and dead-letter topic.
+        spare: the topics among these that nothing new goes to, tiers of an earlier policy.
     """
 
     routes: Mapping[str, Route]
     partitions: Mapping[str, int]
+    spare: frozenset[str] = frozenset()
 
     def unhurried(self) -> Mapping[str, str]:
         """The tiers that may be read a moment later than the rest, and the source of each."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+from ackfloor.core.causes import Trouble
 from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.errors import PublishFailed, SourceFailed
@@ -219,9 +220,13 @@ class MemorySource:
         """Nobody waits: a member in memory may stand still for ever."""
 
     @staticmethod
-    def troubles() -> Mapping[str, str]:
+    def troubles() -> Mapping[str, Trouble]:
         """Nothing: a broker in memory lets everybody in."""
         return {}
+
+    @staticmethod
+    def look_closer() -> None:
+        """There is nothing to see."""
 
     def high_watermarks(self) -> Mapping[tuple[str, int], int]:
         """The end of each assigned partition's log."""

@@ -137,7 +137,7 @@ def test_a_refused_commit_is_made_anew_from_the_present_floor() -> None:
     refused = world.answer_commit("COORDINATOR_NOT_AVAILABLE")
     assert refused.positions[0].position == 1
     assert world.told(CommitFailed) == [CommitFailed("orders", 0, "COORDINATOR_NOT_AVAILABLE")]
-    assert world.subjects() == ["commit orders/0"]
+    assert world.subjects() == ["commit orders"]
     world.tick(1)
     assert positions(world) == [[(0, 3)]]
     world.answer_commit()
@@ -181,7 +181,8 @@ def test_the_fault_of_a_refused_commit_leaves_with_its_partition() -> None:
     world.tick()
     world.answer_commit("REBALANCE_IN_PROGRESS")
     world.revoke(0)
-    assert world.subjects() == ["commit orders/1"]
+    (fault,) = world.engine.faults.all()
+    assert fault.message == "partition 1: REBALANCE_IN_PROGRESS"
 
 
 def test_a_first_position_is_committed_at_once() -> None:
@@ -320,8 +321,8 @@ def test_a_commit_that_nobody_answers_is_named_until_it_is_answered() -> None:
     assert world.subjects() == []
     world.tick(2)
     (fault,) = world.engine.faults.all()
-    assert (fault.kind, fault.subject) == ("commit", "orders/0")
-    assert fault.message == "the broker has not answered for 6 s"
+    assert (fault.kind, fault.subject, fault.cause) == ("commit", "orders", "unconfirmed")
+    assert fault.message == "partition 0: the broker has not answered a commit"
     assert fault.since_ms == world.now.wall_ms - 6_000
     world.answer_commit()
     assert world.subjects() == []

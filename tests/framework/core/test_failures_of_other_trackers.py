@@ -19,7 +19,7 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import Discarded, Failed, Rejected
 from ackfloor.core.retry import RetryPolicy
-from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World
+from tests.framework.core.worlds import DLQ, START_MS, TIER, MemoryRecord, World
 
 RULES = HandlerRules("bill", consume_timeout_s=5.0, policy=RetryPolicy.fixed("1s", 3, jitter=0))
 MANUAL = replace(RULES, manual=True)
@@ -276,7 +276,7 @@ def test_kip_1316_a_dead_letter_outage_stops_no_other_record() -> None:
     world.finish(world.start())
     assert (world.floor(), world.floor(topic=TIER)) == (0, 1)
     assert world.engine.flow.open_count == 1
-    assert world.subjects() == ["parking orders/0/0"]
+    assert world.subjects() == [f"parking {DLQ}"]
 
 
 def test_kip_1317_the_reason_is_for_machines() -> None:

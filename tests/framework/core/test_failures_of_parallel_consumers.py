@@ -14,13 +14,13 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
+from ackfloor.core.losses import RecordsLost
 from ackfloor.core.messages import (
     LateAnswers,
     Pause,
     PublishFailed,
     RecordDeadLettered,
     RecordParked,
-    RecordsLost,
     Resume,
 )
 from ackfloor.core.model import Failure, StartPosition, TopicPartition

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits
+from ackfloor.core.losses import RecordsLost
 from ackfloor.core.messages import (
     LateAnswers,
     PartitionsAssigned,
     PartitionsRevoked,
-    RecordsLost,
     RecordsReceived,
 )
 from ackfloor.core.model import StartPosition, TopicPartition

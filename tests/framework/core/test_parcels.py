@@ -8,8 +8,8 @@ from math import inf
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.causes import Trouble
 from ackfloor.core.envelope import Reason
-from ackfloor.core.faults import MOST
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import (
     Publish,
@@ -83,7 +83,7 @@ def test_a_refused_park_stays_open_and_is_tried_again() -> None:
         assert isinstance(failed, PublishFailed)
         waits.append(failed.retry_in_s)
         assert world.floor() == 0
-        assert world.subjects() == ["parking orders/0/0"]
+        assert world.subjects() == [f"parking {TIER}"]
         assert world.engine.next_due_s(world.now) == world.now_s + waits[-1]
         world.tick(waits[-1] - 0.01)
         assert not world.parcels
@@ -99,9 +99,13 @@ def test_the_fault_names_target_and_error() -> None:
     """What a person needs to fix it."""
     world = world_with(0)
     world.fail(world.start(), REJECTED)
-    world.refuse("TOPIC_AUTHORIZATION_FAILED")
+    world.refuse("TOPIC_AUTHORIZATION_FAILED: Broker: no")
     (fault,) = world.engine.faults.all()
-    assert fault.message == f"to {DLQ}: TOPIC_AUTHORIZATION_FAILED"
+    assert (fault.subject, fault.cause, fault.records) == (DLQ, "denied", 1)
+    assert fault.message == (
+        "1 record can't be parked: TOPIC_AUTHORIZATION_FAILED: Broker: no; "
+        f"grant WRITE on topic {DLQ}"
+    )
 
 
 def test_a_park_delayed_by_an_outage_still_waits_its_full_delay() -> None:
@@ -128,7 +132,7 @@ def test_too_large_a_record_sheds_headers_and_is_written_at_once() -> None:
     assert ("ackfloor.truncated", b"stack,message") in list(world.parcels[0].headers)
     world.refuse("MSG_SIZE_TOO_LARGE", too_large=True)
     assert not world.parcels
-    assert world.subjects() == ["parking orders/0/0"]
+    assert world.subjects() == [f"parking {TIER}"]
     assert world.floor() == 0
 
 
@@ -141,30 +145,112 @@ def test_a_fault_lasts_until_every_refused_record_is_written() -> None:
     world.refuse()
     world.tick(1)
     world.confirm()
-    assert world.subjects() == ["parking orders/0/1"]
-    world.confirm()
-    assert world.subjects() == []
-
-
-def test_of_many_refused_records_one_is_always_named() -> None:
-    """Only some are named in an outage; when these are through, another one is."""
-    rules = replace(ONCE_A_SECOND, guard=FloodGuard(enabled=False))
-    world = world_with(*range(MOST + 2), rules=rules)
-    since_ms = world.now.wall_ms
-    for _ in range(MOST + 2):
-        world.fail(world.start())
-    for _ in range(MOST + 2):
-        world.refuse()
-    assert len(world.subjects()) == MOST
-    world.tick(1)
-    for _ in range(MOST):
-        world.confirm()
     (fault,) = world.engine.faults.all()
-    assert (fault.subject, fault.since_ms) == (f"orders/0/{MOST}", since_ms)
-    world.confirm()
-    assert world.subjects() == [f"parking orders/0/{MOST + 1}"]
+    assert (fault.subject, fault.records) == (TIER, 1)
     world.confirm()
     assert world.subjects() == []
+
+
+def test_two_broken_topics_are_both_named_with_their_records() -> None:
+    """However many wait for the first; each ends by itself."""
+    rules = replace(ONCE_A_SECOND, guard=FloodGuard(enabled=False))
+    world = world_with(*range(42), rules=rules)
+    since_ms = world.now.wall_ms
+    for n in range(42):
+        world.fail(world.start(), REJECTED if n >= 40 else None)
+    for n in range(42):
+        world.refuse("MSG_SIZE_TOO_LARGE: x" if n >= 40 else "_UNKNOWN_TOPIC: Local: Unknown topic")
+    assert world.engine.assignments["orders", 0].refused == 42
+    found = [(f.subject, f.cause, f.records, f.since_ms) for f in world.engine.faults.all()]
+    assert found == [(TIER, "missing", 40, since_ms), (DLQ, "too_large", 2, since_ms)]
+    world.tick(1)
+    assert world.engine.assignments["orders", 0].refused == 0
+    for _ in range(40):
+        world.confirm()
+    assert world.subjects() == [f"parking {DLQ}"]
+    for _ in range(2):
+        world.confirm()
+    assert world.subjects() == []
+
+
+def test_a_refused_record_is_told_with_the_number_of_its_tries() -> None:
+    """So that who counts records counts no tries."""
+    world = world_with(0)
+    world.fail(world.start())
+    world.refuse()
+    world.tick(1)
+    world.refuse()
+    assert [event.tries for event in world.told(PublishFailed)] == [1, 2]
+
+
+GONE = Trouble("missing", "the topic does not exist", "make it", unwritable=True)
+
+
+def test_what_goes_to_a_topic_that_the_brokers_do_not_know_waits_for_that() -> None:
+    """Reported or not, and whatever the client says of it; mended, it is written at once."""
+    world = world_with(0, 1, 2)
+    for _ in range(2):
+        world.fail(world.start())
+    world.refuse("_MSG_TIMED_OUT: Local: Message timed out")
+    assert [f.cause for f in world.engine.faults.all()] == ["unconfirmed"]
+    world.engine.troubled({TIER: GONE, "orders": Trouble("denied", "no READ")}, world.now)
+    parking, kafka = world.engine.faults.all()
+    assert (parking.kind, parking.subject, parking.cause, parking.records) == (
+        "parking",
+        TIER,
+        "missing",
+        2,
+    )
+    assert (kafka.kind, kafka.subject) == ("kafka", "orders")
+    world.refuse("_MSG_TIMED_OUT: Local: Message timed out")
+    world.fail(world.start(), REJECTED)
+    world.engine.troubled({TIER: GONE}, world.now)
+    assert [(f.cause, f.records) for f in world.engine.faults.all()] == [("missing", 2)]
+    world.engine.troubled({}, world.now)
+    world.confirm()
+    assert not world.parcels
+    world.tick()
+    assert len(world.parcels) == 2
+    for _ in range(2):
+        world.confirm()
+    assert world.subjects() == []
+
+
+def test_a_topic_that_is_mended_hurries_nothing_of_another() -> None:
+    """What was refused elsewhere waits its backoff."""
+    world = world_with(0, 1)
+    world.fail(world.start(), REJECTED)
+    world.fail(world.start())
+    world.refuse("MSG_SIZE_TOO_LARGE: x")
+    world.engine.troubled({TIER: GONE}, world.now)
+    world.refuse()
+    world.engine.troubled({}, world.now)
+    world.tick()
+    assert [parcel.topic for parcel in world.parcels] == [TIER]
+
+
+def test_what_left_with_its_partition_is_counted_to_no_topic() -> None:
+    """It is under way still, and the next owner's."""
+    world = world_with(0)
+    world.fail(world.start())
+    world.revoke()
+    world.engine.troubled({TIER: GONE}, world.now)
+    assert world.subjects() == [f"kafka {TIER}"]
+
+
+def test_the_brokers_are_asked_where_a_write_takes_long_or_is_refused() -> None:
+    """And not while everything is confirmed in time."""
+    world = world_with(0)
+    assert not world.engine.doubtful(world.now)
+    world.fail(world.start())
+    assert not world.engine.doubtful(world.now)
+    world.now_s += 0.4
+    assert world.engine.doubtful(world.now)
+    world.refuse()
+    assert world.engine.doubtful(world.now)
+    world.tick(1)
+    world.confirm()
+    assert not world.engine.doubtful(world.now)
 
 
 @pytest.mark.parametrize("under_way", [False, True], ids=["waiting", "under way"])
@@ -192,7 +278,8 @@ def test_a_fault_of_another_partition_stays() -> None:
     world.refuse()
     world.tick(1)
     world.revoke(1)
-    assert world.subjects() == ["parking orders/0/0"]
+    (fault,) = world.engine.faults.all()
+    assert (fault.subject, fault.records) == (TIER, 1)
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
@@ -245,13 +332,14 @@ def test_a_park_that_nobody_answers_is_named_until_it_is_written() -> None:
     world.tick(4.9)
     assert world.subjects() == []
     world.tick(1.1)
-    assert world.subjects() == ["parking orders/0/0", "parking orders/0/1"]
-    (fault, _) = world.engine.faults.all()
-    assert fault.message == f"to {TIER}: not confirmed for 6 s"
+    (fault,) = world.engine.faults.all()
+    assert (fault.subject, fault.cause, fault.records) == (TIER, "unconfirmed", 2)
+    assert "no broker confirms it" in fault.message
     assert fault.since_ms == world.now.wall_ms - 6_000
     world.confirm()
     world.tick(1)
-    assert world.subjects() == ["parking orders/0/1"]
+    (fault,) = world.engine.faults.all()
+    assert fault.records == 1
     world.revoke(lost=True)
     world.tick(5)
     assert world.subjects() == []

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.gapset import LONGEST, decode, topic_hash
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
+from ackfloor.core.losses import RecordsLost
 from ackfloor.core.messages import (
     MetadataIgnored,
     Pause,
-    RecordsLost,
     RecordsSkipped,
     Resume,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.causes import Trouble
 from ackfloor.core.gapset import decode
 from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import PublishFailed, RecordDeadLettered, RecordParked
@@ -183,7 +184,7 @@ def test_an_abort_for_one_lets_the_others_go_again_at_once() -> None:
     (others,) = world.transactions
     assert others.parcels == (mixed.parcels[1],)
     assert [e.offset for e in world.told(PublishFailed)] == [1]
-    assert world.subjects() == ["parking orders/0/1"]
+    assert world.subjects() == [f"parking {DLQ}"]
     world.end_transaction()
     (suspect,) = world.transactions
     assert suspect.parcels == (mixed.parcels[2],)
@@ -355,12 +356,95 @@ def test_a_transaction_of_the_last_epoch_changes_nothing_in_this_one() -> None:
     assert (assignment.commit.position, assignment.commit.outstanding) == (0, False)
 
 
+def test_a_transaction_that_failed_as_a_whole_is_the_fault_of_no_topic() -> None:
+    """The topics that its records were to go to are not blamed for it."""
+    world = world_of(2)
+    world.finish(world.start(), BOOM)
+    world.end_transaction(Outcome("UNKNOWN_TOPIC_OR_PART: Broker: of a commit"))
+    (fault,) = world.engine.faults.all()
+    assert (fault.kind, fault.subject, fault.records) == ("parking", "transaction", 1)
+    world.tick(1.0)
+    world.end_transaction()
+    assert world.subjects() == []
+
+
+def test_what_waits_for_its_transaction_is_counted_to_its_topic() -> None:
+    """Although nobody has tried to write it: the brokers say that it can't be."""
+    world = world_of(3)
+    for _ in range(3):
+        world.finish(world.start(), BOOM)
+    world.engine.troubled({TIER: Trouble("missing", "gone", unwritable=True)}, world.now)
+    (fault,) = world.engine.faults.all()
+    assert (fault.subject, fault.records) == (TIER, 3)
+    world.revoke(lost=True)
+    world.engine.troubled({}, world.now)
+    assert world.subjects() == []
+
+
+def test_what_can_not_be_written_holds_up_no_transaction() -> None:
+    """What is under way there is given up, and the rest waits until the topic can be written."""
+    world = world_of(4)
+    for outcome in (BOOM, HOPELESS, BOOM, HOPELESS):
+        world.finish(world.start(), outcome)
+    gone = Trouble("missing", "gone", unwritable=True)
+    (first,) = world.transactions
+    assert first.parcels[0].topic == TIER
+    world.engine.troubled({TIER: gone}, world.now)
+    assert first.hopeless == {first.parcels[0]: Refusal("gone")}
+    world.end_transaction(Outcome("gone", dict(first.hopeless)))
+    (second,) = world.transactions
+    assert [p.topic for p in second.parcels] == [DLQ, DLQ]
+    world.end_transaction()
+    world.tick(1.0)
+    assert world.transactions == []
+    (fault,) = world.engine.faults.all()
+    assert (fault.subject, fault.records) == (TIER, 2)
+    world.engine.troubled({}, world.now)
+    world.take()
+    assert [p.topic for p in world.transactions[0].parcels] == [TIER, TIER]
+    world.end_transaction()
+    assert world.subjects() == []
+
+
+def test_what_comes_for_a_topic_that_can_not_be_written_begins_no_transaction() -> None:
+    """Nobody has to try it first."""
+    world = world_of(2)
+    gone = Trouble("missing", "gone", unwritable=True)
+    world.engine.troubled({TIER: gone}, world.now)
+    world.finish(world.start(), BOOM)
+    world.finish(world.start(), HOPELESS)
+    (transaction,) = world.transactions
+    assert [p.topic for p in transaction.parcels] == [DLQ]
+
+
+def test_of_a_transaction_that_is_given_up_the_others_go_again() -> None:
+    """What comes for the missing topic meanwhile waits from the start."""
+    world = world_of(5)
+    for outcome in (BOOM, HOPELESS, BOOM):
+        world.finish(world.start(), outcome)
+    world.end_transaction()
+    (mixed,) = world.transactions
+    assert [p.topic for p in mixed.parcels] == [DLQ, TIER]
+    gone = Trouble("missing", "gone", unwritable=True)
+    world.engine.troubled({TIER: gone}, world.now)
+    assert list(mixed.hopeless) == [mixed.parcels[1]]
+    world.finish(world.start(), BOOM)
+    world.finish(world.start(), HOPELESS)
+    world.end_transaction(Outcome("gone", dict(mixed.hopeless)))
+    assert {p.topic for p in world.transactions[0].parcels} == {DLQ}
+    world.end_transaction()
+    assert world.transactions == []
+    world.engine.troubled({TIER: gone}, world.now)
+    (fault,) = world.engine.faults.all()
+    assert (fault.subject, fault.records) == (TIER, 2)
+
+
 def test_a_transaction_nobody_answers_is_a_fault() -> None:
     """Named after a while, for the commit and for the record, until it ends."""
     world = world_of(2)
     world.finish(world.start(), BOOM)
     world.tick(6.0)
-    assert world.subjects() == ["parking orders/0/0", "commit orders/0"]
+    assert world.subjects() == [f"parking {TIER}", "commit orders"]
     world.end_transaction()
     assert world.subjects() == []
 

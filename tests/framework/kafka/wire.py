@@ -132,6 +132,7 @@ class Listener:
     revoked: list[Partition] = field(default_factory=list)
     lost: list[Partition] = field(default_factory=list)
     gone: list[tuple[Partition, int]] = field(default_factory=list)
+    deleted: list[tuple[Partition, int]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     commits: list[tuple[CommitPosition, str | None]] = field(default_factory=list)
@@ -151,6 +152,9 @@ class Listener:
 
     def on_gone(self, partition: Partition, position: int) -> None:
         self.gone.append((partition, position))
+
+    def on_deleted(self, ends: Sequence[tuple[Partition, int]]) -> None:
+        self.deleted += ends
 
     def on_records(self, records: Sequence[Record]) -> None:
         self.records += records

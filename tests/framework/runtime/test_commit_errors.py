@@ -138,7 +138,7 @@ def test_a_commit_that_is_refused_is_recorded_and_made_again(
     crowd.until(refused, "the refusal")
     assert scene.trouble.met == met + 1
     assert seen[0][0] == committed, "counted as a success"
-    assert f"commit {place.topic}/0" in seen[0][1]
+    assert f"commit {place.topic}: partition 0: " in seen[0][1]
     assert name.strip("_") in scene.worker.watcher.told(CommitFailed)[-1].reason
     crowd.until(lambda: assignment.commit.position == end, "the next commit")
     crowd.until(lambda: scene.worker.faults() == "")
@@ -186,6 +186,25 @@ def test_a_commit_that_the_client_refuses_at_once_is_a_refused_commit(name: str)
         [(position, why)] = told_by(Refusing(commit=error), now=now)
         assert position.position == 5
         assert name.strip("_") in str(why)
+
+
+def test_an_error_of_one_partition_is_that_partitions_alone() -> None:
+    """The client tells it of the whole request as well, although the others are committed."""
+    told: list[Result] = []
+    committer = Committer(told.extend)
+    client: Any = Refusing()
+    wanted = [CommitPosition(topic, 0, 5, "", 1) for topic in ("orders", "orders--g--retry-1h")]
+    committer.commit(client, wanted)
+    error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    answer: list[Any] = [
+        Answered("orders", 0, 5),
+        Answered("orders--g--retry-1h", 0, 5, error=error),
+    ]
+    committer.on_commit(error, answer)
+    assert [(p.topic, why is None) for p, why in told] == [
+        ("orders", True),
+        ("orders--g--retry-1h", False),
+    ]
 
 
 class Stale:

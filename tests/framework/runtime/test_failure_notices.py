@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from ackfloor.core.envelope import Reason
+from ackfloor.core.losses import RecordsDeleted
 from ackfloor.core.messages import DeliveryFailed, PublishFailed, RecordDeadLettered
 from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.limited import MOST_LINES
@@ -62,6 +63,36 @@ def test_what_can_not_be_parked_is_an_error(caplog: pytest.LogCaptureFixture) ->
         "orders--g--retry-1s/3/41 attempt 2: handler bill: not written to orders--g--dlq: no such "
         "topic; it stays open, and is written again in 0.25 s"
     )
+
+
+def test_a_retry_topic_that_was_deleted_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Which one, and what became of its records."""
+    Notices().happened([RecordsDeleted("orders--g--retry-1h", 60, 5)], 10.0)
+    assert caplog.records[0].getMessage() == (
+        "orders--g--retry-1h: the retry topic was deleted: 60 records in it are lost; 5 had been "
+        "read and are handled when they are due"
+    )
+    assert caplog.records[0].levelno == logging.ERROR
+
+
+def test_what_can_not_be_parked_is_counted_in_records(caplog: pytest.LogCaptureFixture) -> None:
+    """A record whose write fails again and again is one; what all wait for is told as a fault."""
+    notices = Notices()
+    for tries in range(1, 6):
+        notices.happened(
+            [
+                PublishFailed(
+                    "orders", 0, n, "bill", "orders--g--dlq", "x", 0.25, 1, "orders", tries
+                )
+                for n in range(10)
+            ],
+            10.0,
+        )
+    notices.flush(12.0)
+    assert caplog.records[-1].getMessage() == (
+        f"{10 - MOST_LINES} more records could not be parked or dead-lettered"
+    )
+    assert len(caplog.records) == MOST_LINES + 1
 
 
 def test_lines_about_a_record_have_its_place_as_fields(caplog: pytest.LogCaptureFixture) -> None:

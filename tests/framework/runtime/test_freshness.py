@@ -8,10 +8,11 @@ import pytest
 
 from ackfloor.core.snapshot import Fault, Snapshot
 from ackfloor.runtime.freshness import INTERVAL_S, QUIET_INTERVAL_S, Freshness
-from tests.monitoring.samples import HANDLER, SNAPSHOT
+from tests.monitoring.samples import HANDLER, PARTITION, SNAPSHOT
 
 IDLE = replace(HANDLER, running=0, oldest=())
-QUIET = replace(SNAPSHOT, handlers=(IDLE,))
+WRITTEN = replace(PARTITION, parking=0)
+QUIET = replace(SNAPSHOT, handlers=(IDLE,), partitions=(WRITTEN,))
 
 
 def test_it_is_due_soon_where_something_has_happened() -> None:
@@ -33,9 +34,10 @@ def test_it_is_due_soon_where_something_has_happened() -> None:
     [
         SNAPSHOT,
         replace(QUIET, handlers=(IDLE, replace(IDLE, held_for_s=3.0))),
-        replace(QUIET, faults=(Fault("commit", "orders/0", "refused", 0),)),
+        replace(QUIET, faults=(Fault("commit", "orders", "refused", 0),)),
+        replace(QUIET, partitions=(WRITTEN, replace(PARTITION, parking=1))),
     ],
-    ids=["something runs", "a handler is held", "something is wrong"],
+    ids=["something runs", "a handler is held", "something is wrong", "a record is written"],
 )
 def test_what_changes_by_itself_is_told_soon(moving: Snapshot) -> None:
     """Although nothing happens."""

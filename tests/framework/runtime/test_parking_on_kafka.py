@@ -10,6 +10,7 @@ import pytest
 
 from ackfloor import App, Delivery, Pause, RetryPolicy
 from ackfloor.core.messages import DeliveryTimedOut, PublishFailed, RecordParked
+from ackfloor.errors import TopicReplaced
 from tests.framework.runtime.on_kafka import Crowd, consumer_of, on_kafka
 
 pytestmark = [pytest.mark.kafka]
@@ -34,7 +35,10 @@ def failing_once(crowd: Crowd, done: Counter[tuple[int, int]], policy: RetryPoli
 def test_a_retry_topic_that_was_deleted_and_made_again_is_used_again(
     bootstrap_servers: str,
 ) -> None:
-    """A missing tier is a failed park; its records stay open until it is there."""
+    """A missing tier is a failed park; its records stay open until it is there.
+
+    Whoever knew the earlier one starts afresh: its clients may not find the new one.
+    """
     with on_kafka(bootstrap_servers) as crowd:
         place, done = crowd.place, Counter[tuple[int, int]]()
         app = failing_once(crowd, done, RetryPolicy.fixed("100ms", 1))
@@ -47,6 +51,10 @@ def test_a_retry_topic_that_was_deleted_and_made_again_is_used_again(
         assert worker.floor(place.topic) == 0
         assert tier in worker.faults()
         place.create(tier)
+        with pytest.raises(TopicReplaced):
+            crowd.until(lambda: False, "the new one is noticed")
+        worker.close()
+        worker = crowd.start(failing_once(crowd, done, RetryPolicy.fixed("100ms", 1)))
         crowd.until(lambda: place.committed() == 3, "the parks")
         crowd.until(lambda: worker.faults() == "", "the end of the fault")
         assert place.end(tier) >= 3

@@ -54,6 +54,9 @@ class Listener:
     def on_gone(self, partition: TopicPartition, position: int) -> None:
         self.log.append(("gone", [(*partition, position)]))
 
+    def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
+        raise AssertionError(f"nothing is deleted in memory: {ends}")
+
     def on_records(self, records: Sequence[Record]) -> None:
         if self.raises is not None:
             raise self.raises
