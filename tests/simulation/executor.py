@@ -3,6 +3,7 @@
 Of threads only what they run on is replaced: the real `ThreadExecutor` runs on strands, which wait
 in simulated time. A process handler runs on a strand, too; when its time is up the strand is killed
 first and its outcome is posted when it is dead, as the real executor does with a process.
+tests/contracts/test_simulated_executors.py holds them to the contract of all executors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
-from ackfloor.core.outcomes import RELEASED, Outcome
+from ackfloor.core.outcomes import RELEASED, Held, Outcome
 from ackfloor.ports import Executor
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.thread_batches import ThreadBatchExecutor
@@ -145,6 +146,8 @@ class SimProcesses(_Simulated, ThreadExecutor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._doomed: set[Delivery] = set()
+        #: Whose strand is being killed.
+        self._killed: Delivery | None = None
 
     def abandon(self, delivery: Delivery) -> None:
         """Kill what runs it; its outcome follows its death."""
@@ -161,8 +164,8 @@ class SimProcesses(_Simulated, ThreadExecutor):
     def _kill(self, delivery: Delivery) -> None:
         self._doomed.discard(delivery)
         due_s = delivery.deadline_s
-        extended = due_s is not None and due_s > self.hub.now_s
-        if extended and not delivery.assignment.closed and not self._stopping:
+        if not delivery.closed and (due_s is None or due_s > self.hub.now_s):
+            # Extended in the last moment, or the setting has changed.
             return
         for slot in self._slots:
             if slot.take_lease(delivery):
@@ -172,7 +175,9 @@ class SimProcesses(_Simulated, ThreadExecutor):
     def _replace(self, slot: Slot, delivery: Delivery, outcome: Outcome) -> None:
         slot.abandoned = True
         missing = self._without(slot)
+        self._killed = delivery
         slot.strand.kill()  # type: ignore[attr-defined]
+        self._killed = None
         if not delivery.closed:
             delivery.outcome = outcome
             delivery.finished_s = self.hub.now_s
@@ -182,14 +187,18 @@ class SimProcesses(_Simulated, ThreadExecutor):
         if missing and not self._stopping:
             self._add_slot()
 
+    def _end(self, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
+        """Post the outcome; a process that is killed says nothing on its way out."""
+        return delivery is not self._killed and super()._end(delivery, outcome)
+
     def stop(self, timeout_s: float) -> int:
         """Let what runs end for so long, then kill it: its records are released."""
-        left = super().stop(timeout_s)
+        super().stop(timeout_s)
         for slot in self._slots:
             for delivery in list(slot.lease):
                 if slot.take_lease(delivery):
                     self._replace(slot, delivery, RELEASED)
-        return left
+        return sum(1 for slot in self._slots if slot.is_alive())
 
 
 def stand_in_of(hub: Hub, life: Life) -> Callable[[HandlerSpec], Callable[..., Executor]]:

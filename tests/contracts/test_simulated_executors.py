@@ -1,0 +1,255 @@
+"""What stands in for threads and processes in the simulation keeps the contract of Executor.
+
+The contract's tests wait in real time, and strands live in that of a hub. So a hub runs here on a
+thread of its own, and its time is the machine's. Whatever is asked of an executor is done there, on
+a strand: a strand belongs to the thread that made it, and to stop is to wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.outcomes import ACKED, Failed
+from ackfloor.ports import Executor
+from ackfloor.runtime.invoke import Invocation
+from ackfloor.runtime.thread_executor import ThreadExecutor
+from ackfloor.runtime.thread_slot import Slot
+from tests.contracts.batch_bench import BatchBench
+from tests.contracts.crash_contract import CrashContract
+from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
+from tests.contracts.manual_contract import ManualContract
+from tests.simulation.executor import (
+    Answer,
+    SimProcesses,
+    SimThreadBatches,
+    SimThreads,
+    slot_type_of,
+)
+from tests.simulation.hub import Hub, Strand
+from tests.simulation.life import Life
+
+T = TypeVar("T")
+
+#: Seconds between two looks of a handler at its gate, and of the hub at the clock.
+LOOK_S = 0.001
+
+
+class HubThread(threading.Thread):
+    """A hub that runs in real time.
+
+    Attributes:
+        hub: it; only this thread may touch it.
+        life: the process of its strands.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="hub", daemon=True)
+        self.hub = Hub(1, most_events=10**9)
+        self.hub.now_s = time.monotonic()
+        self.life = Life(self.hub, 1, lambda: None)
+        self._posted: deque[Callable[[], object]] = deque()
+        self._news = threading.Event()
+        self._ends = False
+
+    def run(self) -> None:
+        """Let everything happen when its time comes."""
+        while not self._ends:
+            self._news.wait(LOOK_S)
+            self._news.clear()
+            # First the clock: what is asked for now happens after what was due before.
+            self.hub.run(time.monotonic())
+            while self._posted:
+                self._posted.popleft()()
+            self.hub.run(self.hub.now_s)
+        self.life.die("at the end of a test")
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Have something done there, soon."""
+        self._posted.append(action)
+        self._news.set()
+
+    def do(self, call: Callable[[], T]) -> T:
+        """Do something on a strand there, and return what it returns."""
+        if threading.current_thread() is self:
+            return call()
+        done: Future[T] = Future()
+
+        def main() -> None:
+            try:
+                done.set_result(call())
+            except BaseException as exc:  # noqa: BLE001 -- it is raised where it was asked for
+                done.set_exception(exc)
+
+        self.post(lambda: Strand(self.hub, main).start())
+        return done.result(2 * BOUND_S)
+
+    def end(self) -> None:
+        """Let nothing more happen."""
+        self.post(lambda: setattr(self, "_ends", True))
+        self.join(BOUND_S)
+        assert not self.is_alive()
+
+    def slot_type(self) -> type[Slot]:
+        """A slot on a strand there, whose deliveries are answered from any thread."""
+        post, hub = self.post, self.hub
+
+        class OutsideAnswer(Answer):
+            def set(self) -> None:
+                post(super().set)
+
+        class OutsideSlot(slot_type_of(hub, self.life)):  # type: ignore[misc]
+            def new_answer(self) -> threading.Event:
+                return OutsideAnswer(hub)
+
+        return OutsideSlot
+
+
+class Remote:
+    """An executor of that thread, for the test's own."""
+
+    def __init__(self, executor: Executor, thread: HubThread) -> None:
+        self._executor = executor
+        self._thread = thread
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._executor, name)
+        return lambda *args, **kwargs: self._thread.do(partial(method, *args, **kwargs))
+
+
+class SimBench(Bench):
+    """Plain handlers on strands."""
+
+    cancels = False
+    kind: type[ThreadExecutor] = SimThreads
+
+    def __init__(self) -> None:
+        self._executors: list[Executor] = []
+        self.thread = HubThread()
+        self.thread.start()
+        super().__init__()
+
+    def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
+        return Invocation("bill", call, is_async=False, manual=manual)
+
+    def _call(self, delivery: Delivery, /) -> None:
+        gate = self.enter(delivery)
+        while gate is not None and not gate.is_set():
+            self.thread.hub.pause(LOOK_S)
+        self.leave(delivery)
+
+    def executor(
+        self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
+    ) -> Executor:
+        hub = self.thread.hub
+        outside = {"hub": hub, "slot_type": self.thread.slot_type()}
+        kind: type[ThreadExecutor] = type(self.kind.__name__, (self.kind,), outside)
+        local = kind(
+            self.invocation(self._call, manual=manual),
+            self.inbox,
+            lambda: hub.now_s,
+            concurrency=concurrency,
+            lanes=lanes,
+            marks=self.marks,
+        )
+        executor = cast("Executor", Remote(local, self.thread))
+        executor.start()
+        self._executors.append(executor)
+        return executor
+
+    def close(self) -> None:
+        """Let every handler end, and stop."""
+        self.open()
+        for executor in self._executors:
+            assert executor.stop(BOUND_S) == 0
+        self.thread.end()
+        self.area.close()
+
+
+class SimBatchBench(BatchBench, SimBench):
+    """Plain handlers on strands that take batches."""
+
+    kind = SimThreadBatches
+
+    def _call(self, batch: Any, /) -> None:
+        super()._call(batch.items[0])
+
+
+class SimProcessBench(SimBench):
+    """Handlers that can be killed."""
+
+    cancels = True
+    stop_s = 0.05
+    kind = SimProcesses
+
+
+def benched(kind: type[SimBench]) -> Iterator[SimBench]:
+    """A bench, closed after the test."""
+    bench = kind()
+    yield bench
+    bench.close()
+
+
+class TestSimThreads(ExecutorContract, ManualContract, CrashContract):
+    """SimThreads keep the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[SimBench]:
+        """Plain handlers."""
+        yield from benched(SimBench)
+
+
+class TestSimThreadBatches(ExecutorContract, CrashContract):
+    """SimThreadBatches keep the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[SimBench]:
+        """Batches of one."""
+        yield from benched(SimBatchBench)
+
+
+class TestSimProcesses(ExecutorContract):
+    """SimProcesses keep the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[SimBench]:
+        """Handlers that can be killed."""
+        yield from benched(SimProcessBench)
+
+    def test_what_is_killed_at_its_deadline_is_answered_once(self, bench: Bench) -> None:
+        """By the timeout: what its handler says on its way out is no answer."""
+        bench.shut(0)
+        stuck, good = bench.deliveries(2)
+        rules = stuck.assignment.handler.rules
+        stuck.assignment.handler.rules = replace(rules, consume_timeout_s=0.0)
+        executor = bench.executor(concurrency=1)
+        executor.dispatch([stuck, good])
+        eventually(lambda: bench.started == [0])
+        executor.abandon(stuck)
+        eventually(lambda: 1 in bench.answered)
+        assert bench.answered == [0, 1]
+        assert isinstance(stuck.outcome, Failed)
+        assert stuck.outcome.reason is Reason.TIMEOUT
+
+    def test_what_has_more_time_meanwhile_is_not_killed(self, bench: Bench) -> None:
+        """It was extended, or the setting has changed, since the engine asked for it."""
+        bench.shut(0)
+        (extended,) = bench.deliveries(1)
+        executor = bench.executor(concurrency=1)
+        executor.dispatch([extended])
+        eventually(lambda: bench.started == [0])
+        executor.abandon(extended)
+        eventually(lambda: executor.abandoned() == 0)
+        bench.open()
+        eventually(lambda: bench.answered == [0])
+        assert extended.outcome is ACKED
