@@ -215,6 +215,37 @@ class SourceContract:
         assert listener.answers[2][1]
         assert world.committed(group, topic) == (0, "kept")
 
+    def test_of_commits_on_their_way_the_last_one_wins(self, world: SourceWorld) -> None:
+        """They arrive in the order in which they were sent, whatever their positions are."""
+        topic, group = world.create_topic(), world.new_group()
+        world.produce(topic, numbered(12))
+        source, listener = self.joined(world, group, topic)
+        positions = [CommitPosition(topic, 0, n, str(n), 1) for n in (3, 9, 5, 12, 7)]
+        for position in positions:
+            source.commit([position], wait=False)
+        pump(lambda: (positions[-1], None) in listener.answers, source)
+        assert world.committed(group, topic) == (7, "7")
+
+    def test_a_member_can_commit_what_is_no_longer_its_own(self, world: SourceWorld) -> None:
+        """The broker asks who is a member, not who owns the partition: nobody else sees to it."""
+        topic, group = world.create_topic(2), world.new_group()
+        first, told = self.joined(world, group, topic)
+        second, second_told = world.source(group), Listener()
+        second.subscribe([topic], second_told)
+        pump(lambda: len(told.starts) == len(second_told.starts) == 1, first, second)
+        ((_, gone),) = second_told.starts
+        position = CommitPosition(topic, gone, 0, "not mine", 1)
+
+        def accepted() -> bool:
+            if not told.answers or told.answers[-1][1] is not None:
+                # Also again: in the last moment of a rebalance the member is outdated.
+                told.answers.clear()
+                first.commit([position], wait=True)
+            return told.answers == [(position, None)]
+
+        pump(accepted, first, second)
+        assert world.committed(group, topic, gone) == (0, "not mine")
+
     def test_a_paused_partition_waits_and_the_others_do_not(self, world: SourceWorld) -> None:
         """Nothing is lost or repeated over a pause; partitions of others are ignored."""
         topic = world.create_topic(2)
