@@ -38,6 +38,8 @@ class _Door:
     port: int
     broker_port: int = 0
     delay_s: float = 0.0
+    #: What the broker says goes nowhere.
+    silent: bool = False
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
     links: set[_Link] = field(default_factory=set)
 
@@ -86,6 +88,10 @@ class Proxy:
         """What was held goes on."""
         self._do(self._doors[node].flowing.set)
 
+    def silence(self, node: int) -> None:
+        """Requests arrive and are carried out, and no answer comes back, until `clear`."""
+        self._doors[node].silent = True
+
     def cut(self, node: int) -> int:
         """Reset every connection; returns how many."""
         return self._each(node, _Link.abort)
@@ -107,11 +113,12 @@ class Proxy:
         return self._each(node, half)
 
     def clear(self) -> None:
-        """Undo whatever goes on; connections that were left half open are reset."""
+        """Undo whatever goes on; connections that were left half open, or lost some, are reset."""
         for node, door in self._doors.items():
             door.delay_s = 0
             self.release(node)
-            self._each(node, lambda link: link.abort() if link.mute else None)
+            cut, door.silent = door.silent, False
+            self._each(node, lambda link, cut=cut: link.abort() if cut or link.mute else None)
 
     def stop(self) -> None:
         """Close every door."""
@@ -122,6 +129,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(self._all_ended(), self._loop).result(10)
         self._do(self._loop.stop)
         self._thread.join(5)
+        self._loop.close()
 
     async def _all_ended(self) -> None:
         """Take no further connections, and wait for the end of those that are there."""
@@ -177,7 +185,7 @@ async def _carry(
         if door.delay_s:
             await asyncio.sleep(door.delay_s)
         await door.flowing.wait()
-        if towards in link.mute:
+        if towards in link.mute or (door.silent and towards == "client"):
             continue
         writer.write(data)
         await writer.drain()
