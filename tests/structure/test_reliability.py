@@ -1,4 +1,4 @@
-"""docs/reliability.md names tests: each of them exists, and no row goes without."""
+"""Pages that name tests: each of them exists, and no row goes without, or without a source."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.structure.sources import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "reliability.md").read_text()
 NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE)))
+
+SIMULATED = (REPOSITORY / "docs" / "simulation-broker.md").read_text()
 
 
 def section(heading: str) -> str:
@@ -44,3 +46,16 @@ def test_every_row_has_its_tests(heading: str, rows: int) -> None:
     assert [
         number for number, row in found if "`test_" not in row and "Not there yet" not in row
     ] == []
+
+
+def test_what_the_simulation_takes_for_kafka_is_shown() -> None:
+    """Each behaviour has a test that exists; what no real broker shows says where it is written."""
+    rows = re.findall(r"^\| (\d+) \|(.*)\|(.*)\|(.*)\|$", SIMULATED, re.MULTILINE)
+    named = set(re.findall(r"`(test_\w+)`", SIMULATED))
+    assert [int(number) for number, *_ in rows] == list(range(1, 19))
+    assert sorted(named - existing()) == []
+    assert [number for number, _, tests, _ in rows if "`test_" not in tests] == []
+    on_kafka = ("both", "Kafka")
+    unseen = [written for _, _, tests, written in rows if not any(k in tests for k in on_kafka)]
+    assert len(unseen) == 3
+    assert all(written.strip() for written in unseen)
