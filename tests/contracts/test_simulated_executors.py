@@ -1,4 +1,4 @@
-"""What stands in for threads and processes in the simulation keeps the contract of Executor.
+"""What stands in for threads, processes and event loops in the simulation keeps the contracts.
 
 The contract's tests wait in real time, and strands live in that of a hub. So a hub runs here on a
 thread of its own, and its time is the machine's. Whatever is asked of an executor is done there, on
@@ -7,6 +7,7 @@ a strand: a strand belongs to the thread that made it, and to stop is to wait.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -22,6 +23,8 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.outcomes import ACKED, Failed
 from ackfloor.ports import Executor
+from ackfloor.runtime.async_batches import AsyncBatchExecutor
+from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.invoke import Invocation
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.thread_slot import Slot
@@ -29,6 +32,7 @@ from tests.contracts.batch_bench import BatchBench
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
+from tests.simulation.event_loop import SimEventLoop, SimEvents
 from tests.simulation.executor import (
     Answer,
     SimProcesses,
@@ -115,6 +119,28 @@ class HubThread(threading.Thread):
         return OutsideSlot
 
 
+class OutsideLoop(SimEventLoop):
+    """The event loop there, which is woken from any thread."""
+
+    def __init__(self, thread: HubThread) -> None:
+        hub, life = thread.hub, thread.life
+        super().__init__(hub, life.is_alive, life.thaws, lambda: None, _fail)
+        self._thread = thread
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
+        """As the loop; from elsewhere there is no handle, and nobody wants one."""
+        if threading.current_thread() is self._thread:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        self._thread.post(lambda: self.call_soon(callback, *args, context=context))
+        return None
+
+
+def _fail(context: dict[str, Any]) -> None:
+    raise AssertionError(context)
+
+
 class Remote:
     """An executor of that thread, for the test's own."""
 
@@ -151,10 +177,18 @@ class SimBench(Bench):
     def executor(
         self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
     ) -> Executor:
+        local = self.made(concurrency, lanes=lanes, manual=manual)
+        executor = cast("Executor", Remote(local, self.thread))
+        executor.start()
+        self._executors.append(executor)
+        return executor
+
+    def made(self, concurrency: int, *, lanes: bool, manual: bool) -> Executor:
+        """An executor that is not started."""
         hub = self.thread.hub
         outside = {"hub": hub, "slot_type": self.thread.slot_type()}
         kind: type[ThreadExecutor] = type(self.kind.__name__, (self.kind,), outside)
-        local = kind(
+        return kind(
             self.invocation(self._call, manual=manual),
             self.inbox,
             lambda: hub.now_s,
@@ -162,10 +196,6 @@ class SimBench(Bench):
             lanes=lanes,
             marks=self.marks,
         )
-        executor = cast("Executor", Remote(local, self.thread))
-        executor.start()
-        self._executors.append(executor)
-        return executor
 
     def close(self) -> None:
         """Let every handler end, and stop."""
@@ -193,6 +223,49 @@ class SimProcessBench(SimBench):
     kind = SimProcesses
 
 
+class SimAsyncBench(SimBench):
+    """Async handlers on an event loop of the simulation, on the real executor."""
+
+    cancels = True
+    stop_s = BOUND_S
+    of_loop: type[AsyncExecutor] = AsyncExecutor
+
+    def __init__(self) -> None:
+        super().__init__()
+        loop = OutsideLoop(self.thread)  # type: ignore[abstract]
+        self.events = SimEvents(self.thread.hub, loop)
+
+    def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
+        return Invocation("bill", call, is_async=True, manual=manual)
+
+    async def _call(self, delivery: Delivery, /) -> None:  # type: ignore[override]
+        gate = self.enter(delivery)
+        while gate is not None and not gate.is_set():  # noqa: ASYNC110 -- the gate is a thread's
+            await asyncio.sleep(LOOK_S)
+        self.leave(delivery)
+
+    def made(self, concurrency: int, *, lanes: bool, manual: bool) -> Executor:
+        return self.of_loop(
+            self.invocation(self._call, manual=manual),
+            self.events,
+            self.inbox,
+            lambda: self.thread.hub.now_s,
+            concurrency=concurrency,
+            lanes=lanes,
+            cancel_grace_s=BOUND_S,
+            marks=self.marks,
+        )
+
+
+class SimAsyncBatchBench(BatchBench, SimAsyncBench):
+    """The same for handlers that take batches."""
+
+    of_loop = AsyncBatchExecutor
+
+    async def _call(self, batch: Any, /) -> None:  # type: ignore[override]
+        await super()._call(batch.items[0])
+
+
 def benched(kind: type[SimBench]) -> Iterator[SimBench]:
     """A bench, closed after the test."""
     bench = kind()
@@ -216,6 +289,24 @@ class TestSimThreadBatches(ExecutorContract, CrashContract):
     def bench(self) -> Iterator[SimBench]:
         """Batches of one."""
         yield from benched(SimBatchBench)
+
+
+class TestAsyncExecutorOnSimEvents(ExecutorContract, ManualContract, CrashContract):
+    """AsyncExecutor keeps the contract on an event loop of the simulation."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[SimBench]:
+        """Async handlers."""
+        yield from benched(SimAsyncBench)
+
+
+class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, CrashContract):
+    """AsyncBatchExecutor keeps the contract there."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[SimBench]:
+        """Batches of one."""
+        yield from benched(SimAsyncBatchBench)
 
 
 class TestSimProcesses(ExecutorContract):
