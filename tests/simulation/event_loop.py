@@ -30,7 +30,6 @@ class SimEventLoop(asyncio.AbstractEventLoop):
         hub: whose time it lives in.
         alive: whether its process is.
         thaws_s: until when its process stands still.
-        ran: called after each run, for who looks at what handlers have posted.
         raised: is given what no coroutine could raise to anybody.
     """
 
@@ -39,13 +38,11 @@ class SimEventLoop(asyncio.AbstractEventLoop):
         hub: Hub,
         alive: Callable[[], bool],
         thaws_s: Callable[[], float],
-        ran: Callable[[], None],
         raised: Callable[[dict[str, Any]], None],
     ) -> None:
         self._hub = hub
         self._alive = alive
         self._thaws_s = thaws_s
-        self._ran = ran
         self._raised = raised
         self._ready: deque[asyncio.Handle] = deque()
         self._run_event: Event | None = None
@@ -136,7 +133,6 @@ class SimEventLoop(asyncio.AbstractEventLoop):
             self._run_event = None
         if self._ready and self._alive():
             self._schedule()
-        self._ran()
 
     def _round(self) -> None:
         for _ in range(len(self._ready)):

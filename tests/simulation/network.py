@@ -51,6 +51,8 @@ class Network:
         self.weather = Weather()
         #: Called with the worker for which there is news.
         self.on_news: Callable[[Life], None] = lambda _: None
+        #: Called with the partition whose log has grown.
+        self.on_append: Callable[[str, int], None] = lambda _topic, _partition: None
 
     def line(self, life: Life) -> Line:
         """A connection of one client."""
@@ -81,6 +83,10 @@ class Line:
     def news(self) -> None:
         """There is something for the worker to take."""
         self._network.on_news(self._life)
+
+    def appended(self, topic: str, partition: int) -> None:
+        """A log has grown."""
+        self._network.on_append(topic, partition)
 
     def _happens(self, shares: dict[str, float], kind: str) -> bool:
         return bool(shares) and self._hub.random.random() < shares.get(kind, 0.0)

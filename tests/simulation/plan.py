@@ -185,7 +185,7 @@ def _handler(dice: Random) -> HandlerPlan:
 def _records(
     dice: Random, handlers: Sequence[HandlerPlan], partitions: int, span_s: float
 ) -> tuple[RecordPlan, ...]:
-    count = dice.choice((10, 30, 60, 120, 200))
+    count = dice.choice((8, 20, 40, 60, 120))
     sick = dice.choice((0.02, 0.1, 0.1, 0.3, 0.6))
     slow_s = dice.choice((0.0, 0.01, 0.2))
     keys = [None if dice.random() < 0.1 else b"k%d" % n for n in range(dice.choice((1, 3, 10)))]
@@ -222,7 +222,8 @@ def _sick_acts(dice: Random, handler: HandlerPlan, takes_s: float) -> tuple[Act,
 def _sick_act(dice: Random, handler: HandlerPlan, takes_s: float) -> Act:
     kinds = ["fail"] * 4 + ["hang", "hang", "stubborn", "retry", "dead_letter", "discard"]
     kinds += ["pause", "exit", "exit", "extend", "slow"]
-    if dice.random() < 0.15:
+    if dice.random() < 0.15 and handler.kind != "process":
+        # What a process handler does to its own process can't hurt the worker's.
         kinds.append("crash")
     if handler.manual:
         kinds += ["late", "twice", "thread", "silent"] * 2

@@ -57,6 +57,10 @@ class SimSource(MemorySource):
         """Its membership."""
         return self._member
 
+    def reads(self, topic: str, partition: int) -> bool:
+        """Whether it has this partition."""
+        return TopicPartition(topic, partition) in self._positions
+
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
         """Join the group."""
         self._life.reach()
@@ -179,6 +183,7 @@ class SimSink:
             except PublishFailed as exc:
                 return exc
             self._watch.written(self._life, parcel, written)
+            self._line.appended(written.topic(), written.partition())
             return None
 
         def answer(error: PublishFailed | str | None) -> None:
@@ -244,6 +249,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
         self._life.reach()
         assert isinstance(member, Member)
         self._pending += 1
+        joins = member.joins
         for parcel in transaction.parcels:
             self._watch.publish_sent(self._life, parcel)
 
@@ -251,7 +257,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
             # The producer is fenced with its process: what it has not ended is aborted.
             if not self._life.alive:
                 return
-            outcome = self._line.aborted() or self._carried_out(transaction, member)
+            outcome = self._line.aborted() or self._carried_out(transaction, member, joins)
             self._hub.after(self._line.unclear_s(), lambda: report(outcome))
 
         def report(outcome: Outcome) -> None:
@@ -262,8 +268,8 @@ class SimTransactionalSink(MemoryTransactionalSink):
         self._hub.after(self._line.latency_s(), end)
         self._life.reach()
 
-    def _commit(self, transaction: Transaction, member: Member) -> str | None:
-        error = super()._commit(transaction, member)
+    def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
+        error = super()._commit(transaction, member, joins)
         if error is None:
             self._watch.landed(
                 self._life,
@@ -277,6 +283,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
     def _append(self, parcel: Parcel) -> MemoryRecord:
         written = super()._append(parcel)
         self._watch.written(self._life, parcel, written)
+        self._line.appended(written.topic(), written.partition())
         return written
 
     def poll(self) -> None:

@@ -170,7 +170,7 @@ class Process:
         self._reloads = False
         self.ended = False
         self.calls: dict[Delivery, None] = {}
-        self._loop = SimEventLoop(hub, life.is_alive, life.thaws, self.wake, self._raised)
+        self._loop = SimEventLoop(hub, life.is_alive, life.thaws, self._raised)
         clock = SimClock(hub)
         self.source = SimSource(world.broker, GROUP, hub, life, world.network, watch)
         self.source.patience_s = self._patience_s
@@ -207,6 +207,7 @@ class Process:
         self.worker.inbox.answered = self.worker.engine.state.inbox = answered
         self.worker.inbox.batches = News(self._answered)
         self.worker.inbox.left = News(self._answered)
+        self.worker.inbox.held = News(self._answered)
         self.worker.engine.suspects.learn(world.suspects())
         self.owner = Strand(hub, self._live, life.is_alive, self._owner_thaws)
         self.owner_thaws_s = 0.0
@@ -226,6 +227,8 @@ class Process:
                 self._reload()
             loop.turn()
             self._watch.turn(self.life, loop.executors.running())
+            engine = self.worker.engine
+            self._watch.levels(self.life, engine.flow.open_count, len(engine.assignments))
             over = self.worker.engine.suspects.over
             if over:
                 self._world.cleared(over)
@@ -251,7 +254,11 @@ class Process:
         loop = self.worker.loop
         if loop is None:
             return []
-        running = [d for d in loop.executors.running() if d.started_s]
+        running = [
+            delivery
+            for delivery in loop.executors.running()
+            if delivery.started_s and not delivery.assignment.handler.rules.killable
+        ]
         return sorted({RecordId(d.topic, d.partition, d.offset) for d in running})
 
     def drop(self) -> None:

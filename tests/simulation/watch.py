@@ -5,7 +5,7 @@ written to retry and dead-letter topics, what is committed. Of a worker it reads
 ports are asked, only the events that observers get. Its own account of what is settled is kept
 apart for each assignment of each worker, since nobody may commit on somebody else's word.
 
-The numbers are those of the contract's invariants (docs/DESIGN.md).
+The numbers of the rules are those of the invariants in docs/simulation.md.
 """
 
 from __future__ import annotations
@@ -493,6 +493,15 @@ class Watch:
                 now_s <= deadline_s + LATE_S or life.thaws_s > deadline_s,
                 f"{delivery!r} runs {now_s - deadline_s:.3f} s beyond its deadline",
             )
+
+    def levels(self, life: Life, open_count: int, partitions: int) -> None:
+        """A worker holds no more than it may, but for what it read last.
+
+        What waits for its retry, or behind a failed head, has a part of its own; and of each partition
+        a batch may be read before its gate is seen to be shut.
+        """
+        most = self._plan.max_open * 2 + self._plan.batch * (1 + partitions)
+        self._check("7", open_count <= most, f"{life} holds {open_count} records, {most} at most")
 
     def observe(self, life: Life, events: Iterable[messages.Event]) -> None:
         """A worker's observers get events."""

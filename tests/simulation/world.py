@@ -93,6 +93,7 @@ class World:
         self.quiet_from_s = FIRST_S
         self.faults = FaultMaker(self)
         self.network.on_news = self._worker_news
+        self.network.on_append = self.appended
         self.hub.on_raised = self._raised
 
     # The run.
@@ -208,7 +209,7 @@ class World:
         written = self.broker.produce(topic, value, key=record.key, partition=record.partition)
         self.watch.produced(record.uid, written)
         self.hub.note(f"{record.uid} is produced as {topic}/{record.partition}/{written.offset()}")
-        self.news()
+        self.appended(topic, record.partition)
 
     # Who runs.
 
@@ -258,6 +259,12 @@ class World:
         """Something has changed at the broker: whoever waits for it looks soon."""
         for process in self.processes:
             if process.life.alive:
+                process.wake()
+
+    def appended(self, topic: str, partition: int) -> None:
+        """A log has grown: whoever reads it looks soon."""
+        for process in self.processes:
+            if process.life.alive and process.source.reads(topic, partition):
                 process.wake()
 
     def _worker_news(self, life: Any) -> None:

@@ -30,14 +30,16 @@ class Member:
         topics: what it subscribes to.
         lost: partitions taken from it that it has not been told of.
         expelled: whether it must join again.
+        joins: how often it has joined; what it began before the last time is refused.
     """
 
-    __slots__ = ("expelled", "lost", "topics")
+    __slots__ = ("expelled", "joins", "lost", "topics")
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
         self.lost: list[TopicPartition] = []
         self.expelled = False
+        self.joins = 0
 
 
 class Group:
@@ -56,6 +58,7 @@ class Group:
     def join(self, member: Member, partitions: Mapping[str, int]) -> None:
         """A member joins, or joins again."""
         member.expelled = False
+        member.joins += 1
         self.members.append(member)
         self.plan(partitions)
 

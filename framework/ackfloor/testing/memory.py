@@ -86,10 +86,11 @@ class MemoryBroker:
         self.version += 1
         self.changed.notify_all()
 
-    def give_up(self, group: str, partitions: Sequence[TopicPartition]) -> None:
-        """A member has given partitions up."""
+    def give_up(self, group: str, member: Member, partitions: Sequence[TopicPartition]) -> None:
+        """A member has given partitions up; those that others were given meanwhile are theirs."""
         with self.changed:
-            self.group(group).release(partitions)
+            mine = set(self.group(group).owned(member))
+            self.group(group).release([key for key in partitions if key in mine])
             self._has_changed()
 
     def _counts(self) -> dict[str, int]:

@@ -125,7 +125,7 @@ class MemorySource:
         if revoked:
             self._call(lambda: listener.on_revoked(revoked))
             self._forget(revoked)
-            broker.give_up(self._group, revoked)
+            broker.give_up(self._group, member, revoked)
         with broker.changed:
             assigned = group.to_assign(member)
             group.claim(member, assigned)

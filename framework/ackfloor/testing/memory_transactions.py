@@ -30,7 +30,7 @@ class MemoryTransactionalSink:
         self._group = group
         self._listener: TransactionListener | None = None
         self._open = False
-        self._begun: list[tuple[Transaction, Member]] = []
+        self._begun: list[tuple[Transaction, Member, int]] = []
 
     def open(self, listener: TransactionListener) -> None:
         """Make ready to write."""
@@ -41,17 +41,17 @@ class MemoryTransactionalSink:
         """Begin a transaction; the next poll carries it out."""
         if not isinstance(member, Member):
             raise TypeError(f"{member!r} is no member of a group in memory")
-        self._begun.append((transaction, member))
+        self._begun.append((transaction, member, member.joins))
 
     def poll(self) -> None:
         """Carry out what was begun, and report it."""
         begun, self._begun = self._begun, []
-        for transaction, member in begun:
-            outcome = self._carried_out(transaction, member)
+        for transaction, member, joins in begun:
+            outcome = self._carried_out(transaction, member, joins)
             if self._listener is not None:
                 self._listener.on_transaction(transaction, outcome)
 
-    def _carried_out(self, transaction: Transaction, member: Member) -> Outcome:
+    def _carried_out(self, transaction: Transaction, member: Member, joins: int) -> Outcome:
         if not self._open:
             return Outcome("the worker is closing")
         broker = self._broker
@@ -67,7 +67,7 @@ class MemoryTransactionalSink:
                     refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
             if refusals:
                 return Outcome(next(iter(refusals.values())).error, refusals)
-            error = self._commit(transaction, member)
+            error = self._commit(transaction, member, joins)
             if error is not None:
                 return Outcome(error)
             for parcel in transaction.parcels:
@@ -80,11 +80,13 @@ class MemoryTransactionalSink:
             parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
         )
 
-    def _commit(self, transaction: Transaction, member: Member) -> str | None:
+    def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
         positions = [
             (TopicPartition(p.topic, p.partition), p.position, p.metadata)
             for p in transaction.positions
         ]
+        if member.joins != joins:
+            return "illegal generation: the member has joined again since"
         owned = self._broker.group(self._group).owned(member)
         if not member.expelled and any(key not in owned for key, _, _ in positions):
             return "illegal generation: a partition has moved on"
