@@ -124,7 +124,7 @@ class OutsideLoop(SimEventLoop):
 
     def __init__(self, thread: HubThread) -> None:
         hub, life = thread.hub, thread.life
-        super().__init__(hub, life.is_alive, life.thaws, lambda: None, _fail)
+        super().__init__(hub, life.is_alive, life.thaws, _fail)
         self._thread = thread
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -145,8 +145,10 @@ class Remote:
     """An executor of that thread, for the test's own."""
 
     def __init__(self, executor: Executor, thread: HubThread) -> None:
-        self._executor = executor
-        self._thread = thread
+        self.__dict__.update(_executor=executor, _thread=thread)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._executor, name, value)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._executor, name)

@@ -20,7 +20,7 @@ from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.thread_slot import Slot
-from tests.simulation.hub import Hub, Strand
+from tests.simulation.hub import Hub, Killed, Strand
 from tests.simulation.life import Life
 
 #: Seconds between two looks of who waits for something on a strand.
@@ -100,6 +100,10 @@ def slot_type_of(hub: Hub, life: Life) -> type[Slot]:
             """Take and handle deliveries."""
             try:
                 self._executor.work(self)
+            except Killed:
+                raise
+            except BaseException as exc:  # noqa: BLE001 -- as the real slot
+                self._executor.broke(self, exc)
             finally:
                 if life.alive:
                     self._executor.ended(self)
