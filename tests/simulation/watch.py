@@ -497,8 +497,8 @@ class Watch:
     def levels(self, life: Life, open_count: int, partitions: int) -> None:
         """A worker holds no more than it may, but for what it read last.
 
-        What waits for its retry, or behind a failed head, has a part of its own; and of each partition
-        a batch may be read before its gate is seen to be shut.
+        What waits for its retry, or behind a failed head, has a part of its own; and of each
+        partition a batch may be read before its gate is seen to be shut.
         """
         most = self._plan.max_open * 2 + self._plan.batch * (1 + partitions)
         self._check("7", open_count <= most, f"{life} holds {open_count} records, {most} at most")
