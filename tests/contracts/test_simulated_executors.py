@@ -139,8 +139,7 @@ class OutsideLoop(SimEventLoop):
 
 def _fail(context: dict[str, Any]) -> None:
     # asyncio lets an exit out beside giving it to its task; the loop goes on.
-    if not isinstance(context.get("exception"), SystemExit):
-        raise AssertionError(context)
+    assert isinstance(context.get("exception"), SystemExit), context
 
 
 class Remote:

@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--trace", action="store_true", help="print the trace of the first seed")
+    parser.add_argument("--table", action="store_true", help="print which faults met which states")
     parser.add_argument("--safeguards", action="store_true", help="take safeguards out instead")
     parser.add_argument("--outages", nargs="*", choices=OUTAGES, help="play these, or all, instead")
     given = parser.parse_args()
@@ -30,7 +31,7 @@ def main() -> int:
         return run_safeguards(
             [given.first, given.first + 100_000, given.first + 200_000], given.jobs
         )
-    return run_seeds(given.first, given.seeds, given.jobs)
+    return run_seeds(given.first, given.seeds, given.jobs, table=given.table)
 
 
 if __name__ == "__main__":

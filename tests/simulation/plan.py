@@ -185,7 +185,7 @@ def _handler(dice: Random) -> HandlerPlan:
 def _records(
     dice: Random, handlers: Sequence[HandlerPlan], partitions: int, span_s: float
 ) -> tuple[RecordPlan, ...]:
-    count = dice.choice((8, 20, 40, 60, 120))
+    count = dice.choice((6, 15, 30, 50, 90))
     sick = dice.choice((0.02, 0.1, 0.1, 0.3, 0.6))
     slow_s = dice.choice((0.0, 0.01, 0.2))
     keys = [None if dice.random() < 0.1 else b"k%d" % n for n in range(dice.choice((1, 3, 10)))]

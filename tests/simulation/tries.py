@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -18,9 +19,10 @@ from typing import NamedTuple
 
 from tests.simulation.delays import delayed, is_comparable
 from tests.simulation.outages import waits_in
-from tests.simulation.plan import Plan, make_plan
+from tests.simulation.plan import FAULTS, Plan, make_plan
 from tests.simulation.safeguards import SAFEGUARDS, Safeguard
 from tests.simulation.shrink import shrunk
+from tests.simulation.watch import STATES
 from tests.simulation.world import Result, play
 
 #: Seeds that one process plays before it tells what came of them.
@@ -38,7 +40,7 @@ class Tried(NamedTuple):
     records: list[int]
     faults: list[int]
     transitions: list[int]
-    seen: set[tuple[str, str]]
+    seen: Counter[tuple[str, str]]
     failed: list[tuple[int, str, str, str]]
     cpu_s: float
 
@@ -46,7 +48,7 @@ class Tried(NamedTuple):
 def tried(seeds: Sequence[int]) -> Tried:
     """Play some seeds."""
     logging.disable(logging.CRITICAL)
-    found = Tried(len(seeds), [], [], [], set(), [], 0.0)
+    found = Tried(len(seeds), [], [], [], Counter(), [], 0.0)
     began_s = time.process_time()
     # A run leaves all its garbage at its end: looked for meanwhile, a tenth of the time is lost.
     gc.disable()
@@ -88,10 +90,17 @@ def _chunks(first: int, count: int) -> Iterator[range]:
         yield range(start, min(start + CHUNK, first + count))
 
 
-def run_seeds(first: int, count: int, jobs: int) -> int:
-    """Play seeds and tell how it went; returns the exit code."""
+def run_seeds(first: int, count: int, jobs: int, *, table: bool = False) -> int:
+    """Play seeds and tell how it went; returns the exit code.
+
+    Args:
+        first: the first seed.
+        count: how many.
+        jobs: processes.
+        table: print how often each fault met a record in each state.
+    """
     began_s = time.monotonic()
-    all_ = Tried(0, [], [], [], set(), [], 0.0)
+    all_ = Tried(0, [], [], [], Counter(), [], 0.0)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for some in pool.map(tried, _chunks(first, count)):
             all_ = Tried(
@@ -99,7 +108,7 @@ def run_seeds(first: int, count: int, jobs: int) -> int:
                 all_.records + some.records,
                 all_.faults + some.faults,
                 all_.transitions + some.transitions,
-                all_.seen | some.seen,
+                all_.seen + some.seen,
                 all_.failed + some.failed,
                 all_.cpu_s + some.cpu_s,
             )
@@ -113,9 +122,18 @@ def run_seeds(first: int, count: int, jobs: int) -> int:
         f" on one core; medians: {median(all_.records):g} records, {median(all_.faults):g} faults,"
         f" {median(all_.transitions):g} transitions; {len(all_.failed)} failed"
     )
+    if table:
+        _print_table(all_.seen)
     for seed, rule, what, digest in all_.failed[:3]:
         tell_failure(seed, rule, what, digest)
     return 1 if all_.failed else 0
+
+
+def _print_table(seen: Counter[tuple[str, str]]) -> None:
+    print("\n| fault | " + " | ".join(STATES) + " |\n|---|" + "--:|" * len(STATES))
+    for fault in FAULTS:
+        counts = " | ".join(f"{seen[fault, state]:,}" for state in STATES)
+        print(f"| `{fault}` | {counts} |")
 
 
 def _progress(all_: Tried, count: int, began_s: float) -> None:

@@ -26,6 +26,9 @@ from tests.simulation.hub import FIRST_S, Hub, Killed
 from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
+#: The states that a record can be in: not started, in its handler, in its handler beyond its end,
+#: on its way or waiting for its next delivery, and three ends.
+STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
 #: Seconds after its deadline at which a delivery that runs must have been ended by its worker.
 LATE_S = 0.3
 
