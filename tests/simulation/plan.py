@@ -203,7 +203,20 @@ def _records(
         gap = dice.choice((1, 1, 3)) if dice.random() < 0.05 else 0
         garbage = dice.random() < 0.01
         found.append(RecordPlan(uid, number, place, key, at_s, acts, gap, garbage))
-    return tuple(found)
+    return tuple(_with_volley(dice, found) if dice.random() < 0.4 else found)
+
+
+def _with_volley(dice: Random, records: list[RecordPlan]) -> list[RecordPlan]:
+    """Some records come together and fail together, in different ways: what is written of them
+    goes to several topics at once."""
+    first = dice.randrange(len(records))
+    at_s = records[first].at_s
+    kinds = ("fail", "dead_letter", "fail", "discard", "dead_letter", "fail", "dead_letter")
+    for number, kind in enumerate(kinds, first):
+        if number < len(records):
+            acts = (Act(kind), Act("ok"))
+            records[number] = replace(records[number], at_s=at_s, acts=acts)
+    return records
 
 
 def hash_of(key: bytes) -> int:
