@@ -8,7 +8,7 @@ written down (latencies, who runs next) is for the hub's dice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 #: What a record's code may raise that is no `Exception`.
@@ -120,7 +120,6 @@ class Plan:
     drain_s: float = 3.0
     session_s: float = 10.0
     batch: int = 500
-    fields: tuple[str, ...] = field(default=(), compare=False)
 
     def healthy(self) -> Plan:
         """The same without its sick records."""

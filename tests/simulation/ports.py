@@ -52,11 +52,6 @@ class SimSource(MemorySource):
         #: Until when the loop may wait for news; set by who knows what it waits for.
         self.patience_s: Callable[[float], float] = lambda seconds: seconds
 
-    @property
-    def member(self) -> Member:
-        """Its membership."""
-        return self._member
-
     def reads(self, topic: str, partition: int) -> bool:
         """Whether it has this partition."""
         return TopicPartition(topic, partition) in self._positions

@@ -169,7 +169,6 @@ class Process:
         self.stops = 0
         self._reloads = False
         self.ended = False
-        self.calls: dict[Delivery, None] = {}
         self._loop = SimEventLoop(hub, life.is_alive, life.thaws, self._raised)
         clock = SimClock(hub)
         self.source = SimSource(world.broker, GROUP, hub, life, world.network, watch)
@@ -220,7 +219,6 @@ class Process:
         hub = self._hub
         hub.note(f"{self.life} starts")
         loop = self.worker.start()
-        self._world.joined(self)
         while not self.stops:
             if self._reloads:
                 self._reloads = False
@@ -233,8 +231,8 @@ class Process:
             if over:
                 self._world.cleared(over)
                 over.clear()
-            if self.worker.inbox.broken:
-                raise Broken("11", f"{self.worker.inbox.broken[0]!r} of a record ends {self.life}")
+            broken = self.worker.inbox.broken
+            self._watch.check("11", not broken, f"a part of {self.life} has ended: {broken}")
             if loop.executors.worn_out():
                 break
         self.worker.close(lambda: self.stops > 1)

@@ -22,11 +22,13 @@ from tests.simulation.outages import waits_in
 from tests.simulation.plan import FAULTS, Plan, make_plan
 from tests.simulation.safeguards import SAFEGUARDS, Safeguard
 from tests.simulation.shrink import shrunk
-from tests.simulation.watch import STATES
+from tests.simulation.watch import RULES, STATES
 from tests.simulation.world import Result, play
 
 #: Seeds that one process plays before it tells what came of them.
 CHUNK = 50
+#: Seeds in which every rule must have been looked at.
+ENOUGH = 100
 #: Seeds between two collections of garbage.
 COLLECTED = 10
 #: Seeds within which the lack of a safeguard must be noticed, in the mean.
@@ -41,6 +43,7 @@ class Tried(NamedTuple):
     faults: list[int]
     transitions: list[int]
     seen: Counter[tuple[str, str]]
+    checks: Counter[str]
     failed: list[tuple[int, str, str, str]]
     cpu_s: float
 
@@ -48,7 +51,7 @@ class Tried(NamedTuple):
 def tried(seeds: Sequence[int]) -> Tried:
     """Play some seeds."""
     logging.disable(logging.CRITICAL)
-    found = Tried(len(seeds), [], [], [], Counter(), [], 0.0)
+    found = Tried(len(seeds), [], [], [], Counter(), Counter(), [], 0.0)
     began_s = time.process_time()
     # A run leaves all its garbage at its end: looked for meanwhile, a tenth of the time is lost.
     gc.disable()
@@ -61,16 +64,18 @@ def tried(seeds: Sequence[int]) -> Tried:
         found.faults.append(len(plan.faults))
         found.transitions.append(result.transitions)
         found.seen.update(result.seen)
+        found.checks.update(result.checks)
         if result.broken is not None:
             found.failed.append((seed, result.broken.rule, str(result.broken), result.digest))
     return found._replace(cpu_s=time.process_time() - began_s)
 
 
-def checked(plan: Plan) -> Result:
+def checked(plan: Plan, *, trace: bool = False) -> Result:
     """Play a plan, and once more without its sick records where that tells something."""
-    result = play(plan)
+    result = play(plan, trace=trace)
     if result.broken is None and is_comparable(plan):
-        return replace(result, broken=delayed(plan, result))
+        checks = {**result.checks, "12": 1}
+        return replace(result, broken=delayed(plan, result), checks=checks)
     return result
 
 
@@ -100,7 +105,7 @@ def run_seeds(first: int, count: int, jobs: int, *, table: bool = False) -> int:
         table: print how often each fault met a record in each state.
     """
     began_s = time.monotonic()
-    all_ = Tried(0, [], [], [], Counter(), [], 0.0)
+    all_ = Tried(0, [], [], [], Counter(), Counter(), [], 0.0)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for some in pool.map(tried, _chunks(first, count)):
             all_ = Tried(
@@ -109,6 +114,7 @@ def run_seeds(first: int, count: int, jobs: int, *, table: bool = False) -> int:
                 all_.faults + some.faults,
                 all_.transitions + some.transitions,
                 all_.seen + some.seen,
+                all_.checks + some.checks,
                 all_.failed + some.failed,
                 all_.cpu_s + some.cpu_s,
             )
@@ -126,6 +132,10 @@ def run_seeds(first: int, count: int, jobs: int, *, table: bool = False) -> int:
         _print_table(all_.seen)
     for seed, rule, what, digest in all_.failed[:3]:
         tell_failure(seed, rule, what, digest)
+    unseen = [rule for rule in RULES if not all_.checks[rule]]
+    if unseen and count >= ENOUGH:
+        print(f"rules that nothing was looked at for: {', '.join(unseen)}")
+        return 1
     return 1 if all_.failed else 0
 
 
@@ -172,9 +182,7 @@ def trace_seed(seed: int) -> int:
     logging.disable(logging.CRITICAL)
     plan = make_plan(seed)
     _print_plan(plan)
-    result = play(plan, trace=True)
-    if result.broken is None and is_comparable(plan):
-        result = replace(result, broken=delayed(plan, result))
+    result = checked(plan, trace=True)
     for line in result.trace or ():
         print(line)
     print(f"trace {result.digest}: {result.broken or 'every promise was kept'}")

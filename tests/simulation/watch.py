@@ -20,12 +20,14 @@ from ackfloor.core.gapset import MetadataRefused, decode
 from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.topics import parse_topic
-from ackfloor.testing.groups import Committed, Member
+from ackfloor.testing.groups import Committed
 from ackfloor.testing.log import MemoryRecord
 from tests.simulation.hub import FIRST_S, Hub, Killed
 from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
+#: The rules that are looked at in every hundred runs.
+RULES = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "accounts")
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
@@ -119,18 +121,20 @@ class Watch:
         self._removed: set[Place] = set()
         self._content: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._owned: dict[tuple[int, str, int], Owned] = {}
-        self._members: dict[Member, Life] = {}
         self._calls: dict[Delivery, Call] = {}
         self._by_life: dict[int, dict[Delivery, Call]] = {}
-        self._parcels: dict[Delivery, int] = {}
         self._counts: dict[int, dict[str, int]] = {}
-        self._lane_done: dict[tuple[int, int, bytes], int] = {}
         self.transitions = 0
         #: Seconds of slots that sick records have had.
         self.sick_slots_s = 0.0
         self.checks: dict[str, int] = {}
 
-    def _check(self, rule: str, held: bool, what: str) -> None:
+    def check(self, rule: str, held: bool, what: str) -> None:
+        """Look at one promise.
+
+        Raises:
+            Broken: it was not kept.
+        """
         self.checks[rule] = self.checks.get(rule, 0) + 1
         if not held:
             # Kept as well as raised: user code's exceptions are caught, whatever they are.
@@ -167,10 +171,6 @@ class Watch:
 
     # Assignments.
 
-    def joined(self, member: Member, life: Life) -> None:
-        """A worker has a membership."""
-        self._members[member] = life
-
     def assigned(self, life: Life, starts: Sequence[StartPosition]) -> None:
         """A worker takes partitions over."""
         for start in starts:
@@ -200,7 +200,7 @@ class Watch:
             return
         gaps = _gaps(stored.metadata, *owned.key) if stored.metadata else ()
         for offset in owned.reported:
-            self._check(
+            self.check(
                 "5",
                 offset < stored.position or offset in gaps,
                 f"{Place(*owned.key, offset)} was settled, and no commit said so before "
@@ -236,12 +236,12 @@ class Watch:
             # Its partition left in the moment between the check of its slot and its start.
             return
         offset = delivery.offset
-        self._check(
+        self.check(
             "5",
             offset >= owned.start and offset not in owned.known,
             f"{uid} is handled again although the commit that {life} began with has it settled",
         )
-        self._check(
+        self.check(
             "4", offset not in owned.reported, f"{uid} is handled again after it was settled"
         )
         self._check_retry(delivery, uid)
@@ -250,7 +250,7 @@ class Watch:
     def _check_retry(self, delivery: Delivery, uid: int) -> None:
         """A retry is neither early nor one too many."""
         plan = self._plan.handlers[self._records[uid].handler]
-        self._check(
+        self.check(
             "10",
             delivery.attempt <= plan.redeliveries + 1,
             f"{uid} is delivered {delivery.attempt} times, {plan.redeliveries + 1} are its most",
@@ -259,7 +259,7 @@ class Watch:
         due_ms = None if envelope is None else envelope.not_before_ms
         if due_ms is not None and not any(f.kind.startswith("wall") for f in self._plan.faults):
             early_ms = due_ms - self._hub.wall_ms
-            self._check("10", early_ms <= 1, f"{uid} is retried {early_ms} ms early")
+            self.check("10", early_ms <= 1, f"{uid} is retried {early_ms} ms early")
 
     def _check_lane(self, life: Life, delivery: Delivery, uid: int) -> None:
         rules = delivery.assignment.handler.rules
@@ -275,9 +275,9 @@ class Watch:
             same = mate.lane(rules.ordering == "key") == lane
             if same and rules.batch is not None and other.started_s == self._hub.now_s:
                 # One batch may take several records of a lane, in order.
-                self._check("8", mate.offset < delivery.offset, f"{uid} overtakes {other.uid}")
+                self.check("8", mate.offset < delivery.offset, f"{uid} overtakes {other.uid}")
                 continue
-            self._check("8", not same, f"{uid} starts while {other.uid} of its lane is in flight")
+            self.check("8", not same, f"{uid} starts while {other.uid} of its lane is in flight")
         if rules.in_place and parse_topic(delivery.topic) is None:
             self._check_followers(life, delivery, uid, lane)
 
@@ -296,7 +296,7 @@ class Watch:
             key = self._records[other].key
             mine = self._records[uid].key
             by_key = delivery.assignment.handler.rules.ordering == "key"
-            self._check(
+            self.check(
                 "8",
                 by_key and (key is None or key != mine),
                 f"{uid} starts before {other}, which is ahead of it in its lane",
@@ -336,7 +336,7 @@ class Watch:
         self._hub.note(f"{life} answers {call.uid}: {how} is {recorded}")
         if not recorded:
             return
-        self._check("4", not call.over.startswith("answered"), f"{call.uid} took two answers")
+        self.check("4", not call.over.startswith("answered"), f"{call.uid} took two answers")
         call.over = f"answered {how}"
         self._by_life[life.number].pop(delivery, None)
         if how in ("handled", "discarded", "discard"):
@@ -380,7 +380,7 @@ class Watch:
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
         if owned is not None and not delivery.assignment.closed:
             place = Place(delivery.topic, delivery.partition, delivery.offset)
-            self._check("2", place in self._settled, f"{place} counts as parked, and is nowhere")
+            self.check("2", place in self._settled, f"{place} counts as parked, and is nowhere")
             owned.reported.add(delivery.offset)
 
     # What is written elsewhere.
@@ -393,7 +393,7 @@ class Watch:
         self._hub.note(f"{life} parks {place} in {parcel.topic}")
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
         if owned is not None and owned.life is life:
-            self._check(
+            self.check(
                 "4",
                 delivery.offset not in owned.reported,
                 f"{place} is parked although it was settled before",
@@ -406,7 +406,7 @@ class Watch:
         uid = self._copies[source]
         place = Place(record.topic(), record.partition(), record.offset())
         self._hub.note(f"broker has {uid} as {place}")
-        self._check(
+        self.check(
             "2",
             (record.value(), record.key()) == self._content[uid],
             f"{place} is not byte for byte what was produced",
@@ -429,11 +429,11 @@ class Watch:
         for position in positions:
             owned = self._owned.get((life.number, position.topic, position.partition))
             if owned is None:
-                self._check("1", False, f"{life} commits {position.topic}, which is not its own")
+                self.check("1", False, f"{life} commits {position.topic}, which is not its own")
                 continue
             place = f"{position.topic}/{position.partition}"
             self._hub.note(f"{life} commits {position.position} of {place}")
-            self._check(
+            self.check(
                 "3",
                 position.position >= owned.committed,
                 f"the floor of {place} goes back from {owned.committed} to {position.position}",
@@ -450,7 +450,7 @@ class Watch:
                 continue
             if place in self._removed:
                 continue
-            self._check(
+            self.check(
                 "1",
                 place.offset in owned.settled,
                 f"{owned.life} commits {position} of {owned.key.topic}/{owned.key.partition} "
@@ -465,7 +465,7 @@ class Watch:
                 continue
             gaps = _gaps(metadata, *key) if metadata else set()
             place = f"{key.topic}/{key.partition}"
-            self._check(
+            self.check(
                 "3",
                 position >= owned.landed and all(g < position or g in gaps for g in owned.gaps),
                 f"what is stored of {place} goes back: {owned.landed} with {sorted(owned.gaps)} to "
@@ -491,7 +491,7 @@ class Watch:
                 continue
             if delivery.assignment.handler.rules.killable:
                 continue
-            self._check(
+            self.check(
                 "9",
                 now_s <= deadline_s + LATE_S or life.thaws_s > deadline_s,
                 f"{delivery!r} runs {now_s - deadline_s:.3f} s beyond its deadline",
@@ -504,7 +504,7 @@ class Watch:
         partition a batch may be read before its gate is seen to be shut.
         """
         most = self._plan.max_open * 2 + self._plan.batch * (1 + partitions)
-        self._check("7", open_count <= most, f"{life} holds {open_count} records, {most} at most")
+        self.check("7", open_count <= most, f"{life} holds {open_count} records, {most} at most")
 
     def observe(self, life: Life, events: Iterable[messages.Event]) -> None:
         """A worker's observers get events."""
@@ -531,7 +531,7 @@ class Watch:
         counts = self._counts.get(life.number, {})
         read = counts.get("read", 0)
         ends = {name: n for name, n in counts.items() if name not in ("read", "skipped")}
-        self._check(
+        self.check(
             "accounts",
             read == sum(ends.values()) + open_count,
             f"{life} read {read}, and has {ends} and {open_count} open",
@@ -542,13 +542,13 @@ class Watch:
         for uid, record in self._records.items():
             if uid in self.gone or uid not in self.produced_s:
                 continue
-            self._check(
+            self.check(
                 "10",
                 self.fate.get(uid) is not None,
                 f"{uid} ({record.acts[0].kind}) has neither been handled nor dead-lettered",
             )
             if not record.sick and not self._may_hurt_others():
-                self._check("2", self.fate[uid] == "handled", f"{uid} is {self.fate[uid]}")
+                self.check("2", self.fate[uid] == "handled", f"{uid} is {self.fate[uid]}")
 
     def _may_hurt_others(self) -> bool:
         """Whether a record may end in the DLQ although its own code is well.

@@ -14,7 +14,6 @@ from typing import Any
 from ackfloor.core.model import TopicPartition
 from ackfloor.runtime.crashes import Crashes
 from ackfloor.runtime.marks import RecordId
-from ackfloor.testing.groups import Member
 from ackfloor.testing.memory import MemoryBroker
 from ackfloor.testing.topology import create_topics, settings_of
 from tests.simulation.faults import FaultMaker
@@ -190,8 +189,7 @@ class World:
     def _check_rest(self) -> None:
         self.watch.check_end()
         late = self._uncommitted()
-        if late:
-            raise Broken("6", f"not committed up to the end: {', '.join(late)}")
+        self.watch.check("6", not late, f"not committed up to the end: {', '.join(late)}")
         for process in self.processes:
             if process.life.alive:
                 self.watch.account(process.life, process.worker.engine.flow.open_count)
@@ -223,9 +221,6 @@ class World:
     def alive(self) -> list[Process]:
         """The processes that are there and were not asked to go."""
         return [p for p in self.processes if p.life.alive and not p.stops]
-
-    def joined(self, process: Process) -> None:
-        """A process has joined the group."""
 
     def died(self, process: Process, in_flight: Sequence[RecordId]) -> None:
         """A process is dead: count, and start another after a while."""
@@ -271,10 +266,6 @@ class World:
         process = self._by_life.get(life.number)
         if process is not None and life.alive:
             process.wake()
-
-    def member_of(self, process: Process) -> Member:
-        """A process's membership."""
-        return process.source.member
 
 
 async def _async(value: int) -> None:
