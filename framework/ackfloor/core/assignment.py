@@ -229,21 +229,17 @@ class Assignment:
         self.clock = clock
         #: What the marks of its records begin with; the runtime's (see runtime/marks.py).
         self.mark = 0
-        #: Records written to a retry or dead-letter topic whose report is outstanding.
-        self.parking = 0
-        #: Those of which the write was refused, and is planned again.
-        self.refused = 0
-        #: Tier records that are not due: (due in monotonic seconds, delivery), in due order.
+        #: Records written to a retry or dead-letter topic: whose report is outstanding, and of
+        #: which the write was refused and is planned again.
+        self.parking = self.refused = 0
+        #: Tier records that are not due: (due in monotonic seconds, delivery), in due order; and
+        #: the bytes of their values, and of those of all open records.
         self.waiting: deque[tuple[float, Delivery]] = deque()
-        #: Bytes of their values.
-        self.waiting_bytes = 0
+        self.waiting_bytes = self.open_bytes = 0
         #: Retries in place that are not due, a heap: (due in monotonic seconds, offset, delivery).
         self.backoff: list[tuple[float, int, Delivery]] = []
         #: Records that wait in lanes behind one that failed, and the bytes of their values.
-        self.held = 0
-        self.held_bytes = 0
-        #: Bytes of the open records' values.
-        self.open_bytes = 0
+        self.held = self.held_bytes = 0
         self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats
         self.paused = False
