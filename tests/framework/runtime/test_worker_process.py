@@ -67,7 +67,7 @@ worker.ClockWatch = ClockWatch
 loop = Some(turn=lambda: time.sleep(0.01), executors=Some(worn_out=lambda: False))
 engine = Some(suspects=Some(over=[]), early=None)
 worker.Process._worker = lambda self: Some(
-    engine=engine, inbox=Some(fatal=[]), start=lambda: loop, close=lambda forced: 0
+    engine=engine, inbox=Some(broken=[]), start=lambda: loop, close=lambda forced: 0
 )
 os._exit(worker.main(sys.argv[1:]))
 """
