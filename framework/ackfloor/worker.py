@@ -209,6 +209,8 @@ class Process:
             Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
         )
         loop.interlude = self._come_by
+        # The first poll is watched as well: machines set their clocks soon after they have booted.
+        self._marks.turned()
         while not self._stops:
             loop.turn()
             self._tell_over(worker.engine.suspects.over)

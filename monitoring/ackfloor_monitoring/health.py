@@ -18,6 +18,9 @@ from math import inf
 
 from ackfloor.observe import Snapshot
 
+#: The kind of the fault that an event loop is which stands still.
+BLOCKED = "event_loop"
+
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
@@ -42,8 +45,9 @@ class WorkerFacts:
         joined: the group has given it an assignment, maybe an empty one.
         gone_s: how long ago its process ended, None while one runs.
         waits: why it, or the run, can't start yet: no broker answers, or lets it in.
-        turn_age_s: how long ago its loop made its last turn. Like `gone_s` by a clock that does not
-            jump.
+        turn_age_s: how long ago its loop made its last turn.
+        blocked_s: for how long it has said that its event loop stands still. Like the other ages by
+            a clock that does not jump.
     """
 
     snapshot: Snapshot | None = None
@@ -51,6 +55,7 @@ class WorkerFacts:
     gone_s: float | None = None
     waits: str = ""
     turn_age_s: float = 0.0
+    blocked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def _findings(
         yield _starting(worker, facts.waits)
     else:
         yield from _of_turns(worker, facts.turn_age_s, now_ms, rules)
-        yield from _of_snapshot(worker, facts.snapshot, facts.joined, now_ms, rules)
+        yield from _of_snapshot(worker, facts, facts.snapshot, rules)
 
 
 def _starting(worker: int, waits: str) -> Finding:
@@ -131,16 +136,16 @@ def _since_ms(now_ms: int, age_s: float) -> int:
 
 
 def _of_snapshot(
-    worker: int, snapshot: Snapshot, joined: bool, now_ms: int, rules: HealthRules
+    worker: int, facts: WorkerFacts, snapshot: Snapshot, rules: HealthRules
 ) -> Iterator[Finding]:
     if snapshot.state != "running":
         yield Finding("state", worker, f"is {snapshot.state}")
-    elif not joined and not snapshot.partitions:
+    elif not facts.joined and not snapshot.partitions:
         yield Finding("assignment", worker, "has no assignment from the group")
     for fault in snapshot.faults:
         message = f"{fault.subject}: {fault.message}"
-        lasts_s = (now_ms - fault.since_ms) / 1000
-        cured = fault.kind == "event_loop" and lasts_s > _blocked_limit_s(snapshot, rules)
+        limit_s = _blocked_limit_s(snapshot, rules)
+        cured = fault.kind == BLOCKED and facts.blocked_s > limit_s
         yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms, cured)
     if snapshot.more_faults:
         yield Finding("faults", worker, f"{snapshot.more_faults} more faults are not shown")

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from ackfloor.observe import Control, Progress, SettingsState
 from ackfloor_monitoring.exposition import metrics_page
-from ackfloor_monitoring.health import Health, HealthRules, WorkerFacts, judge
+from ackfloor_monitoring.health import BLOCKED, Health, HealthRules, WorkerFacts, judge
 from ackfloor_monitoring.merge import Look, RunCollector
 from ackfloor_monitoring.report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.server import PageServer, Request, Response
@@ -59,6 +59,8 @@ class RunMetrics:
         #: When each of them came: a worker reports within a turn, and what it says of the time by
         #: its own wall clock is no age.
         self._turned_s: dict[int, float] = {}
+        #: Since when it is said of each of them, without a break, that its event loop stands still.
+        self._blocked_s: dict[int, float] = {}
         self._gone_s: dict[int, float] = {}
         #: A worker, or None for the run itself -> why it can't start yet.
         self._waits: dict[int | None, str] = {}
@@ -109,15 +111,21 @@ class RunMetrics:
                 self._refused.add(worker)
                 log.warning("worker %d sends reports that can't be read: %s", worker, exc)
             return
+        now_s = self._monotonic()
         with self._lock:
             self._reports[worker] = read
-            self._turned_s[worker] = self._monotonic()
+            self._turned_s[worker] = now_s
+            if read.snapshot and any(fault.kind == BLOCKED for fault in read.snapshot.faults):
+                self._blocked_s.setdefault(worker, now_s)
+            else:
+                self._blocked_s.pop(worker, None)
             self._gone_s.pop(worker, None)
 
     def worker_gone(self, worker: int) -> None:
         """A worker process ended: its series end with it."""
         with self._lock:
             self._reports.pop(worker, None)
+            self._blocked_s.pop(worker, None)
             self._gone_s.setdefault(worker, self._monotonic())
             self._refused.discard(worker)
             self._ended += 1
@@ -160,9 +168,12 @@ class RunMetrics:
                 facts = {n: WorkerFacts(waits=self._waits[None]) for n in range(self._workers)}
             for worker, report in self._reports.items():
                 waits = self._waits.get(worker, "")
-                age_s = now_s - self._turned_s[worker]
                 facts[worker] = WorkerFacts(
-                    report.snapshot, report.joined, waits=waits, turn_age_s=age_s
+                    report.snapshot,
+                    report.joined,
+                    waits=waits,
+                    turn_age_s=now_s - self._turned_s[worker],
+                    blocked_s=now_s - self._blocked_s.get(worker, now_s),
                 )
         return judge(facts, self._now_ms(), self._workers, self._rules)
 

@@ -27,7 +27,7 @@ def blocked(seconds: int, timeout_s: float | None) -> WorkerFacts:
     """A worker whose event loop has stood still for a while."""
     told = Fault("event_loop", "asyncio", "nothing has run on it", NOW_MS - seconds * 1_000)
     handlers = (handler(consume_timeout_s=1), handler(consume_timeout_s=timeout_s))
-    return WorkerFacts(snapshot(faults=(told,), handlers=handlers), joined=True)
+    return WorkerFacts(snapshot(faults=(told,), handlers=handlers), joined=True, blocked_s=seconds)
 
 
 def state(name: str) -> WorkerFacts:

@@ -171,6 +171,38 @@ def test_a_wall_clock_that_jumps_makes_no_turn_older(
     assert [ask(address, page)[0].status for page in ("/livez", "/readyz")] == [200, 503]
 
 
+def test_a_wall_clock_that_jumps_blocks_no_event_loop_for_longer(
+    run: RunMetrics, address: str, clocks: Clocks
+) -> None:
+    """How long it has stood still is counted from the first report that says so, to the first that
+    does not."""
+
+    def report(*faults: Fault) -> None:
+        worker = WorkerMetrics()
+        worker.snapshot(snapshot(faults=faults))
+        run.update(0, worker.report())
+
+    def alive() -> bool:
+        return ask(address, "/livez")[0].status == 200
+
+    blocked = Fault("event_loop", "asyncio", "nothing has run on it", NOW_MS)
+    report(blocked)
+    clocks.wall_ms += 3_600_000
+    assert alive()
+    for step_s in (100, 0, 100):
+        clocks.monotonic_s += step_s
+        report(blocked)
+    assert not alive()
+    report()
+    report(blocked)
+    assert alive()
+    clocks.monotonic_s += 119
+    run.worker_gone(0)
+    report(blocked)
+    clocks.monotonic_s += 119
+    assert alive()
+
+
 def test_state_shows_partitions_handlers_and_faults(run: RunMetrics, address: str) -> None:
     """Floor, gaps, oldest, limits and running deliveries of every worker, as JSON."""
     run.update(1, WorkerMetrics().report())

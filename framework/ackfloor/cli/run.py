@@ -183,7 +183,18 @@ def _supervised(
             settings=live,
         )
         with _lookout(launch, monitor):
-            return supervisor.run()
+            code = supervisor.run()
+            _end_undisturbed()
+            return code
+
+
+def _end_undisturbed() -> None:
+    """From now on signals change nothing: the workers are gone, and how that went stands.
+
+    A third one would make a run that was forced one that ended in order.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: None)
 
 
 @contextmanager

@@ -160,7 +160,17 @@ class AckStats:
 
 
 class Assignment:
-    """One partition during one epoch."""
+    """One partition during one epoch.
+
+    Attributes:
+        parking: records written to a retry or dead-letter topic whose report is outstanding.
+        refused: those of which the write was refused, and is planned again.
+        paused: it is not read at the moment.
+        orphaned: its topic was deleted: nothing more is read or committed, what was read is
+            handled.
+        stopping: no further delivery may start (revoke or shutdown is under way).
+        closed: the assignment has ended: everything that still comes is stale.
+    """
 
     __slots__ = (
         "backoff",
@@ -229,25 +239,24 @@ class Assignment:
         self.clock = clock
         #: What the marks of its records begin with; the runtime's (see runtime/marks.py).
         self.mark = 0
-        #: Records written to a retry or dead-letter topic: whose report is outstanding, and of
-        #: which the write was refused and is planned again.
-        self.parking = self.refused = 0
-        #: Tier records that are not due: (due in monotonic seconds, delivery), in due order; and
-        #: the bytes of their values, and of those of all open records.
+        self.parking = 0
+        self.refused = 0
+        #: Tier records that are not due: (due in monotonic seconds, delivery), in due order.
         self.waiting: deque[tuple[float, Delivery]] = deque()
-        self.waiting_bytes = self.open_bytes = 0
+        #: Bytes of their values.
+        self.waiting_bytes = 0
         #: Retries in place that are not due, a heap: (due in monotonic seconds, offset, delivery).
         self.backoff: list[tuple[float, int, Delivery]] = []
         #: Records that wait in lanes behind one that failed, and the bytes of their values.
-        self.held = self.held_bytes = 0
+        self.held = 0
+        self.held_bytes = 0
+        #: Bytes of the open records' values.
+        self.open_bytes = 0
         self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats
         self.paused = False
-        #: Its topic was deleted: nothing more is read or committed, what was read is handled.
         self.orphaned = False
-        #: No further delivery may start (revoke or shutdown is under way).
         self.stopping = False
-        #: The assignment has ended: everything that still comes is stale.
         self.closed = False
         self.commit = CommitLane()
         self.last_floor = position

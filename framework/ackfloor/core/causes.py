@@ -15,6 +15,11 @@ MISSING = "missing"
 DENIED = "denied"
 TOO_LARGE = "too_large"
 UNCONFIRMED = "unconfirmed"
+#: The subject where a transaction as a whole was not committed, which is no topic's fault.
+TRANSACTION = "transaction"
+
+#: What to do where nobody knows better.
+LOOK_CLOSER = "`ackfloor doctor` looks closer"
 
 #: How the text of an error begins that the client or the broker has a name for.
 _NAME = re.compile(r"_?([A-Z][A-Z0-9_]*):")
@@ -69,10 +74,13 @@ def identify(subject: str, error: str) -> Identity:
 
 def mend_writing(topic: str, cause: str) -> str:
     """What to do where nothing can be written to a topic."""
+    if topic == TRANSACTION:
+        # The group, the transactional id or a topic that was read: the error itself says which.
+        return LOOK_CLOSER
     if cause == MISSING:
         return "`ackfloor topics apply` makes the topic"
     if cause == DENIED:
         return f"grant WRITE on topic {topic}"
     if cause == TOO_LARGE:
         return f"raise max.message.bytes of topic {topic}"
-    return "`ackfloor doctor` looks closer"
+    return LOOK_CLOSER

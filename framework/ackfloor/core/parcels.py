@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from ackfloor.core.causes import UNCONFIRMED, Identity, Trouble, identify
+from ackfloor.core.causes import TRANSACTION, UNCONFIRMED, Identity, Trouble, identify
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.messages import (
     Event,
@@ -35,8 +35,6 @@ LOOK_INTERVAL_S = 1.0
 DOUBT_S = 0.3
 #: The kind of these faults.
 FAULT = "parking"
-#: The subject where a transaction as a whole was not committed, which is no topic's fault.
-TRANSACTION = "transaction"
 
 
 class Parcels:

@@ -65,6 +65,7 @@ class SplitConsumer:
 
     def unassign(self) -> None:
         """Read nothing."""
+        self.resting.clear()
         self._group.unassign()
         if self._reader is not None:
             self._reader.unassign()
@@ -79,6 +80,7 @@ class SplitConsumer:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Read these no more."""
+        self._wake(partitions)
         groups, readers = self._split(partitions)
         self._group.incremental_unassign(_of_those_read(self._group, groups))
         if self._reader is not None and (read := _of_those_read(self._reader, readers)):
@@ -92,6 +94,7 @@ class SplitConsumer:
     def forget(self, gone: list[TopicPartition]) -> None:
         """Read these of the reader's no more; the group's consumer is told nothing."""
         assert self._reader is not None, "what follows is read by a client of its own"
+        self._wake(gone)
         self._reader.incremental_unassign(gone)
 
     def move(self, partitions: list[TopicPartition]) -> None:
@@ -142,9 +145,13 @@ class SplitConsumer:
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch partitions again."""
-        self.resting.difference_update((p.topic, p.partition) for p in partitions)
+        self._wake(partitions)
         for client, some in self._each(partitions):
             client.resume(some)
+
+    def _wake(self, partitions: list[TopicPartition]) -> None:
+        """These rest no longer: they are fetched again, or are not ours any more."""
+        self.resting.difference_update((p.topic, p.partition) for p in partitions)
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on at another position."""

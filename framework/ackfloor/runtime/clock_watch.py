@@ -20,6 +20,8 @@ from collections.abc import Callable
 LOOK_S = 1.0
 #: What is late by less than so many seconds is not worth another start.
 HARMLESS_S = 3.0
+#: Clocks that were read within so many seconds were read at once.
+INSTANT_S = 0.5
 
 
 class ClockWatch:
@@ -40,7 +42,7 @@ class ClockWatch:
         self._on_set_back = on_set_back
         self._wall = wall
         self._monotonic = monotonic
-        self._ahead_s = wall() - monotonic()
+        self._ahead_s = self._ahead()
 
     def start(self) -> None:
         """Look every second, for as long as the process lives."""
@@ -48,10 +50,20 @@ class ClockWatch:
 
     def look(self) -> None:
         """Compare the clocks with what they were at the last look."""
-        ahead_s = self._wall() - self._monotonic()
+        ahead_s = self._ahead()
         set_back_s, self._ahead_s = self._ahead_s - ahead_s, ahead_s
         if set_back_s > HARMLESS_S:
             self._on_set_back(set_back_s)
+
+    def _ahead(self) -> float:
+        """How far the wall clock is ahead of the monotonic one."""
+        while True:
+            before_s = self._monotonic()
+            wall_s = self._wall()
+            after_s = self._monotonic()
+            if after_s - before_s < INSTANT_S:
+                return wall_s - after_s
+            # The process stood still between the two: that is no jump.
 
     def _run(self) -> None:
         while True:

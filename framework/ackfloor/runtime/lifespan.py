@@ -15,6 +15,12 @@ from ackfloor.runtime.event_loop import EventLoopThread
 class Lifespan:
     """Holds a lifespan open on the event loop's thread.
 
+    Args:
+        open_: opens it; None where there is none.
+        thread: the event loop's thread.
+        broke: is told of one that has ended although nobody asked it to: a task group inside does
+            that when one of its tasks fails. What it yielded is closed then.
+
     Attributes:
         state: what it yielded; None without one.
     """
@@ -23,8 +29,10 @@ class Lifespan:
         self,
         open_: Callable[[], AbstractAsyncContextManager[object]] | None,
         thread: EventLoopThread,
+        broke: Callable[[BaseException], None],
     ) -> None:
         self.state: object = None
+        self._broke = broke
         self._open = open_
         self._thread = thread
         self._leave: asyncio.Event | None = None
@@ -59,16 +67,19 @@ class Lifespan:
     ) -> BaseException | None:
         """Be in it until told to leave; returns what it raised on the way out."""
         assert self._open is not None
+        raised: BaseException | None = None
         try:
             async with self._open() as state:
                 self.state = state
                 entered.set_result(None)
                 await leave.wait()
         except BaseException as exc:
-            if entered.done():
-                return exc
-            entered.set_result(exc)
-        return None
+            raised = exc
+        if not entered.done():
+            entered.set_result(raised)
+        elif not leave.is_set():
+            self._broke(raised or RuntimeError("the lifespan has ended by itself"))
+        return raised
 
     async def _exit(self) -> BaseException | None:
         assert self._leave is not None

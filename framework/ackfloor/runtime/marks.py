@@ -55,7 +55,7 @@ class Signs(NamedTuple):
     """Signs of life of a process.
 
     Attributes:
-        turns: how often its owner thread has come by; 0 before the first turn.
+        turns: how often its owner thread has come by; 0 until the first turn begins.
         set_back: how many turns it had made when it noticed last that the clock was set back.
     """
 

@@ -43,6 +43,8 @@ def build_snapshot(
     """
     high_watermarks = source.high_watermarks() if source else {}
     faults = state.faults.all()
+    # The worker's own have no cause and are few, and liveness looks at them.
+    shown = tuple(f for place, f in enumerate(faults) if place < MOST or not f.cause)
     return Snapshot(
         group=group,
         state=status,
@@ -58,11 +60,11 @@ def build_snapshot(
         handlers=tuple(
             _handler(handler, executors[name], now) for name, handler in state.handlers.items()
         ),
-        faults=faults[:MOST],
+        faults=shown,
         polled_s=times.polled_s,
         worked_s=times.worked_s,
         poll_limit_s=source.poll_limit_s() if source else None,
-        more_faults=max(0, len(faults) - MOST),
+        more_faults=len(faults) - len(shown),
     )
 
 

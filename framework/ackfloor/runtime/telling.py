@@ -93,6 +93,7 @@ class Telling:
             group=self._group,
             status=self.status,
         )
-        self._fault_log.tell(self.latest.faults, now.mono_s, now.wall_ms)
+        # All of them: one that a snapshot has no room for is not over.
+        self._fault_log.tell(self._engine.faults.all(), now.mono_s, now.wall_ms)
         self._observers.snapshot(self.latest)
         self._freshness.made(self.latest, now.mono_s)

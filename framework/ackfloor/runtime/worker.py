@@ -168,7 +168,7 @@ class Worker:
             transactional=config.transactional,
         )
         self.observers = Observers(observers)
-        self._lifespan = Lifespan(app.open_lifespan, outside.events)
+        self._lifespan = Lifespan(app.open_lifespan, outside.events, self.inbox.broken.append)
         self._spans: Spans | None = None
         self.loop: Loop | None = None
 

@@ -25,6 +25,19 @@ E2E = pytest.mark.e2e
 NOWHERE = "127.0.0.1:1"
 START = "from ackfloor import App, Delivery, RetryPolicy\napp = App('billing')\n"
 HANDLER = START + "@app.handler('orders')\nasync def bill(order: bytes) -> None: ...\n"
+#: Workers that were forced to end, and a signal while the run closes what else it has.
+FORCED = """
+import os, signal, sys
+from types import SimpleNamespace as Some
+import ackfloor.cli.run
+from ackfloor.launch import Launch
+
+run = sys.modules["ackfloor.cli.run"]
+late = lambda: os.kill(os.getpid(), signal.{number})
+Launch.prepare_topics = lambda *_: None
+run.Supervisor = lambda *_, **__: Some(run=lambda: 6)
+run.Lookout = lambda *_: Some(start=lambda: None, stop=late)
+"""
 
 
 @pytest.fixture
@@ -214,6 +227,21 @@ def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Runni
     assert NOWHERE in one
     run.signal(signal.SIGTERM)
     run.wait()
+
+
+@E2E
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_after_the_last_worker_changes_no_exit_code(shop: Path, number: str) -> None:
+    """The second one forced the run to its end; a third must not make that an end in order."""
+    (shop / "shop.py").write_text(HANDLER + FORCED.format(number=number))
+    done = ackfloor(
+        "run",
+        "shop:app",
+        cwd=shop,
+        ACKFLOOR_BOOTSTRAP_SERVERS=NOWHERE,
+        ACKFLOOR_RUN_LISTEN="127.0.0.1:0",
+    )
+    assert done.returncode == Exit.FORCED, done.stderr
 
 
 def messages(address: str) -> list[str]:

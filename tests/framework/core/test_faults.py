@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackfloor.core.causes import Identity, Trouble, identify, mend_writing
+from ackfloor.core.causes import TRANSACTION, Identity, Trouble, identify, mend_writing
 from ackfloor.core.faults import MOST_PARTITIONS, Faults
 from ackfloor.core.snapshot import Fault
 
@@ -41,6 +41,16 @@ def test_a_cause_has_one_name_whoever_notices_it(error: str, cause: str) -> None
 def test_each_cause_comes_with_what_to_do(cause: str, fix: str) -> None:
     """As a command, or as the grant that is missing."""
     assert mend_writing("t", cause) == fix
+
+
+def test_a_transaction_that_is_refused_is_no_topic_to_grant() -> None:
+    """Its group may be what is denied; no topic has its name."""
+    error = "GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed"
+    faults = Faults()
+    faults.wait("parking", "a", identify(TRANSACTION, error), error, 1_000)
+    [fault] = faults.all()
+    assert fault.cause == "denied"
+    assert fault.message == f"1 record can't be parked: {error}; `ackfloor doctor` looks closer"
 
 
 def test_a_fault_keeps_the_time_it_was_first_seen() -> None:

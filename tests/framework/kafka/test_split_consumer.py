@@ -218,3 +218,22 @@ def test_a_tier_that_leaves_is_read_no_more_and_comes_back(
         produce(bootstrap_servers, name, 1, partition)
     here = len(seen.records)
     pump(first, lambda: {(r.topic(), r.partition()) for r in seen.records[here:]} >= theirs)
+
+
+def test_what_is_read_no_more_does_not_rest() -> None:
+    """Its end would be asked for for ever; with it a topic that was deleted, which answers none."""
+    clients = [Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}) for _ in range(2)]
+    both = SplitConsumer(*clients, tiers=["tier"])
+    every = [TopicPartition("tier", number, 0) for number in range(4)]
+    both.assign([])
+    both.incremental_assign(every)
+    both.pause(every)
+    both.resume(every[:1])
+    assert both.resting == {("tier", 1), ("tier", 2), ("tier", 3)}
+    both.forget(every[1:2])
+    assert both.resting == {("tier", 2), ("tier", 3)}
+    both.incremental_unassign(every[2:3])
+    assert both.resting == {("tier", 3)}
+    both.unassign()
+    assert not both.resting
+    both.close()

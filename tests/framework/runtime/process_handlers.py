@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
@@ -208,6 +209,38 @@ async def lifespan(app: App) -> AsyncIterator[State]:
     note(state.folder, "entered", f"{os.getpid()} {app.group}")
     yield state
     note(state.folder, "left", os.getpid())
+
+
+class Fragile(State):
+    """What a lifespan yields that can be made to end."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.loop = asyncio.get_running_loop()
+        self.fails = asyncio.Event()
+
+
+@asynccontextmanager
+async def fragile(_: App) -> AsyncIterator[Fragile]:
+    """Ends when a task of its own fails, as a task group does."""
+    state = Fragile(Path(os.environ["PROCESS_TEST_FOLDER"]))
+
+    async def fail() -> None:
+        await state.fails.wait()
+        raise ConnectionResetError("database away")
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(fail())
+        note(state.folder, "entered", os.getpid())
+        yield state
+        task.cancel()
+
+
+def end_state(value: str, state: Fragile) -> None:
+    """Makes the lifespan of its process end, where it is told to."""
+    note(state.folder, "used", f"{os.getpid()} {value}")
+    if value == "end":
+        state.loop.call_soon_threadsafe(state.fails.set)
 
 
 def use_state(value: str, state: State) -> None:

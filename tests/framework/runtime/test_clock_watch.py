@@ -48,6 +48,29 @@ def test_anything_else_is_not_told(jump_s: float) -> None:
     assert clocks.told == []
 
 
+def test_a_process_that_stands_still_between_both_clocks_is_not_told() -> None:
+    """It was stopped for a minute in the middle of a look, and goes on."""
+    clocks = Clocks()
+
+    def wall_and_a_stop() -> float:
+        found_s = clocks.wall_s
+        clocks.wall_s, clocks.monotonic_s = clocks.wall_s + stops.pop(), clocks.monotonic_s + 60
+        return found_s
+
+    stops = [60.0]
+    clocks.watch = ClockWatch(
+        clocks.told.append,
+        lambda: wall_and_a_stop() if stops else clocks.wall_s,
+        lambda: clocks.monotonic_s,
+    )
+    clocks.pass_on(1.0)
+    stops.append(60.0)
+    clocks.pass_on(1.0)
+    assert clocks.told == []
+    clocks.pass_on(1.0, jump_s=-60)
+    assert clocks.told == [60]
+
+
 def test_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a thread of its own, which does not keep the process."""
     monkeypatch.setattr(clock_watch, "LOOK_S", 0.001)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ackfloor import App
+from ackfloor.core.causes import Identity
+from ackfloor.core.faults import MOST
 from ackfloor.core.snapshot import Fault
 from ackfloor.runtime.fault_log import SAY_AGAIN_S, FaultLog
+from tests.framework.runtime.live import live, register
 
 NOW_MS = 1_700_000_000_000
 DLQ = Fault("parking", "orders--g--dlq", "3 records can't be parked", NOW_MS, "missing", 3)
@@ -44,3 +48,32 @@ def test_a_fault_that_records_begin_to_wait_for_is_the_same_one(
     log.tell([Fault("kafka", DLQ.subject, "gone", NOW_MS, "missing")], 10.0, NOW_MS)
     log.tell([DLQ], 11.0, NOW_MS)
     assert len(caplog.records) == 1
+
+
+def test_a_fault_that_a_snapshot_has_no_room_for_is_not_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Older ones are shown before it, and it is told of until it ends all the same."""
+    app = App("g")
+    register(app, "async", "orders", lambda _: iter(()))
+    with live(app) as worker:
+        faults = worker.loop.engine.faults
+
+        def told(text: str) -> bool:
+            return any(text in record.getMessage() for record in caplog.records)
+
+        faults.wait("parking", "young", Identity("young", "missing"), "gone", NOW_MS)
+        worker.until(lambda: told("young: 1 record can't be parked"))
+        for number in range(MOST):
+            old = f"old-{number}"
+            faults.wait("parking", old, Identity(old, "missing"), "gone", NOW_MS - 1)
+        # What a restart may cure is shown however many topics are broken.
+        faults.put("own", "bill", "it stands still", NOW_MS)
+        worker.until(lambda: told(f"old-{MOST - 1}: 1 record"))
+        assert worker.watcher.latest is not None
+        assert worker.watcher.latest.more_faults == 1
+        assert "own" in {fault.kind for fault in worker.watcher.latest.faults}
+        assert not told("is over")
+        faults.clear("parking", "young")
+        worker.until(lambda: told("young: is over"))
+        assert not told("old-0: is over")

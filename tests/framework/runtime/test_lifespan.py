@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import pytest
 from pydantic import BaseModel, model_serializer
@@ -80,6 +80,42 @@ def test_an_error_at_the_start_is_raised_and_nothing_is_left() -> None:
     with pytest.raises(ConnectionRefusedError, match="database away"), live(app):
         pass
     within(lambda: set(threading.enumerate()) <= before)
+
+
+@pytest.mark.parametrize("end", [ConnectionResetError("database away"), None], ids=repr)
+def test_one_that_ends_unasked_has_the_worker_replaced(end: Exception | None) -> None:
+    """A task of its own has failed, or it swallows that: what it yielded is closed either way."""
+    fails = threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(_: App) -> AsyncIterator[None]:
+        async def fail() -> None:
+            while not fails.is_set():  # noqa: ASYNC110 -- another thread sets it
+                await asyncio.sleep(0.001)
+            raise end or ConnectionResetError
+
+        with suppress(*([] if end else [ExceptionGroup])):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                yield
+
+    app = App("g", lifespan=lifespan)
+    register(app, "async", "orders", lambda _: iter(()))
+    with live(app) as worker:
+        worker.send("orders")
+        worker.until(worker.settled)
+        assert not worker.worker.inbox.broken
+        fails.set()
+        worker.until(lambda: worker.worker.inbox.broken)
+        [broken] = worker.worker.inbox.broken
+        if end is None:
+            assert "ended by itself" in str(broken)
+            assert worker.close() == 0
+            return
+        assert isinstance(broken, ExceptionGroup)
+        assert broken.exceptions == (end,)
+        with pytest.raises(ExceptionGroup):
+            worker.close()
 
 
 @pytest.mark.parametrize("end", [*EXITS, StopIteration()], ids=repr)

@@ -337,6 +337,25 @@ def test_the_lifespan_is_entered_and_left_in_each_process(
     }
 
 
+def test_a_process_that_loses_its_lifespan_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What it yielded is closed: no record is handled with that for longer than need be."""
+    monkeypatch.setenv("PROCESS_TEST_FOLDER", str(tmp_path))
+    app = App("g", lifespan=handlers.fragile)
+    app.handler("orders", executor="process", concurrency=1)(handlers.end_state)
+    with live(app) as worker:
+        worker.send("orders", b"end")
+        worker.until(lambda: len(lines(tmp_path, "entered")) == 3, "the next process")
+        worker.send("orders", b"next")
+        worker.until(worker.settled)
+        assert not worker.worker.inbox.broken
+        assert worker.close() == 0
+    [(first, _), (second, _)] = lines(tmp_path, "used")
+    assert first != second
+    assert "database away" in capfd.readouterr().err
+
+
 # The end, and the beginning.
 
 WORKER = """

@@ -67,8 +67,36 @@ worker.ClockWatch = ClockWatch
 loop = Some(turn=lambda: time.sleep(0.01), executors=Some(worn_out=lambda: False))
 engine = Some(suspects=Some(over=[]), early=None)
 worker.Process._worker = lambda self: Some(
-    engine=engine, inbox=Some(fatal=[]), start=lambda: loop, close=lambda forced: 0
+    engine=engine, inbox=Some(broken=[]), start=lambda: loop, close=lambda forced: 0
 )
+os._exit(worker.main(sys.argv[1:]))
+"""
+
+#: The clock is set back during the first turn, which stands still for it.
+SET_BACK_AT_ONCE = """
+import os, sys, time
+from types import SimpleNamespace as Some
+import ackfloor.worker as worker
+
+class ClockWatch:
+    def __init__(self, on_set_back):
+        global set_back
+        set_back = on_set_back
+        self.start = lambda: None
+
+def turn():
+    set_back(3600.0)
+    print("signs", process._marks.words[1], process._marks.words[2], file=sys.stderr, flush=True)
+    time.sleep(99)
+
+def started(self):
+    global process
+    process = self
+    return Some(engine=engine, start=lambda: Some(turn=turn))
+
+worker.ClockWatch = ClockWatch
+engine = Some(suspects=Some(over=[]), early=None)
+worker.Process._worker = started
 os._exit(worker.main(sys.argv[1:]))
 """
 
@@ -296,3 +324,11 @@ def test_a_worker_that_makes_turns_drains_when_its_clock_was_set_back(
     assert statuses == ["starting", "running", "draining"]
     assert code == Exit.WORN_OUT, log
     assert "the clock was set back by 3600 s" in log
+
+
+def test_a_clock_that_is_set_back_in_the_first_turn_is_seen_by_the_supervisor(
+    start: Callable[..., Worker],
+) -> None:
+    """It has begun a turn, which is the one during which that was noticed."""
+    worker = start(APP, code=SET_BACK_AT_ONCE)
+    assert worker.logged("signs")[-1] == "signs 1 1\n"

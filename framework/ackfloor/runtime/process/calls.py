@@ -97,9 +97,13 @@ class Child:
         self._say_lock = threading.Lock()
 
     def say(self, **said: Any) -> None:
-        """Tell the worker something; either thread may."""
+        """Tell the worker something; any thread may."""
         with self._say_lock, suppress(OSError):
             say(self._end, said)
+
+    def leave(self, why: str) -> None:
+        """Ask to be replaced after the record at hand; any thread may."""
+        self.say(spent=why, returned=self._unbegun())
 
     # The reader's side.
 
@@ -155,7 +159,7 @@ class Child:
                     break
                 self._handle(sent)
                 if self._memory_limit and resident_bytes("self") > self._memory_limit:
-                    self.say(spent=True, returned=self._unbegun())
+                    self.leave("has grown")
 
     def _handle(self, sent: Any) -> None:
         """Handle one record, and say what came of it."""

@@ -13,11 +13,13 @@ import faulthandler
 import logging
 import os
 import pickle
+import queue
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from ackfloor.app import App, refuse_publish
@@ -60,7 +62,9 @@ def _leave_signals_to_the_worker() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def _begin(plan: Plan, events: EventLoopThread) -> tuple[Invocation, Lifespan]:
+def _begin(
+    plan: Plan, events: EventLoopThread, broke: Callable[[BaseException], None]
+) -> tuple[Invocation, Lifespan]:
     """Import the handler, enter the lifespan where it takes what that yields."""
     pieces = plan["pieces"]
 
@@ -82,7 +86,7 @@ def _begin(plan: Plan, events: EventLoopThread) -> tuple[Invocation, Lifespan]:
         signature.value_type, signature.accepts_null, decoder=piece("decoder"), field=field
     )
     app = App(plan["group"], mode=cast("Any", plan["mode"]))
-    entered = Lifespan(None if lifespan is None else lambda: lifespan(app), events)
+    entered = Lifespan(None if lifespan is None else lambda: lifespan(app), events, broke)
     if lifespan is not None:
         events.start()
     state = entered.enter()
@@ -97,6 +101,12 @@ def _begin(plan: Plan, events: EventLoopThread) -> tuple[Invocation, Lifespan]:
     if spans is not None:
         invocation = spans.around(invocation, batch=plan["batch"])
     return invocation, entered
+
+
+def _watch_lifespan(broken: queue.SimpleQueue[BaseException], child: Child) -> None:
+    """Have the process replaced where its lifespan ends unasked: what that yielded is closed."""
+    log.error("the lifespan has ended by itself", exc_info=broken.get())
+    child.leave("has lost its lifespan")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -114,8 +124,9 @@ def main(argv: Sequence[str]) -> None:
     sys.path[:] = plan["path"]
     refuse_publish("a process handler can't publish: do it in an async or thread handler")
     events = EventLoopThread()
+    broken: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
     try:
-        invocation, lifespan = _begin(plan, events)
+        invocation, lifespan = _begin(plan, events, broken.put)
     except BaseException as exc:
         say(end, {"failed": f"{type(exc).__name__}: {exc}"})
         return
@@ -123,6 +134,8 @@ def main(argv: Sequence[str]) -> None:
     child = handles(end, face, invocation, plan["memory_limit"])
     child.say(ready=True)
     threading.Thread(target=child.read, name="ackfloor:worker", daemon=True).start()
+    watch = partial(_watch_lifespan, broken, child)
+    threading.Thread(target=watch, name="ackfloor:lifespan", daemon=True).start()
     child.work()
     try:
         lifespan.exit(LIFESPAN_S)

@@ -218,7 +218,8 @@ class Keeper:
             self._work.said(host, said)
         elif "spent" in said:
             self._retire(host)
-            log.info("handler %s: process %d has grown, and is replaced", self._handler, host.pid)
+            why = said["spent"]
+            log.info("handler %s: process %d %s, and is replaced", self._handler, host.pid, why)
         elif "returned" in said:
             host.recalled = False
 
