@@ -245,6 +245,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
         assert isinstance(member, Member)
         self._pending += 1
         joins = member.joins
+        self._watch.in_transaction(self._life, transaction.positions)
         for parcel in transaction.parcels:
             self._watch.publish_sent(self._life, parcel)
 
@@ -287,6 +288,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
         while self._ended and self._listener is not None:
             transaction, outcome = self._ended.popleft()
             self._pending -= 1
+            self._watch.out_of_transaction(self._life, transaction.positions)
             self._listener.on_transaction(transaction, outcome)
             self._life.reach()
 

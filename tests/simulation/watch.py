@@ -309,7 +309,7 @@ class Watch:
             return
         self.transitions += 1
         if self._records[call.uid].sick:
-            self.sick_slots_s += self._hub.now_s - call.started_s
+            self.sick_slots_s += self._slot_s(call, exc)
         how = "returns" if exc is None else f"raises {type(exc).__name__}"
         self._hub.note(f"{life} {how} for {call.uid}")
         manual = delivery.assignment.handler.rules.manual
@@ -321,6 +321,14 @@ class Watch:
             self._settles(life, delivery, "handled")
         elif type(exc).__name__ == "Discard" and not delivery.closed and not answered:
             self._settles(life, delivery, "discarded")
+
+    def _slot_s(self, call: Call, exc: BaseException | None) -> float:
+        """How long a call has its slot: under manual ack until the answer, or until its deadline."""
+        delivery = call.delivery
+        took_s = self._hub.now_s - call.started_s
+        waits = delivery.assignment.handler.rules.manual and exc is None and not call.over
+        deadline_s = delivery.deadline_s
+        return max(took_s, deadline_s - call.started_s) if waits and deadline_s else took_s
 
     def ack(self, life: Life, delivery: Delivery) -> None:
         """Code says that a record is handled."""
@@ -479,6 +487,21 @@ class Watch:
             owned = self._owned.get((life.number, position.topic, position.partition))
             if owned is not None:
                 owned.doubt = error is not None
+
+    def in_transaction(self, life: Life, positions: Iterable[CommitPosition]) -> None:
+        """A transaction with commits of these partitions has begun: until it is known how it ended,
+        nothing else may be committed of them."""
+        for position in positions:
+            owned = self._owned.get((life.number, position.topic, position.partition))
+            if owned is not None:
+                owned.doubt = True
+
+    def out_of_transaction(self, life: Life, positions: Iterable[CommitPosition]) -> None:
+        """It is known how it ended."""
+        for position in positions:
+            owned = self._owned.get((life.number, position.topic, position.partition))
+            if owned is not None:
+                owned.doubt = False
 
     # Turns and observers.
 
