@@ -323,7 +323,7 @@ class Watch:
             self._settles(life, delivery, "discarded")
 
     def _slot_s(self, call: Call, exc: BaseException | None) -> float:
-        """How long a call has its slot: under manual ack until the answer, or until its deadline."""
+        """How long a call has its slot: under manual ack until the answer or the deadline."""
         delivery = call.delivery
         took_s = self._hub.now_s - call.started_s
         waits = delivery.assignment.handler.rules.manual and exc is None and not call.over

@@ -139,7 +139,7 @@ def _difference(position: CommitPosition, found: TopicPartition | None) -> str |
     if found is None:
         return "the broker did not say what it has"
     if found.error is not None:
-        return told(found.error)
+        return f"not confirmed in time: {told(found.error)}"
     if _same(position, found):
         return None
     have = f"position {found.offset}" if found.offset >= 0 else "no position"
