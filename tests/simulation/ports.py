@@ -37,6 +37,36 @@ PUBLISH_TIMEOUT_S = 8.0
 SYNC_COMMIT_S = 10.0
 
 
+class SimBroker(MemoryBroker):
+    """The broker in memory; who waits for a partition finds out at once that it is free.
+
+    Attributes:
+        on_moved: called where a group's partitions may have moved.
+    """
+
+    on_moved: Callable[[], None] = staticmethod(lambda: None)
+
+    def give_up(self, group: str, member: Member, partitions: Sequence[TopicPartition]) -> None:
+        """As the broker."""
+        super().give_up(group, member, partitions)
+        self.on_moved()
+
+    def join(self, group: str, member: Member) -> None:
+        """As the broker."""
+        super().join(group, member)
+        self.on_moved()
+
+    def leave(self, group: str, member: Member) -> None:
+        """As the broker."""
+        super().leave(group, member)
+        self.on_moved()
+
+    def expel(self, group: str, member: Member) -> None:
+        """As the broker."""
+        super().expel(group, member)
+        self.on_moved()
+
+
 class SimSource(MemorySource):
     """One member of a group, at the end of a network."""
 

@@ -20,6 +20,7 @@ from tests.simulation.faults import FaultMaker
 from tests.simulation.hub import FIRST_S, Hub, SimClock, Stuck
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan, RecordPlan
+from tests.simulation.ports import SimBroker
 from tests.simulation.process import GROUP, Process, make_app, topic_of
 from tests.simulation.watch import Broken, Watch
 
@@ -76,7 +77,7 @@ class World:
         self.plan = plan
         self.hub = Hub(plan.seed, most_events=60_000 + 40 * len(plan.records), trace=trace)
         self.clock = SimClock(self.hub)
-        self.broker = MemoryBroker(self.clock)
+        self.broker = SimBroker(self.clock)
         self.watch = _WorldWatch(self.hub, plan)
         self.watch.broker = self.broker
         self.network = Network(self.hub, session_s=plan.session_s, batch=plan.batch)
@@ -91,6 +92,7 @@ class World:
         self.wanted = plan.workers
         self.quiet_from_s = FIRST_S
         self.faults = FaultMaker(self)
+        self.broker.on_moved = self.news
         self.network.on_news = self._worker_news
         self.network.on_append = self.appended
         self.hub.on_raised = self._raised
