@@ -106,7 +106,7 @@ class SimSource(MemorySource):
         """Send a commit; wait for its answer where that is asked for."""
         self._life.reach()
         answered: list[str | None] = []
-        member = self._member
+        member, joins = self._member, self._member.joins
 
         def answer(error: str | None) -> None:
             if answered or not self._life.alive:
@@ -119,6 +119,8 @@ class SimSource(MemorySource):
         said = [(TopicPartition(p.topic, p.partition), p.position, p.metadata) for p in positions]
 
         def arrive() -> str | None:
+            if member.joins != joins:
+                return "unknown member: it has joined again since"
             error = self._broker.store(self._group, member, said)
             if error is None:
                 self._watch.landed(self._life, said)

@@ -30,7 +30,7 @@ from tests.simulation.hub import Hub, SimClock, Strand
 from tests.simulation.life import Life
 from tests.simulation.plan import HandlerPlan, Plan
 from tests.simulation.ports import SimPublisher, SimSink, SimSource, SimTransactionalSink
-from tests.simulation.watch import Broken, Watch
+from tests.simulation.watch import GRACE_S, Broken, Watch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -64,7 +64,7 @@ def options_of(plan: Plan) -> dict[str, object]:
         "commit_interval": f"{plan.commit_interval_s}s",
         "drain_timeout": f"{plan.drain_s}s",
         "shutdown_timeout": "4s",
-        "cancel_grace": "1s",
+        "cancel_grace": f"{GRACE_S}s",
         "max_open": plan.max_open,
         "partition_open": plan.partition_open,
     }

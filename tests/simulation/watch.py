@@ -31,6 +31,8 @@ RULES = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "account
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
+#: Seconds that a handler has to end once it was asked to: the settings of every run.
+GRACE_S = 1.0
 #: Seconds after its deadline at which a delivery that runs must have been ended by its worker.
 LATE_S = 0.3
 
@@ -329,6 +331,17 @@ class Watch:
         waits = delivery.assignment.handler.rules.manual and exc is None and not call.over
         deadline_s = delivery.deadline_s
         return max(took_s, deadline_s - call.started_s) if waits and deadline_s else took_s
+
+    def slots_s(self) -> float:
+        """Seconds of slots that sick records have had; of those that never return, until they are
+        given up."""
+        left = [call for calls in self._by_life.values() for call in calls.values()]
+        handlers, records = self._plan.handlers, self._records
+        return self.sick_slots_s + sum(
+            handlers[records[call.uid].handler].timeout_s + GRACE_S
+            for call in left
+            if records[call.uid].sick
+        )
 
     def ack(self, life: Life, delivery: Delivery) -> None:
         """Code says that a record is handled."""

@@ -125,7 +125,7 @@ class World:
             starts,
             frozenset(self.faults.seen),
             took_s,
-            self.watch.sick_slots_s,
+            self.watch.slots_s(),
         )
 
     def _begin(self) -> None:
