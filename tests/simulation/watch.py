@@ -394,6 +394,8 @@ class Watch:
                 self._settled.discard(place)
                 if self.fate.get(call.uid) == call.settles:
                     del self.fate[call.uid]
+                if place in self._removed:
+                    self.gone.add(call.uid)
 
     def confirmed(self, life: Life, parcel: Parcel) -> None:
         """A worker knows that a parked record is durable."""
