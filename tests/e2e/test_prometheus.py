@@ -53,8 +53,10 @@ async def bill(value: bytes, delivery: Delivery) -> None:
     note(handled, delivery)
 """
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-#: What takes a crash in the right moment, a trip of the flood guard or a foreign commit.
+#: What takes a crash in the right moment, a trip of the flood guard, a foreign commit, a topic that
+#: is broken, or an exit of a task of the user's.
 RARE = {
+    *(d.FAULT_MESSAGES, d.FAULT_SINCE, d.STRAY_EXITS),
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
     *(d.SKIPPED, d.METADATA_IGNORED, d.SUSPECTS),
 }
