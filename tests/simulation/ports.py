@@ -16,13 +16,13 @@ from ackfloor.core.model import CommitPosition, Headers, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import Outcome, Transaction
 from ackfloor.errors import PublishFailed
-from ackfloor.ports import SinkListener, SourceListener
+from ackfloor.ports import Sink, SinkListener, SourceListener
 from ackfloor.testing.groups import Member
 from ackfloor.testing.log import MemoryRecord
 from ackfloor.testing.memory import MemoryBroker, MemoryPublisher, TooLarge
 from ackfloor.testing.memory_client import MemorySource
 from ackfloor.testing.memory_transactions import MemoryTransactionalSink
-from ackfloor.transactional_ports import TransactionListener
+from ackfloor.transactional_ports import TransactionalSink, TransactionListener
 from tests.simulation.hub import Hub
 from tests.simulation.life import Life
 from tests.simulation.network import Network
@@ -35,6 +35,15 @@ COMMIT_TIMEOUT_S = 6.0
 PUBLISH_TIMEOUT_S = 8.0
 #: Seconds that a commit is waited for at most.
 SYNC_COMMIT_S = 10.0
+
+
+def _take_reports(sink: Sink | TransactionalSink, hub: Hub, timeout_s: float) -> None:
+    """Wait for what is outstanding at a sink's end, for so long at most."""
+    until_s = hub.now_s + timeout_s
+    sink.poll()
+    while sink.pending() and hub.now_s < until_s:
+        hub.pause(0.01)
+        sink.poll()
 
 
 class SimBroker(MemoryBroker):
@@ -241,11 +250,7 @@ class SimSink:
 
     def close(self, timeout_s: float) -> None:
         """Wait for outstanding reports, then stop."""
-        until_s = self._hub.now_s + timeout_s
-        self.poll()
-        while self._pending and self._hub.now_s < until_s:
-            self._hub.pause(0.01)
-            self.poll()
+        _take_reports(self, self._hub, timeout_s)
         self._open = False
 
     def die(self) -> None:
@@ -330,11 +335,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
 
     def close(self, timeout_s: float) -> None:
         """Wait for the outstanding report, then stop."""
-        until_s = self._hub.now_s + timeout_s
-        self.poll()
-        while self._pending and self._hub.now_s < until_s:
-            self._hub.pause(0.01)
-            self.poll()
+        _take_reports(self, self._hub, timeout_s)
         self._open = False
 
     def die(self) -> None:
