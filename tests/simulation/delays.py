@@ -7,7 +7,7 @@ a sick one, which it has to wait for.
 
 from __future__ import annotations
 
-from tests.simulation.plan import Plan, RecordPlan
+from tests.simulation.plan import APART, Plan, RecordPlan
 from tests.simulation.watch import Broken
 from tests.simulation.world import Result, play
 
@@ -25,7 +25,7 @@ def is_comparable(plan: Plan) -> bool:
     kinds = {act.kind for record in plan.records for act in record.acts}
     guarded = any(handler.guard for handler in plan.handlers)
     roomy = min(plan.max_open, plan.partition_open) >= 1_000
-    return not plan.faults and not guarded and roomy and not kinds & {"pause", "crash"}
+    return not plan.faults and not guarded and roomy and not kinds & APART
 
 
 def delayed(plan: Plan, result: Result) -> Broken | None:

@@ -28,9 +28,9 @@ def _record(uid: int, at_s: float, acts: tuple[Act, ...], keys: int = 1_000) -> 
 
 
 def burst(seed: int) -> Plan:
-    """6,000 records at once of which 100 never return, then 50 healthy ones a second."""
+    """6,000 records at once of which 200 never return, then 50 healthy ones a second."""
     dice = Random(f"burst {seed}")
-    stuck = set(dice.sample(range(6_000), 100))
+    stuck = set(dice.sample(range(6_000), 200))
     at_once = (Act("ok"),)
     records = [_record(n, 0.0, (Act("hang"),) if n in stuck else at_once) for n in range(6_000)]
     records += [_record(6_000 + n, 0.5 + n / 50, at_once) for n in range(50 * 60)]
