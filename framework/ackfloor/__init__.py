@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.model import Origin
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import (
@@ -29,6 +29,7 @@ from ackfloor.errors import (
     SourceFailed,
     StartError,
 )
+from ackfloor.flood_guard import FloodGuard
 
 if TYPE_CHECKING:
     from ackfloor.app import App
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AckfloorError",
     "App",
+    "CircuitBreaker",
     "ConfigError",
     "DeadLetter",
     "DecodeError",

@@ -79,8 +79,8 @@ class Router:
             consume_timeout: from the handler's start to its answer; default "60s", None for no
                 limit.
             retry: the RetryPolicy; default 1s, 5s, 25s, 2m5s, 10m, 10m, then the DLQ.
-            guard: the FloodGuard: which share of failing records stops the handler until it works
-                again; default half of the last 100; None never stops it.
+            breaker: the CircuitBreaker: how many records have to fail in a row until failures leave
+                for the retry topics at a drip; default 50; None for none.
             dead_letter_on: exceptions that no redelivery will cure, matched by isinstance.
             ack: "auto" (default): return settles; "manual": the delivery is answered by hand.
             max_extend: how far after its start `delivery.extend` may move a deadline.

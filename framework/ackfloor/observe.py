@@ -24,12 +24,22 @@ through the entry point group `ackfloor.monitoring`.
 from __future__ import annotations
 
 from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
+from ackfloor.core.breaker_events import (
+    BreakerClosed,
+    BreakerOpened,
+    GuardProbed,
+    GuardReset,
+    GuardTripped,
+    RecordPutBack,
+    RecordWithheld,
+    TrialEnded,
+)
 from ackfloor.core.envelope import Reason
 from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.flow import PauseReason
-from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.messages import (
+    BatchFailed,
     CommitFailed,
     DeliveryFailed,
     DeliveryTimedOut,
@@ -56,6 +66,7 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import TopicPartition
 from ackfloor.core.progress import Progress
 from ackfloor.core.snapshot import (
+    BreakerSnapshot,
     Fault,
     HandlerSnapshot,
     PartitionSnapshot,
@@ -66,6 +77,10 @@ from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
 
 __all__ = [
     "CONTROL_BYTES",
+    "BatchFailed",
+    "BreakerClosed",
+    "BreakerOpened",
+    "BreakerSnapshot",
     "CommitFailed",
     "Control",
     "ControlRequest",
@@ -95,6 +110,7 @@ __all__ = [
     "RecordHopped",
     "RecordParked",
     "RecordPutBack",
+    "RecordWithheld",
     "RecordsAcked",
     "RecordsDeleted",
     "RecordsLost",
@@ -110,5 +126,6 @@ __all__ = [
     "SuspectCleared",
     "SuspectStarted",
     "TopicPartition",
+    "TrialEnded",
     "WorkerMonitor",
 ]

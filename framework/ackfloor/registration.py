@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,13 +18,14 @@ from typing import Any, Literal, TypedDict, cast, get_args
 from ackfloor.batching import check_batches
 from ackfloor.codec import Decoder, SchemaDecoder
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.topics import check_source_topic
 from ackfloor.errors import ConfigError, Outcome
+from ackfloor.flood_guard import FIX, WHY, FloodGuard
 from ackfloor.isolation import check_isolation, cores, size_in_bytes
 from ackfloor.signature import check_function
 
@@ -49,6 +51,7 @@ class HandlerOptions(TypedDict, total=False):
     concurrency: int
     consume_timeout: timedelta | str | None
     retry: RetryPolicy
+    breaker: CircuitBreaker | None
     guard: FloodGuard | bool | None
     dead_letter_on: tuple[type[Exception], ...]
     ack: Ack
@@ -90,7 +93,7 @@ class HandlerSpec:
     concurrency: int = DEFAULT_CONCURRENCY
     consume_timeout_s: float | None = DEFAULT_CONSUME_TIMEOUT_S
     retry: RetryPolicy = RetryPolicy()
-    guard: FloodGuard = FloodGuard()
+    breaker: CircuitBreaker = CircuitBreaker()
     dead_letter_on: tuple[type[BaseException], ...] = ()
     ack: Ack = "auto"
     max_extend_s: float | None = None
@@ -140,7 +143,7 @@ class HandlerSpec:
             manual=self.manual,
             max_extend_s=self.max_extend_s,
             in_place=self.in_place,
-            guard=self.guard,
+            breaker=self.breaker,
             killable=self.executor == "process",
             batch=self.batch,
             batch_wait_s=self.batch_wait_s,
@@ -178,8 +181,8 @@ def make_spec(
     for key in ("consume_timeout", "max_extend", "batch_wait"):
         if key in given:
             values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
-    if "guard" in given:
-        values["guard"] = _guard(given["guard"])
+    if (breaker := _breaker(name, given)) is not None:
+        values["breaker"] = breaker
     return HandlerSpec(
         name=name,
         topics=_check_topics(name, topics),
@@ -193,11 +196,20 @@ def make_spec(
     )
 
 
-def _guard(asked: object) -> Any:
-    """A guard as it was given: True for the built-in one, None or False for none."""
-    if asked is None or isinstance(asked, bool):
-        return FloodGuard(enabled=bool(asked))
-    return asked
+def _breaker(name: str, given: Mapping[str, Any]) -> Any:
+    """A circuit breaker as it was given: None or False for none; None where nothing was said."""
+    if "guard" in given:
+        guard = given["guard"]
+        if guard is not None and not isinstance(guard, bool | FloodGuard):
+            raise _refuse(name, "guard", guard, WHY, FIX)
+        warnings.warn(f"handlers.{name}.guard: {WHY}: {FIX}", DeprecationWarning, stacklevel=2)
+        enabled = guard.enabled if isinstance(guard, FloodGuard) else bool(guard)
+        if "breaker" not in given:
+            return None if enabled else CircuitBreaker(enabled=False)
+    asked = given.get("breaker", True)
+    if asked is True:
+        return None
+    return CircuitBreaker(enabled=False) if asked is None or asked is False else asked
 
 
 def _refuse(name: str, option: str, value: object, why: str, fix: str) -> ConfigError:
@@ -273,9 +285,9 @@ def _check_choices(spec: HandlerSpec) -> None:
     if not isinstance(spec.retry, RetryPolicy):
         fix = 'write retry=RetryPolicy(initial_delay="1s", max_redeliveries=6)'
         raise _refuse(spec.name, "retry", spec.retry, "not a RetryPolicy", fix)
-    if not isinstance(spec.guard, FloodGuard):
-        fix = "write guard=FloodGuard(limit=0.5), or None for no guard"
-        raise _refuse(spec.name, "guard", spec.guard, "not a FloodGuard", fix)
+    if not isinstance(spec.breaker, CircuitBreaker):
+        fix = "write breaker=CircuitBreaker(failures=50), or None for none"
+        raise _refuse(spec.name, "breaker", spec.breaker, "not a CircuitBreaker", fix)
 
 
 def _check_numbers(spec: HandlerSpec) -> None:

@@ -18,14 +18,13 @@ SLACK_S = 1.0
 def is_comparable(plan: Plan) -> bool:
     """Whether only its sick records make this run other than the one without them.
 
-    A handler's guard holds healthy records by design, and so does a `Pause`: it says that nobody is
-    to be handled. A process that dies takes healthy records with it. Where a worker may hold a
-    handful of records only, those that wait for their retry are soon all that it holds.
+    A `Pause` holds healthy records by design: it says that nobody is to be handled. A process that
+    dies takes healthy records with it. Where a worker may hold a handful of records only, those
+    that wait for their retry are soon all that it holds.
     """
     kinds = {act.kind for record in plan.records for act in record.acts}
-    guarded = any(handler.guard for handler in plan.handlers)
     roomy = min(plan.max_open, plan.partition_open) >= 1_000
-    return not plan.faults and not guarded and roomy and not kinds & APART
+    return not plan.faults and roomy and not kinds & APART
 
 
 def delayed(plan: Plan, result: Result) -> Broken | None:

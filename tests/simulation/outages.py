@@ -13,7 +13,7 @@ from tests.simulation.plan import Act, HandlerPlan, Plan, RecordPlan, hash_of
 from tests.simulation.world import play
 
 _HANDLER = HandlerPlan(
-    "async", concurrency=64, timeout_s=1.0, delays_s=(1.0, 5.0, 25.0), redeliveries=3, guard=True
+    "async", concurrency=64, timeout_s=1.0, delays_s=(1.0, 5.0, 25.0), redeliveries=3, breaker=50
 )
 _OK = (Act("ok", 0.001),)
 

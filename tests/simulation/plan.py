@@ -85,7 +85,8 @@ class HandlerPlan:
     timeout_s: float = 5.0
     delays_s: tuple[float, ...] = (1.0, 4.0)
     redeliveries: int = 3
-    guard: bool = False
+    #: Failures that open the circuit breaker; 0 for none.
+    breaker: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +180,7 @@ def _comparable(plan: Plan) -> Plan:
         )
         for record in plan.records
     )
-    handlers = tuple(replace(handler, guard=False) for handler in plan.handlers)
-    return replace(plan, records=records, handlers=handlers, max_open=50_000, partition_open=25_000)
+    return replace(plan, records=records, max_open=50_000, partition_open=25_000)
 
 
 def _handler(dice: Random) -> HandlerPlan:
@@ -200,7 +200,7 @@ def _handler(dice: Random) -> HandlerPlan:
         timeout_s=dice.choice((1.0, 3.0, 5.0)),
         delays_s=delays,
         redeliveries=dice.choice((0, 1, 3, 4)),
-        guard=dice.random() < 0.2,
+        breaker=dice.choice((0, 0, 3)),
     )
 
 
@@ -225,7 +225,8 @@ def _records(
         gap = dice.choice((1, 1, 3)) if dice.random() < 0.05 else 0
         garbage = dice.random() < 0.01
         found.append(RecordPlan(uid, number, place, key, at_s, acts, gap, garbage))
-    return tuple(_with_volley(dice, found) if dice.random() < 0.4 else found)
+    found = _with_volley(dice, found) if dice.random() < 0.4 else found
+    return tuple(_with_outage(dice, found) if dice.random() < 0.3 else found)
 
 
 def _with_volley(dice: Random, records: list[RecordPlan]) -> list[RecordPlan]:
@@ -238,6 +239,19 @@ def _with_volley(dice: Random, records: list[RecordPlan]) -> list[RecordPlan]:
         if number < len(records):
             acts = (Act(kind), Act("ok"))
             records[number] = replace(records[number], at_s=at_s, acts=acts)
+    return records
+
+
+def _with_outage(dice: Random, records: list[RecordPlan]) -> list[RecordPlan]:
+    """From one record on, all or some of them fail until a dependency is back."""
+    first = dice.randrange(len(records))
+    until_s = records[first].at_s + dice.choice((3.0, 12.0, 30.0))
+    share = dice.choice((0.6, 1.0, 1.0))
+    for number in range(first, len(records)):
+        record = records[number]
+        if record.at_s < until_s and dice.random() < share:
+            acts = (Act("down", dice.choice((0.0, 0.01, 0.2)), until_s),)
+            records[number] = replace(record, acts=acts)
     return records
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ackfloor import App, FloodGuard, RetryPolicy
+from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.messages import Event
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GROUP = "sim"
+#: Failures that open a breaker as it is by default.
+FAILURES = 50
 #: Longest waits of a turn, in seconds: with records open, and without.
 BUSY_S = 1.0
 IDLE_S = 10.0
@@ -83,7 +85,7 @@ def handler_options(number: int, plan: HandlerPlan) -> dict[str, Any]:
             max_redeliveries=plan.redeliveries,
             jitter=0.1,
         ),
-        "guard": FloodGuard() if plan.guard else None,
+        "breaker": breaker_of(plan.breaker),
         "ack": "manual" if plan.manual else "auto",
     }
     if plan.kind == "process":
@@ -92,6 +94,15 @@ def handler_options(number: int, plan: HandlerPlan) -> dict[str, Any]:
         options["batch"] = plan.batch
         options["batch_wait"] = "100ms"
     return options
+
+
+def breaker_of(failures: int) -> CircuitBreaker | None:
+    """A circuit breaker that opens after so many failures; small ones are quick in all they do."""
+    if failures >= FAILURES:
+        return CircuitBreaker(failures)
+    if not failures:
+        return None
+    return CircuitBreaker(failures, failures - 1, "20s", "60/m", "40s")
 
 
 class News(deque[T]):

@@ -246,7 +246,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard("a retry is not early", 10, "core.intake:_due_s", _early),
     Safeguard("a retry in place is released when it is due", 10, "core.in_place:InPlace._release",
               _nothing),
-    Safeguard("a handler's pause ends", 12, "core.holds:Holds.tick", _nothing),
+    Safeguard("a handler's pause ends", 12, "core.pauses:Pauses.tick", _nothing),
     Safeguard("every exception is its record's outcome", 11, "runtime.invoke:Invocation.outcome_of",
               _lets_exits_out),
     Safeguard("the suspects of a crash are known", 11, "core.suspects:Suspects.learn", _nothing),

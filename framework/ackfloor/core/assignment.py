@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ackfloor.core.breaker import Breaker, Forced
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.commit_lane import CommitLane
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.flow import FlowLimits, PartitionGates
+from ackfloor.core.drip import Drip
+from ackfloor.core.flow import FlowLimits, Gate, PartitionGates
 from ackfloor.core.gapset import GapSet
 from ackfloor.core.gathering import Gathering
-from ackfloor.core.guard import FloodGuard, Guard
 from ackfloor.core.lanes import Lanes
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
 from ackfloor.core.retry import RetryPolicy
@@ -37,7 +39,7 @@ class HandlerRules:
         max_extend_s: how far after its start a delivery's deadline may be moved.
         in_place: a failed record is delivered again here, and its lane waits for it
             (`on_failure="block"`); otherwise it is parked in a retry topic.
-        guard: when failures stop its work.
+        breaker: when its failures no longer follow the policy.
         killable: its handlers run in processes that are killed at the deadline; the delivery ends
             when its process has been seen dead, and not before.
         batch: how many records one call takes at most; None where it takes a single one.
@@ -52,7 +54,7 @@ class HandlerRules:
     manual: bool = False
     max_extend_s: float | None = None
     in_place: bool = False
-    guard: FloodGuard = FloodGuard()
+    breaker: CircuitBreaker = CircuitBreaker()
     killable: bool = False
     batch: int | None = None
     batch_wait_s: float = 0.2
@@ -67,16 +69,29 @@ class HandlerState:
     """One handler's rules, its lanes, and what holds it."""
 
     __slots__ = (
+        "asked",
         "behind",
+        "breaker",
+        "count_gate",
+        "drip",
+        "dry",
+        "failing",
+        "forced",
+        "forced_reason",
+        "forced_until_s",
         "gathering",
-        "guard",
+        "held",
         "held_reason",
         "held_until_s",
         "lanes",
         "lone",
         "open_retries",
         "resting",
+        "rests_full",
+        "rests_in_pause",
         "rules",
+        "share",
+        "size_gate",
         "suspect",
         "timeout_since_s",
     )
@@ -87,11 +102,30 @@ class HandlerState:
         #: Lanes hand out lone deliveries. Not where a slot may be busy for longer than with its
         #: record, or with several, or is in another process.
         self.lone = not (rules.by_hand or rules.killable)
-        self.guard = Guard()
-        #: Nothing starts before (monotonic seconds); 0 where nothing holds it. While the guard is
-        #: tripped, the next probe.
+        #: It asked for a pause until then (monotonic seconds); 0 where it did not.
         self.held_until_s = 0.0
         self.held_reason = ""
+        #: Its executor was told to start nothing by itself: for a pause, or by its breaker.
+        self.held = False
+        self.breaker = Breaker()
+        self.drip = Drip()
+        #: Records that failed in a row when its breaker opened; 0 where an operator opened it.
+        self.failing = 0
+        #: What an operator wants of its breaker, until when (monotonic seconds), and why.
+        self.forced: Forced | None = None
+        self.forced_until_s = 0.0
+        self.forced_reason = ""
+        #: Trials that the executor was asked for and has not let through; and there was nothing to
+        #: try at the last look.
+        self.asked = 0
+        self.dry = False
+        #: The part of the group's partitions of its topics that this worker owns; None where that
+        #: is to be counted anew.
+        self.share: float | None = None
+        #: What it may keep while its breaker is not closed: records, and bytes of their values.
+        self.count_gate, self.size_gate = Gate(1), Gate(1)
+        #: Why nothing more is fetched for it: a long pause, or one of these.
+        self.rests_in_pause = self.rests_full = False
         #: When the consume timeout in force was set, if it was while running (monotonic seconds).
         self.timeout_since_s = 0.0
         #: Nothing more is fetched for it, and no redelivery released.
@@ -119,9 +153,10 @@ class HandlerState:
         """How many more redeliveries may be dispatched.
 
         At most half of the slots: what fails again and again must not take every slot from
-        what has not been tried yet. None while the handler rests.
+        what has not been tried yet. None in a long pause; and while the breaker is not closed,
+        they are tried by its leave.
         """
-        if self.resting:
+        if self.rests_in_pause or self.breaker.is_open:
             return 0
         return max(1, self.rules.concurrency // 2) - self.open_retries
 
@@ -146,7 +181,7 @@ class AckStats:
         self.topic = topic
         self.handler = handler
         self.acked: list[Delivery] = []
-        #: How many of these the handler's guard has counted.
+        #: How many of these the handler's breaker has counted.
         self.noted = 0
         #: Of redeliveries: attempt number, and seconds from due time to handler start.
         self.attempts: list[int] = []
@@ -201,8 +236,10 @@ class Assignment:
         "topic",
         "topic_hash",
         "tracker",
+        "trials",
         "waiting",
         "waiting_bytes",
+        "withheld",
     )
 
     def __init__(
@@ -245,8 +282,13 @@ class Assignment:
         self.waiting: deque[tuple[float, Delivery]] = deque()
         #: Bytes of their values.
         self.waiting_bytes = 0
-        #: Retries in place that are not due, a heap: (due in monotonic seconds, offset, delivery).
+        #: Retries in place, and withheld records, that are not due, a heap: (due in monotonic
+        #: seconds, offset, delivery).
         self.backoff: list[tuple[float, int, Delivery]] = []
+        #: Of these, records that the circuit breaker withholds: offset -> bytes of its value.
+        self.withheld: dict[int, int] = {}
+        #: Records that it has withheld: offset -> how often, until they are settled or parked.
+        self.trials: dict[int, int] = {}
         #: Records that wait in lanes behind one that failed, and the bytes of their values.
         self.held = 0
         self.held_bytes = 0

@@ -25,8 +25,7 @@ class Batch:
         finished_s: when (monotonic seconds). The slot's.
         abandoned: its slot was told to give it up.
         failure: what ended the items that nobody answered; the engine's, as is all below.
-        spared: whether the handler's guard takes that failure for an outage; None before it was
-            asked.
+        counted: whether the handler's circuit breaker has counted that failure.
         failed: items that failed in a lane and are judged when the batch is over.
         paused: items whose call asked for a pause, or killed its process; they are delivered again.
         over: its lanes have gone on.
@@ -34,6 +33,7 @@ class Batch:
 
     __slots__ = (
         "abandoned",
+        "counted",
         "failed",
         "failure",
         "finished_s",
@@ -42,7 +42,6 @@ class Batch:
         "over",
         "paused",
         "runs",
-        "spared",
     )
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class Batch:
         self.finished_s = 0.0
         self.abandoned = False
         self.failure: Failed | Rejected | None = None
-        self.spared: bool | None = None
+        self.counted = False
         self.failed: list[tuple[Delivery, Failed | Rejected]] = []
         self.paused: list[Delivery] = []
         self.over = False

@@ -2,8 +2,10 @@
 
 Theory. The slot says how the call ended, and the owner thread, which is the only one to end a
 delivery, gives that outcome to each item that nobody has answered. An item that was answered by
-hand has ended before, like any delivery under manual ack. What failed is judged item by item: each
-is parked, or planned again in its place, and comes back alone.
+hand has ended before, like any delivery under manual ack. A call that raises says nothing of any
+single item. So those that nobody has answered are tried alone, where they are, at once, and without
+an attempt spent: what fails then has failed by itself. What failed is judged item by item: each is
+parked, or planned again in its place, and comes back alone.
 
 A lane goes on when every item of it has ended, and not with the first: an item that was answered
 `retry` would otherwise be delivered again while the same call is still at its lane. So in lanes
@@ -11,8 +13,8 @@ failures wait until the batch is over. Then what stays in the lane goes back to 
 order: redeliveries with their due times, and what is on its way to the dead-letter topic. The
 first of these blocks the lane, and each next one when it has become the head.
 
-A batch that fails as a whole counts as one failing record for the guard: one bad record is enough
-for it, and nobody knows which.
+A batch that fails as a whole counts as one failing record for the circuit breaker: one bad record
+is enough for it, and nobody knows which.
 
 Invariants (tests/framework/core/test_batches.py, test_batches_model.py):
 
@@ -30,16 +32,18 @@ from typing import TypeVar
 
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.batch import Batch
+from ackfloor.core.breakers import Breakers
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.holds import Holds
+from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Dispatch
+from ackfloor.core.messages import BatchFailed, Dispatch
 from ackfloor.core.model import Now
-from ackfloor.core.outcomes import APART, Apart, Failed, Held, Park, Rejected, judge
+from ackfloor.core.outcomes import APART, Apart, Failed, Held, Outcome, Park, Rejected
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import brought_along
 from ackfloor.core.state import WorkerState
+from ackfloor.core.withheld import Withheld, is_no_sign
 
 T = TypeVar("T")
 
@@ -47,21 +51,27 @@ T = TypeVar("T")
 class Batches:
     """From the end of a call to the ends of its items."""
 
-    __slots__ = ("_holds", "_in_place", "_lingering", "_parcels", "_state")
+    __slots__ = ("_breakers", "_in_place", "_lingering", "_parcels", "_state", "_withheld")
 
     def __init__(
-        self, state: WorkerState, parcels: Parcels, in_place: InPlace, holds: Holds
+        self,
+        state: WorkerState,
+        parcels: Parcels,
+        in_place: InPlace,
+        breakers: Breakers,
+        withheld: Withheld,
     ) -> None:
         self._state = state
         self._parcels = parcels
         self._in_place = in_place
-        self._holds = holds
+        self._breakers = breakers
+        self._withheld = withheld
         #: Whose calls have ended while an answer by hand was on its way.
         self._lingering: list[tuple[HandlerState, Batch]] = []
 
-    def ended(self, batch: Batch) -> list[Delivery]:
+    def ended(self, batch: Batch, now: Now) -> list[Delivery]:
         """A call has ended, or was given up; returns the items that end with it, outcome set."""
-        outcome = batch.outcome
+        outcome = self._of_the_items(batch, now)
         if outcome is None:
             return []
         if isinstance(outcome, Failed | Rejected) and batch.failure is None:
@@ -83,8 +93,31 @@ class Batches:
             ended.append(delivery)
         return ended
 
+    def _of_the_items(self, batch: Batch, now: Now) -> Outcome | None:
+        """What the end of a call means for those of its items that nobody has answered."""
+        outcome = batch.outcome
+        if not isinstance(outcome, Failed | Rejected):
+            return outcome
+        open_ = [d for d in batch.items if d.outcome is None and not d.closed]
+        timed_out = outcome.reason is Reason.TIMEOUT
+        if len(open_) < 2 or timed_out or is_no_sign(open_[0], outcome):
+            return outcome
+        first, failure = open_[0], outcome.failure
+        first.finished_s = batch.finished_s
+        self._breakers.failed(first, outcome, now)
+        self._state.events.append(
+            BatchFailed(
+                first.assignment.source_topic,
+                first.assignment.handler.rules.name,
+                len(open_),
+                failure.error_type,
+                failure.message,
+            )
+        )
+        return APART
+
     def _pause(self, delivery: Delivery, batch: Batch) -> None:
-        """Its handler asked for a pause, or has died: it is delivered again as the same attempt."""
+        """It says nothing of this item: that is delivered again as the same attempt."""
         delivery.closed = True
         if delivery.retrying:
             delivery.retrying = False
@@ -96,22 +129,25 @@ class Batches:
         rules = delivery.assignment.handler.rules
         if rules.ordering != "unordered":
             delivery.batch.failed.append((delivery, outcome))
-        elif self._spares(delivery, outcome, now):
-            self._holds.put_back(delivery)
+            return
+        self._count(delivery, outcome, now)
+        verdict = self._withheld.verdict(delivery, outcome, now)
+        if verdict is None:
+            self._withheld.withhold(delivery, now)
+        elif rules.in_place:
+            self._in_place.failed(delivery, verdict, now)
         else:
-            verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
-            if rules.in_place:
-                self._in_place.failed(delivery, verdict, now)
-            else:
-                self._parcels.park(delivery, verdict, now)
+            delivery.assignment.trials.pop(delivery.record_offset, None)
+            self._parcels.park(delivery, verdict, now)
 
-    def _spares(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> bool:
+    def _count(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+        """Tell the circuit breaker of a failure: of one that ends a whole call once."""
         batch = delivery.batch
-        if outcome is not batch.failure:
-            return self._holds.spares(delivery, outcome, now)
-        if batch.spared is None:
-            batch.spared = self._holds.spares(delivery, outcome, now)
-        return batch.spared
+        if outcome is batch.failure:
+            if batch.counted:
+                return
+            batch.counted = True
+        self._breakers.failed(delivery, outcome, now)
 
     def let_go(self, handler: HandlerState, batch: Batch, now: Now) -> None:
         """A call is over: its lanes go on as soon as all of its items have ended."""
@@ -141,8 +177,12 @@ class Batches:
         """The same attempt once more; None where its partition is about to leave."""
         if delivery.assignment.stopping:
             return None
-        again = self._holds.again(delivery)
-        if delivery.outcome is APART and again.envelope is None:
+        again = delivery.again(delivery.envelope)
+        delivery.assignment.tracker.replace(delivery.record_offset, again)
+        if again.envelope is not None:
+            again.retrying = True
+            delivery.assignment.handler.open_retries += 1
+        elif delivery.outcome is APART:
             # What has an envelope is alone. This one says nothing: it is the first attempt.
             again.envelope = brought_along(delivery)
         return again
@@ -154,11 +194,16 @@ class Batches:
         handler, rules = assignment.handler, assignment.handler.rules
         if assignment.closed:
             return None
-        if self._spares(delivery, outcome, now):
-            self._holds.tell_put_back(delivery)
-            return self._again(delivery)
-        verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
+        self._count(delivery, outcome, now)
+        verdict = self._withheld.verdict(delivery, outcome, now)
+        if verdict is None:
+            if assignment.stopping:
+                return None
+            due_s, again = self._withheld.plan(delivery, now)
+            handler.behind[again] = due_s
+            return again
         if not rules.in_place:
+            assignment.trials.pop(delivery.record_offset, None)
             self._parcels.park(delivery, verdict, now)
             return None
         if not isinstance(verdict, Park):

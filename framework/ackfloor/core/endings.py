@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from ackfloor.core.assignment import AckStats, Assignment, HandlerState
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
+from ackfloor.core.breakers import Breakers
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.holds import Holds
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
@@ -41,30 +41,40 @@ from ackfloor.core.outcomes import (
     Failed,
     Outcome,
     Rejected,
-    judge,
 )
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
 from ackfloor.core.trace_context import sampled_trace
+from ackfloor.core.withheld import Withheld
 
 
 class Endings:
     """From a handler's answer, or its deadline, to a settled or parked record."""
 
-    __slots__ = ("_batches", "_holds", "_in_place", "_parcels", "_state", "deadlines")
+    __slots__ = (
+        "_batches",
+        "_breakers",
+        "_in_place",
+        "_parcels",
+        "_state",
+        "_withheld",
+        "deadlines",
+    )
 
     def __init__(
         self,
         state: WorkerState,
         parcels: Parcels,
         in_place: InPlace,
-        holds: Holds,
+        breakers: Breakers,
+        withheld: Withheld,
         batches: Batches,
     ) -> None:
         self._state = state
         self._parcels = parcels
         self._in_place = in_place
-        self._holds = holds
+        self._breakers = breakers
+        self._withheld = withheld
         self._batches = batches
         self.deadlines = Deadlines()
 
@@ -87,7 +97,7 @@ class Endings:
             else:
                 self._ended(delivery, now)
         self._settle(handled)
-        self._holds.handled(now)
+        self._breakers.handled(now)
         self._state.rebalance()
 
     def _settle(self, handled: list[Delivery]) -> None:
@@ -115,10 +125,15 @@ class Endings:
         delivery.retrying = False
         assignment.handler.open_retries -= 1
         handled = isinstance(outcome, Acked | Discarded)
-        if assignment.handler.rules.in_place and handled:
+        if handled and assignment.handler.rules.ordering != "unordered":
             self._state.free(delivery)
+        tried_before = delivery.record_offset in assignment.trials
+        if handled:
+            assignment.trials.pop(delivery.record_offset, None)
         envelope, stats = delivery.envelope, assignment.stats
-        assert envelope is not None, "a redelivery says what came before it"
+        if envelope is None or tried_before:
+            # It was withheld: its own time has passed long ago, or it had none.
+            return
         if envelope.replays and delivery.attempt == 1:
             # An operator put it back to work: no failure of this life came before.
             stats.replays_handled += handled
@@ -135,7 +150,7 @@ class Endings:
         if isinstance(outcome, Discarded):
             self._state.settle(delivery)
             self._lanes_go_on(assignment.handler, (delivery,))
-            self._holds.discarded(delivery, now)
+            self._breakers.discarded(delivery, now)
             self._state.events.append(
                 RecordDiscarded(
                     assignment.source_topic,
@@ -173,20 +188,30 @@ class Endings:
         if rules.batch is not None:
             self._batches.failed(delivery, outcome, now)
             return
-        if self._holds.spares(delivery, outcome, now):
-            self._holds.put_back(delivery)
+        self._breakers.failed(delivery, outcome, now)
+        verdict = self._withheld.verdict(delivery, outcome, now)
+        if verdict is None:
+            self._withheld.withhold(delivery, now)
             return
-        verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
             return
+        self._leave_lane(delivery, outcome)
+        self._parcels.park(delivery, verdict, now)
+
+    def _leave_lane(self, delivery: Delivery, outcome: Failed | Rejected) -> None:
+        """A record that is parked has left its lane, which goes on."""
+        assignment = delivery.assignment
+        assignment.trials.pop(delivery.record_offset, None)
+        rules = assignment.handler.rules
+        if rules.ordering != "unordered":
+            self._state.free(delivery)
         if delivery.lone is not None:
             self._lanes_go_on(assignment.handler, (delivery,))
         elif rules.ordering != "unordered":
             lanes, run = assignment.handler.lanes, delivery.run
             stuck = outcome.reason is Reason.TIMEOUT
             self._hand_out(assignment.handler, lanes.seize(run) if stuck else lanes.left(run))
-        self._parcels.park(delivery, verdict, now)
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed, soonest due first."""

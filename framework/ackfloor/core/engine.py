@@ -32,16 +32,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ackfloor.core.assignment import Assignment, HandlerRules
+from ackfloor.core.assignment import Assignment, HandlerRules, HandlerState
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
+from ackfloor.core.breaker import Forced
+from ackfloor.core.breakers import Breakers
 from ackfloor.core.causes import UNCONFIRMED, Identity, Trouble, identify
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.early import Early
 from ackfloor.core.endings import Endings
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
-from ackfloor.core.holds import Holds
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.intake import Intake
 from ackfloor.core.lanes import Run
@@ -50,10 +51,12 @@ from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, Topi
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
+from ackfloor.core.pauses import Pauses
 from ackfloor.core.reload import Reloaded, check
 from ackfloor.core.state import Route, WorkerState
 from ackfloor.core.suspects import Suspects
 from ackfloor.core.transaction import Outcome, Transaction
+from ackfloor.core.withheld import Withheld
 
 
 class Engine:
@@ -100,11 +103,23 @@ class Engine:
         self._in_place = InPlace(self._state, self._parcels)
         #: What an operator says about records that wait in retry topics.
         self.early = Early(self._state, self._parcels)
-        self._holds = Holds(self._state, self.suspects)
-        self._batches = Batches(self._state, self._parcels, self._in_place, self._holds)
-        self._endings = Endings(
-            self._state, self._parcels, self._in_place, self._holds, self._batches
+        self._pauses = Pauses(self._state)
+        self._breakers = Breakers(self._state, self._release, self._next_release_s)
+        withheld = Withheld(self._state)
+        self._batches = Batches(
+            self._state, self._parcels, self._in_place, self._breakers, withheld
         )
+        self._endings = Endings(
+            self._state, self._parcels, self._in_place, self._breakers, withheld, self._batches
+        )
+
+    def _release(self, handler: HandlerState, most: int, now: Now) -> int:
+        """Deliver failed records again that are due, by leave of their handler's breaker."""
+        released = self._in_place.release(handler, most, now)
+        return released + self._intake.release(handler, most - released, now)
+
+    def _next_release_s(self, handler: HandlerState) -> float:
+        return min(self._in_place.next_of(handler), self._intake.next_of(handler))
 
     # What comes out.
 
@@ -161,6 +176,7 @@ class Engine:
                 assignment.stopping = True
                 assignment.waiting.clear()
                 assignment.backoff.clear()
+                assignment.withheld.clear()
 
     def final_positions(self, partitions: Iterable[TopicPartition]) -> tuple[CommitPosition, ...]:
         """What to commit last for partitions that are about to leave."""
@@ -230,7 +246,7 @@ class Engine:
 
     def ended(self, handler: str, batch: Batch, now: Now) -> None:
         """A call of a batch handler has ended, or was given up."""
-        self.answered(self._batches.ended(batch), now)
+        self.answered(self._batches.ended(batch, now), now)
         self._batches.let_go(self._state.handlers[handler], batch, now)
 
     def left(self, handler: str, runs: Iterable[Run]) -> None:
@@ -239,11 +255,28 @@ class Engine:
 
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
         """A handler asked for a pause; its executor has put the record back already."""
-        self._holds.pause(handler, duration_s, reason, now)
+        state = self._state.handlers[handler]
+        self._breakers.paused(state, now)
+        self._pauses.begin(state, duration_s, reason, now)
 
     def probed(self, handler: str, count: int, now: Now) -> None:
         """So many deliveries of a held handler were started on the engine's command."""
-        self._holds.probed(handler, count, now)
+        self._breakers.probed(handler, count, now)
+
+    @property
+    def in_question(self) -> bool:
+        """Whether so many records failed in a row that `judge` is to be called."""
+        return self._breakers.in_question
+
+    def judge(self, running: Iterable[Delivery], now: Now) -> None:
+        """Open the circuit breakers for which what runs now is no reason to wait."""
+        self._breakers.judge(running, now)
+
+    def force(
+        self, handler: str, what: Forced | None, until_s: float, reason: str, now: Now
+    ) -> None:
+        """An operator opens or closes a circuit breaker, or leaves it to itself again."""
+        self._breakers.force(handler, what, until_s, reason, now)
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
@@ -343,11 +376,12 @@ class Engine:
         return self._state.commits.due(now)
 
     def tick(self, now: Now) -> None:
-        """Do what is due: release tiers, publish again, lift holds, commit floors."""
+        """Do what is due: release tiers, publish again, end pauses, try again, commit floors."""
         self._intake.tick(now)
         self._in_place.tick(now)
         self._parcels.tick(now)
-        self._holds.tick(now)
+        self._pauses.tick(now)
+        self._breakers.tick(now)
         self._batches.tick(now)
         state = self._state
         if state.commits.due(now):
@@ -366,12 +400,12 @@ class Engine:
         return min(self._state.commits.next_s, self.next_scan_s, self.next_due_s(now))
 
     def next_due_s(self, now: Now) -> float:
-        """The same for waiting records, refused parcels and holds alone; inf without any."""
-        holds = [h.held_until_s for h in self._state.handlers.values() if h.held_until_s]
+        """The same for waiting records, refused parcels, pauses and trials; inf without any."""
         return min(
             self._intake.next_s(now),
             self._in_place.next_s(),
             self._parcels.next_s(),
             self._batches.next_s(),
-            *holds,
+            self._pauses.next_s(),
+            self._breakers.next_s(now),
         )

@@ -199,7 +199,11 @@ class FlowControl:
 
     def balance(self, assignments: Collection[Assignment], commands: list[Command]) -> None:
         """Command what must be paused or resumed at the present levels."""
-        waiting = [a for a in assignments if (a.tier_s is not None or a.held) and not a.stopping]
+        waiting = [
+            a
+            for a in assignments
+            if (a.tier_s is not None or a.held or a.withheld) and not a.stopping
+        ]
         self._share(waiting)
         full = self._full(waiting)
         self.any_paused = False
@@ -298,8 +302,9 @@ class FlowControl:
 
 
 def _waits(a: Assignment) -> int:
-    return a.held if a.tier_s is None else len(a.waiting)
+    return max(a.held if a.tier_s is None else len(a.waiting), len(a.withheld))
 
 
 def _waiting_bytes(a: Assignment) -> int:
-    return a.held_bytes if a.tier_s is None else a.waiting_bytes
+    size = a.held_bytes if a.tier_s is None else a.waiting_bytes
+    return max(size, sum(a.withheld.values())) if a.withheld else size

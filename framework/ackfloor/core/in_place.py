@@ -23,7 +23,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 
-from ackfloor.core.assignment import Assignment
+from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
@@ -31,6 +31,7 @@ from ackfloor.core.outcomes import Park, Verdict
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.retry import in_place_wait_s
 from ackfloor.core.state import WorkerState
+from ackfloor.core.withheld import let_go
 
 #: Into how many steps the jitter of a wait is divided.
 STEPS = 1000
@@ -81,18 +82,36 @@ class InPlace:
         waiting = [a for a in self._state.assignments.values() if a.backoff]
         waiting.sort(key=_head_due_s)
         for assignment in waiting:
-            self._release(assignment, now)
+            self._release(assignment, assignment.handler.retry_room(), now)
 
-    def _release(self, assignment: Assignment, now: Now) -> None:
+    def release(self, handler: HandlerState, most: int, now: Now) -> int:
+        """Deliver up to so many of a handler's records again that are due; returns how many."""
+        waiting = [a for a in self._state.assignments.values() if a.backoff]
+        released = 0
+        for assignment in sorted(waiting, key=_head_due_s):
+            if assignment.handler is handler:
+                released += self._release(assignment, most - released, now)
+        return released
+
+    def _release(self, assignment: Assignment, room: int, now: Now) -> int:
         backoff, handler = assignment.backoff, assignment.handler
-        while backoff and backoff[0][0] <= now.mono_s and handler.retry_room() > 0:
+        released = 0
+        while backoff and backoff[0][0] <= now.mono_s and released < room:
+            released += 1
             delivery = heappop(backoff)[2]
+            let_go(assignment, delivery)
             delivery.retrying = True
             handler.open_retries += 1
             if handler.rules.ordering == "unordered":
                 self._state.commands.append(Dispatch(handler.rules.name, [delivery], True))
             else:
                 self._state.go_on(delivery, settled=False)
+        return released
+
+    def next_of(self, handler: HandlerState) -> float:
+        """Monotonic seconds at which a handler's next retry becomes due, room or not."""
+        mine = [a for a in self._state.assignments.values() if a.handler is handler]
+        return min((a.backoff[0][0] for a in mine if a.backoff), default=inf)
 
     def next_s(self) -> float:
         """Monotonic seconds at which a retry becomes due, infinity where none does.

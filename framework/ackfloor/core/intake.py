@@ -87,8 +87,14 @@ class Intake:
             state.assignments[start.topic, start.partition] = assignment
             self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
+        self._share_anew()
         state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
+
+    def _share_anew(self) -> None:
+        """What this worker owns has changed."""
+        for handler in self._state.handlers.values():
+            handler.share = None
 
     def gone(self, partition: TopicPartition, position: int) -> None:
         """The log begins at `position` now: what was not read below it never comes."""
@@ -144,7 +150,7 @@ class Intake:
         for assignment in self._orphans:
             waiting = assignment.waiting
             assignment.waiting = deque((min(due_s, now.mono_s), d) for due_s, d in waiting)
-            self._release(assignment, now)
+            self._release(assignment, assignment.handler.retry_room(), now)
         return bool(self._orphans)
 
     def abandon_orphans(self) -> None:
@@ -186,6 +192,7 @@ class Intake:
         self._suspects.forget_closed()
         for handler in self._state.handlers.values():
             handler.forget_closed()
+        self._share_anew()
         self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
@@ -260,7 +267,7 @@ class Intake:
             assignment.waiting.append((_due_s(delivery, delivery.envelope, now), delivery))
         assignment.waiting_bytes += size
         self._waiting[assignment] = None
-        self._release(assignment, now)
+        self._release(assignment, assignment.handler.retry_room(), now)
 
     def _without_settled(
         self, assignment: Assignment, read: Sequence[Delivery]
@@ -305,11 +312,18 @@ class Intake:
             return
         self._waiting = {a: None for a in self._waiting if a.waiting}
         for assignment in sorted(self._waiting, key=_head_due_s):
-            self._release(assignment, now)
+            self._release(assignment, assignment.handler.retry_room(), now)
 
-    def _release(self, assignment: Assignment, now: Now) -> None:
+    def release(self, handler: HandlerState, most: int, now: Now) -> int:
+        """Dispatch up to so many of a handler's tier records that are due; returns how many."""
+        mine = [a for a in self._waiting if a.handler is handler and a.waiting]
+        released = 0
+        for assignment in sorted(mine, key=_head_due_s):
+            released += self._release(assignment, most - released, now)
+        return released
+
+    def _release(self, assignment: Assignment, room: int, now: Now) -> int:
         waiting, handler = assignment.waiting, assignment.handler
-        room = handler.retry_room()
         due: list[Delivery] = []
         while waiting and waiting[0][0] <= now.mono_s:
             delivery = waiting[0][1]
@@ -327,6 +341,12 @@ class Intake:
         if due:
             handler.open_retries += len(due)
             self._dispatch(handler, due, now, ahead=True)
+        return len(due)
+
+    def next_of(self, handler: HandlerState) -> float:
+        """Monotonic seconds at which a handler's next tier record becomes due, room or not."""
+        mine = [a for a in self._waiting if a.handler is handler]
+        return min((a.waiting[0][0] for a in mine if a.waiting), default=inf)
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds at which a waiting record becomes due, infinity where none does.

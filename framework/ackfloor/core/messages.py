@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ackfloor.core.breaker_events import (
+    BreakerClosed,
+    BreakerOpened,
+    RecordWithheld,
+    TrialEnded,
+)
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.exit_events import StrayExit
-from ackfloor.core.guard_events import GuardProbed, GuardReset, GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
 from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.model import CommitPosition, TopicPartition
@@ -355,6 +360,21 @@ class PartitionsRevoked:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """A call with several records failed: each of them is tried alone, at once.
+
+    Attributes:
+        count: how many nobody had answered.
+    """
+
+    topic: str
+    handler: str
+    count: int
+    error_type: str
+    error_message: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerHeld:
     """A handler asked for a pause: a dependency of its is away."""
 
@@ -387,9 +407,10 @@ Event = (
     | RecordsLost
     | RecordsDeleted
     | HandlerHeld
-    | GuardTripped
-    | GuardProbed
-    | GuardReset
-    | RecordPutBack
+    | BatchFailed
+    | BreakerOpened
+    | TrialEnded
+    | BreakerClosed
+    | RecordWithheld
     | StrayExit
 )

@@ -74,13 +74,48 @@ class RunningDelivery:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakerSnapshot:
+    """A handler's circuit breaker.
+
+    Attributes:
+        enabled: whether failures may open it.
+        state: "closed", "open" (one trial at a time) or "slow_start".
+        since_ms: when it opened, milliseconds since the epoch; None while it is closed.
+        failing: records that failed in a row: until it opened, or while it is closed, so far.
+        error: type and first words of the last failure; empty where there was none.
+        allowed: how many deliveries may run; all of them while it is closed.
+        next_trial_s: seconds until the next trial, None while it is closed or nothing is to try.
+        withheld: failed records that are open, have no slot and wait for their next trial.
+        withheld_most: how many records the handler may keep before nothing more is read for it.
+        full: it keeps as many.
+        forced: what an operator wants of it: "open", "closed", or empty: it decides by itself.
+        forced_reason: why.
+        forced_for_s: for how long yet, in seconds; None until further notice.
+    """
+
+    enabled: bool = True
+    state: str = "closed"
+    since_ms: int | None = None
+    failing: int = 0
+    error: str = ""
+    allowed: int = 0
+    next_trial_s: float | None = None
+    withheld: int = 0
+    withheld_most: int = 0
+    full: bool = False
+    forced: str = ""
+    forced_reason: str = ""
+    forced_for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerSnapshot:
     """One handler: its slots and limits.
 
     Attributes:
-        held_for_s: how long it still takes no records; where its guard has tripped, until the
-            next probe.
-        tripped: its guard has tripped: nothing starts but probes.
+        held_for_s: how long it still takes no records, because it asked for a pause.
+        tripped: its circuit breaker is not closed; for one release, from the flood guard.
+        breaker: that circuit breaker.
         lane_waiting: records that wait in the order of their key or partition, for the one in front
             of them or, the first, for a slot. A key with one record has none.
         on_failure: "park" or "block".
@@ -99,6 +134,7 @@ class HandlerSnapshot:
     held_reason: str
     oldest: tuple[RunningDelivery, ...]
     tripped: bool = False
+    breaker: BreakerSnapshot = BreakerSnapshot()
     on_failure: str = "park"
     delays_s: tuple[float, ...] = ()
     max_redeliveries: int | None = None

@@ -19,7 +19,7 @@ from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
 from ackfloor.core.gathering import Gathering
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Command, Dispatch, Event
+from ackfloor.core.messages import Command, Dispatch, Event, Hold, Unhold
 from ackfloor.core.parking import Parking
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
@@ -214,6 +214,35 @@ class WorkerState:
         """A record that was retried in place is settled: its lane holds nothing any more."""
         handler = delivery.assignment.handler
         handler.lanes.free(delivery.lane(handler.rules.ordering == "key"), delivery)
+
+    def hold(self, handler: HandlerState) -> None:
+        """Have a handler's executor start nothing by itself, or go on, as it is now."""
+        held = bool(handler.held_until_s) or handler.breaker.is_open
+        if held != handler.held:
+            handler.held = held
+            name = handler.rules.name
+            self.commands.append(Hold(name) if held else Unhold(name))
+
+    def rest(self, handler: HandlerState) -> None:
+        """Stop fetching a handler's topics, or go on, as it is now."""
+        resting = handler.rests_in_pause or handler.rests_full
+        if handler.resting != resting:
+            handler.resting = resting
+            self.balance()
+
+    def withheld(self, handler: HandlerState) -> int:
+        """How many of a handler's records its breaker withholds."""
+        return sum(len(a.withheld) for a in self.assignments.values() if a.handler is handler)
+
+    def share_of(self, handler: HandlerState) -> float:
+        """The part of the group's partitions of a handler's topics that this worker owns."""
+        if handler.share is None:
+            owned = sum(a.handler is handler for a in self.assignments.values())
+            name, partitions = handler.rules.name, self.parking.partitions
+            routes = self.routes.items()
+            all_ = sum(partitions.get(t, 1) for t, route in routes if route.handler == name)
+            handler.share = min(1.0, owned / all_) if owned and all_ else 1.0
+        return handler.share
 
     def rebalance(self) -> None:
         """The same where records were read or handled, and nothing else has happened."""

@@ -157,12 +157,6 @@ class Suspects:
         """Whether `tick` has anything to do."""
         return bool(self._waiting or self._current or self._buried or self._secluded)
 
-    def kept(self, handler: HandlerState) -> int:
-        """How many records of a handler wait for the turn of a suspect, it included."""
-        queues = {id(queue): queue for queue in (*self._waiting, *self._lanes.values())}
-        mine = (queue for queue in queues.values() if queue.handler is handler)
-        return sum(not entry[0].closed for queue in mine for entry in queue)
-
     def assigned(self, topic: str, partition: int, position: int) -> None:
         """A partition came: what lies below its position has been settled elsewhere."""
         known = self._known.get((topic, partition), {})

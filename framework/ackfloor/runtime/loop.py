@@ -143,6 +143,8 @@ class Loop:
         self._expire(now)
         if engine.commit_due(now):
             engine.passed(self._source.positions())
+        if engine.in_question:
+            engine.judge(self.executors.running(), now)
         engine.tick(now)
         if engine.suspects.active:
             engine.suspects.tick(now, quiet=not any(self.executors.running()))

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.guard_events import GuardReset, GuardTripped
 from ackfloor.core.losses import RecordsDeleted
 from ackfloor.core.messages import (
+    BatchFailed,
     DeliveryFailed,
     Event,
     MetadataIgnored,
@@ -45,6 +46,7 @@ class Notices:
         self._left = self._kind("%d more handlers of partitions that left were given up")
         self._failures = self._kind("%d more deliveries failed")
         self._dead = self._kind("%d more records were dead-lettered")
+        self._batches = self._kind("%d more calls with several records failed")
         self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
         self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
 
@@ -67,26 +69,31 @@ class Notices:
                     event.position,
                     event.why,
                 )
-            elif isinstance(event, RecordsDeleted):
-                log.error(
-                    "%s: the retry topic was deleted: %d records in it are lost; %d had been read "
-                    "and are handled when they are due",
-                    event.topic,
-                    event.lost,
-                    event.kept,
-                )
-            elif isinstance(event, GuardTripped | GuardReset):
-                self._guard(event)
             elif isinstance(event, RecordDeadLettered):
                 if self._dead.admits(now_s):
                     _dead(event)
-            elif (
-                isinstance(event, PublishFailed)
+            elif isinstance(event, PublishFailed):
                 # Of each record once: what becomes of all that wait is told by their fault.
-                and event.tries == 1
-                and self._unwritten.admits(now_s)
-            ):
-                _unwritten(event)
+                if event.tries == 1 and self._unwritten.admits(now_s):
+                    _unwritten(event)
+            else:
+                self._seldom(event, now_s)
+
+    def _seldom(self, event: Event, now_s: float) -> None:
+        """What happens to more than a record."""
+        if isinstance(event, BatchFailed):
+            if self._batches.admits(now_s):
+                self._batch(event)
+        elif isinstance(event, BreakerOpened | BreakerClosed):
+            self._breaker(event)
+        elif isinstance(event, RecordsDeleted):
+            log.error(
+                "%s: the retry topic was deleted: %d records in it are lost; %d had been read "
+                "and are handled when they are due",
+                event.topic,
+                event.lost,
+                event.kept,
+            )
 
     def _failed(self, event: DeliveryFailed) -> None:
         log.warning(
@@ -163,19 +170,30 @@ class Notices:
         for kind in self._kinds:
             kind.flush(now_s)
 
-    def _guard(self, event: GuardTripped | GuardReset) -> None:
-        """A guard trips seldom enough for a line each time."""
-        if isinstance(event, GuardReset):
+    def _breaker(self, event: BreakerOpened | BreakerClosed) -> None:
+        """A breaker changes seldom enough for a line each time."""
+        if isinstance(event, BreakerClosed):
             log.warning(
-                "handler %s works again after %.1f s and goes on", event.handler, event.after_s
+                "handler %s: circuit breaker closed after %.1f s (%s)",
+                event.handler,
+                event.after_s,
+                event.why,
             )
             return
         log.error(
-            "handler %s: %d of the last %d records failed, the last with %s: %s; it is stopped, "
-            "its partitions are paused, and single records are tried until they succeed",
+            "handler %s: circuit breaker opened: %d records in a row failed, the last with %s: %s; "
+            "single records are tried until they succeed, and failures leave at a drip",
             event.handler,
             event.failing,
-            event.sample,
+            event.error_type,
+            self._first_line(event.error_message),
+        )
+
+    def _batch(self, event: BatchFailed) -> None:
+        log.warning(
+            "handler %s: a call with %d records failed, each is tried alone now: %s: %s",
+            event.handler,
+            event.count,
             event.error_type,
             self._first_line(event.error_message),
         )

@@ -1,9 +1,8 @@
 """Probing: which of the items that a hold keeps waiting are started all the same.
 
-They are taken from all over the queue: where a hundred bad records wait first, one of them would
-say nothing of the others. A probe must be answered, or nothing is learnt from it. So what would be
-skipped in its slot (its partition has left or is leaving) is passed over here, and an empty lane is
-posted as left.
+They are taken from the front of the queue, where what has not been tried waits in its order. A
+probe must be answered, or nothing is learnt from it. So what would be skipped in its slot (its
+partition has left or is leaving) is passed over here, and an empty lane is posted as left.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from collections.abc import Callable
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.runtime.ready import ReadyQueue
-
-#: Steps of this share of a whole spread evenly over it, however many there are.
-GOLDEN = 0.618033988749895
 
 
 def let_through(queue: ReadyQueue, count: int, leave: Callable[[Run], None]) -> int:
@@ -31,8 +27,7 @@ def let_through(queue: ReadyQueue, count: int, leave: Callable[[Run], None]) -> 
         return count
     through = len(queue.alone)
     while through < count:
-        queue.tried += 1
-        item = queue.take_held(queue.tried * GOLDEN % 1.0)
+        item = queue.take_held()
         if item is None:
             break
         if isinstance(item, Run):

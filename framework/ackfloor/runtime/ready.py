@@ -31,15 +31,13 @@ class ReadyQueue:
     Attributes:
         ready: what slots take from.
         alone: what is started although the queue is shut.
-        tried: how often one that was kept waiting was looked for.
     """
 
-    __slots__ = ("_backlog", "_held", "_secluded", "alone", "ready", "tried")
+    __slots__ = ("_backlog", "_held", "_secluded", "alone", "ready")
 
     def __init__(self) -> None:
         self.ready: deque[Item] = deque()
         self.alone: deque[Item] = deque()
-        self.tried = 0
         self._held = False
         self._secluded = False
         self._backlog: deque[Item] = deque()
@@ -57,20 +55,12 @@ class ReadyQueue:
         """Whether a record is to run with nothing beside it."""
         return self._secluded
 
-    def take_held(self, share: float) -> Item | None:
-        """Take one of those that are kept waiting, behind that share of them; None without any.
-
-        Whoever adds to either end meanwhile changes which one it is, and nothing else.
-        """
-        backlog = self._backlog
-        steps = int(len(backlog) * share)
-        backlog.rotate(-steps)
+    def take_held(self) -> Item | None:
+        """Take the first of those that are kept waiting; None without any."""
         try:
-            return backlog.popleft()
+            return self._backlog.popleft()
         except IndexError:
             return None
-        finally:
-            backlog.rotate(steps)
 
     def waits(self) -> int:
         """How many items slots may take now."""

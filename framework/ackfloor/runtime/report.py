@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import MOST
-from ackfloor.core.flow import FlowControl
+from ackfloor.core.flow import WAITING_PART, FlowControl
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import (
+    BreakerSnapshot,
     HandlerSnapshot,
     PartitionSnapshot,
     RunningDelivery,
@@ -58,7 +60,8 @@ def build_snapshot(
             for key, assignment in state.assignments.items()
         ),
         handlers=tuple(
-            _handler(handler, executors[name], now) for name, handler in state.handlers.items()
+            _handler(handler, executors[name], state, now)
+            for name, handler in state.handlers.items()
         ),
         faults=shown,
         polled_s=times.polled_s,
@@ -106,7 +109,9 @@ def _next_due_ms(a: Assignment, now: Now) -> int | None:
     return now.wall_ms + round((queue[0][0] - now.mono_s) * 1000) if queue else None
 
 
-def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnapshot:
+def _handler(
+    handler: HandlerState, executor: Executor, state: WorkerState, now: Now
+) -> HandlerSnapshot:
     rules = handler.rules
     running = [delivery for delivery in executor.running() if delivery.started_s]
     running.sort(key=lambda delivery: delivery.started_s)
@@ -123,11 +128,35 @@ def _handler(handler: HandlerState, executor: Executor, now: Now) -> HandlerSnap
         oldest=tuple(
             _running(d, n, handler, executor, now) for n, d in enumerate(running[:OLDEST])
         ),
-        tripped=handler.guard.tripped,
+        tripped=handler.breaker.is_open,
+        breaker=_breaker(handler, state, now),
         on_failure="block" if rules.in_place else "park",
         delays_s=rules.policy.tiers(),
         max_redeliveries=rules.policy.max_redeliveries,
         lane_waiting=handler.lanes.records(),
+    )
+
+
+def _breaker(handler: HandlerState, state: WorkerState, now: Now) -> BreakerSnapshot:
+    breaker, concurrency = handler.breaker, handler.rules.concurrency
+    trial_s = None if handler.dry else max(0.0, breaker.next_room_s(now.mono_s) - now.mono_s)
+    forced_for_s = handler.forced_until_s - now.mono_s
+    return BreakerSnapshot(
+        enabled=handler.rules.breaker.enabled,
+        state=breaker.state,
+        since_ms=(
+            now.wall_ms - round((now.mono_s - breaker.since_s) * 1000) if breaker.is_open else None
+        ),
+        failing=handler.failing if breaker.is_open else breaker.run_length(),
+        error=breaker.error,
+        allowed=min(breaker.allowed, concurrency) if breaker.is_open else concurrency,
+        next_trial_s=trial_s if breaker.is_open else None,
+        withheld=state.withheld(handler),
+        withheld_most=max(1, state.flow.limits.max_open // WAITING_PART),
+        full=handler.rests_full,
+        forced=handler.forced or "",
+        forced_reason=handler.forced_reason,
+        forced_for_s=(forced_for_s if handler.forced is not None and forced_for_s < inf else None),
     )
 
 

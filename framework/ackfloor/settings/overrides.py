@@ -6,15 +6,18 @@ take, how many run at once and how failures are retried is operations, and can b
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.errors import SettingError
-from ackfloor.core.guard import FloodGuard
+from ackfloor.core.rates import format_rate
 from ackfloor.core.retry import RetryPolicy
+from ackfloor.flood_guard import WHY
 from ackfloor.registration import HandlerSpec
 from ackfloor.settings.values import (
     Duration,
@@ -23,6 +26,8 @@ from ackfloor.settings.values import (
     OptionalSize,
     spelled,
 )
+
+log = logging.getLogger("ackfloor.settings")
 
 #: What is a field of the handler's spec under the same name.
 _OF_THE_SPEC = (
@@ -55,13 +60,42 @@ class RetryOverrides(BaseModel):
     )
 
 
+class BreakerOverrides(BaseModel):
+    """Parts of a handler's circuit breaker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    enabled: bool = Field(default=True, description="Whether failures may open it.")
+    failures: int = Field(
+        default=50, description="Different records whose first deliveries fail in a row open it."
+    )
+    quiet_failures: int = Field(
+        default=10,
+        description="So many are enough while nothing has succeeded for `quiet_after`; "
+        "`failures` where that is less.",
+    )
+    quiet_after_s: Duration = Field(
+        default=300.0, alias="quiet_after", description="See `quiet_failures`."
+    )
+    park_rate: str = Field(
+        default="100/m",
+        description="Failed records of the group that leave for retry topics while it is not "
+        "closed.",
+    )
+    gives_in_after_s: Duration = Field(
+        default=3600.0,
+        alias="gives_in_after",
+        description="It closes after so long with nothing but redeliveries to try.",
+    )
+
+
 class GuardOverrides(BaseModel):
-    """Parts of a handler's flood guard."""
+    """Ignored, but for `enabled = false`: the flood guard gave way to the circuit breaker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     enabled: bool = Field(
-        default=True, description="Whether failures may stop the handler until it works again."
+        default=True, description="False: the handler's circuit breaker never opens."
     )
     limit: float = Field(
         default=0.5, description="Share of failing records that stops it, above 0 up to 1."
@@ -124,7 +158,12 @@ class HandlerOverrides(BaseModel):
         description="How long an incomplete batch waits since its first record was read.",
     )
     retry: RetryOverrides = Field(default_factory=RetryOverrides, description="The retry policy.")
-    guard: GuardOverrides = Field(default_factory=GuardOverrides, description="The flood guard.")
+    breaker: BreakerOverrides = Field(
+        default_factory=BreakerOverrides, description="The circuit breaker."
+    )
+    guard: GuardOverrides = Field(
+        default_factory=GuardOverrides, description="Deprecated: the flood guard."
+    )
 
     def applied(self, spec: HandlerSpec) -> HandlerSpec:
         """The handler with these settings; it is held to the same rules as in code."""
@@ -141,24 +180,26 @@ class HandlerOverrides(BaseModel):
                 )
         if "retry" in self.model_fields_set and self.retry.model_fields_set:
             changes["retry"] = self._policy(spec.retry)
-        if "guard" in self.model_fields_set and self.guard.model_fields_set:
-            changes["guard"] = self._guard(spec.guard)
+        if "breaker" in self.model_fields_set and self.breaker.model_fields_set:
+            changes["breaker"] = self._breaker(spec.breaker)
+        elif "guard" in self.model_fields_set and not self.guard.enabled:
+            changes["breaker"] = CircuitBreaker(enabled=False)
+        if "guard" in self.model_fields_set:
+            log.warning("handlers.%s.guard: %s: set handlers.%s.breaker", spec.name, WHY, spec.name)
         return replace(spec, **changes) if changes else spec
 
-    def _guard(self, guard: FloodGuard) -> FloodGuard:
-        """The code's guard with what is set here in place of its parts."""
-        given = {name: getattr(self.guard, name) for name in self.guard.model_fields_set}
-        # Who sets a part of a guard wants one, unless they say otherwise.
-        enabled = given.get("enabled", True)
-        return FloodGuard(
-            given.get("limit", guard.limit),
-            given.get("window", guard.window),
-            given.get("min_sample", guard.min_sample),
-            *(
-                timedelta(seconds=given.get(name, getattr(guard, name)))
-                for name in ("forget_after_s", "probe_delay_s", "max_probe_delay_s")
-            ),
-            enabled=enabled,
+    def _breaker(self, breaker: CircuitBreaker) -> CircuitBreaker:
+        """The code's circuit breaker with what is set here in place of its parts."""
+        given = {name: getattr(self.breaker, name) for name in self.breaker.model_fields_set}
+        failures = given.get("failures", breaker.failures)
+        return CircuitBreaker(
+            failures,
+            given.get("quiet_failures", min(breaker.quiet_failures, failures)),
+            timedelta(seconds=given.get("quiet_after_s", breaker.quiet_after_s)),
+            given.get("park_rate", format_rate(breaker.park_rate_per_s)),
+            timedelta(seconds=given.get("gives_in_after_s", breaker.gives_in_after_s)),
+            # Who sets a part of a breaker wants one, unless they say otherwise.
+            enabled=given.get("enabled", True),
         )
 
     def _policy(self, policy: RetryPolicy) -> RetryPolicy:

@@ -1,0 +1,324 @@
+"""Breakers: when the handlers' circuit breakers open and close, and what is tried meanwhile.
+
+`breaker` judges; here is what follows. Open, a handler's executor starts nothing by itself. Records
+that were not tried yet are let through one by one (`Probe`), in their order; only where none waits,
+what failed before comes again: withheld records and redeliveries whose time has come. So a healthy
+record waits for no failed one. Where what the handler keeps reaches its share of the worker's
+limits, fetching of its topics stops, and of no other handler's.
+
+An operator may force a breaker open or closed, for a while or until further notice.
+
+Invariants (tests/framework/core/test_breakers.py):
+
+K4  a handler whose breaker is not closed always has a next trial planned, or nothing to try.
+K5  what fetching stopped for resumes it when it ends.
+K6  a breaker closes when its handler has recovered, when nothing but redeliveries has been there
+    for long, when its partitions have left, when it is disabled, or by an operator's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+
+from ackfloor.core.assignment import HandlerState
+from ackfloor.core.breaker import Forced
+from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.durations import format_duration
+from ackfloor.core.flow import WAITING_PART
+from ackfloor.core.messages import Probe
+from ackfloor.core.model import Now
+from ackfloor.core.outcomes import Failed, Rejected
+from ackfloor.core.state import WorkerState
+from ackfloor.core.withheld import is_no_sign
+
+FAULT = "breaker"
+#: Seconds between two looks at what is told of a breaker that is not closed.
+TELL_INTERVAL_S = 1.0
+#: Characters of an error that are told.
+SHOWN = 200
+
+
+class Breakers:
+    """The breakers of one worker's handlers; only the owner thread calls it.
+
+    Args:
+        state: the worker's.
+        release: delivers up to so many of a handler's failed records again that are due, and
+            returns how many.
+        next_release_s: when the next of them is due (monotonic seconds), infinity without any.
+    """
+
+    __slots__ = ("_next_release_s", "_release", "_state", "_tell_s")
+
+    def __init__(
+        self,
+        state: WorkerState,
+        release: Callable[[HandlerState, int, Now], int],
+        next_release_s: Callable[[HandlerState], float],
+    ) -> None:
+        self._state = state
+        self._release = release
+        self._next_release_s = next_release_s
+        #: When to tell next what is withheld.
+        self._tell_s = 0.0
+
+    # What the breakers see.
+
+    def handled(self, now: Now) -> None:
+        """Count what was handled since the last call."""
+        for stats in self._state.stats.values():
+            acked, noted = stats.acked, stats.noted
+            if len(acked) == noted:
+                continue
+            stats.noted = len(acked)
+            handler = self._state.handlers[stats.handler]
+            breaker = handler.breaker
+            if not (breaker.is_open or breaker.run_length()):
+                # Nothing to wipe out: the last of them says as much as all.
+                self._succeeded(handler, acked[-1], now)
+                continue
+            for delivery in acked[noted:]:
+                self._succeeded(handler, delivery, now)
+
+    def discarded(self, delivery: Delivery, now: Now) -> None:
+        """A handler took a record and said that nothing is to be done with it: it works."""
+        self._succeeded(delivery.assignment.handler, delivery, now)
+
+    def _succeeded(self, handler: HandlerState, delivery: Delivery, now: Now) -> None:
+        breaker, started_s = handler.breaker, delivery.started_s
+        first = delivery.attempt == 1
+        breaker.succeeded(started_s, delivery.finished_s - started_s, first, now.mono_s)
+        if not breaker.is_trial(started_s):
+            return
+        breaker.trial_ended(started_s, now.mono_s)
+        self._tell_trial(delivery, "")
+        if handler.forced is not Forced.OPEN and breaker.trial_succeeded(handler.rules.concurrency):
+            self._close(handler, "recovered", now)
+
+    def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+        """A delivery failed."""
+        handler = delivery.assignment.handler
+        breaker, started_s = handler.breaker, delivery.started_s
+        self.handled(now)
+        is_trial = breaker.is_trial(started_s)
+        if is_trial:
+            breaker.trial_ended(started_s, now.mono_s)
+        if is_no_sign(delivery, outcome):
+            return
+        failure = outcome.failure
+        words = (failure.message.splitlines() or [""])[0][:SHOWN]
+        breaker.error = f"{failure.error_type}: {words}"
+        tried_before = delivery.record_offset in delivery.assignment.trials
+        first = delivery.attempt == 1 and not tried_before
+        breaker.failed(delivery.origin, started_s, first, now.mono_s)
+        if is_trial:
+            self._tell_trial(delivery, failure.error_type)
+            if not first and handler.forced is None and breaker.gives_in(
+                handler.rules.breaker, now.mono_s
+            ):
+                self._close(handler, "gave in", now)
+
+    def paused(self, handler: HandlerState, now: Now) -> None:
+        """A delivery asked for a pause; where it was a trial it says nothing."""
+        if handler.breaker.is_open:
+            handler.breaker.trial_ended(now.mono_s, now.mono_s)
+
+    # Judging.
+
+    @property
+    def in_question(self) -> bool:
+        """Whether `judge` has something to do."""
+        return any(self._is_in_question(h, inf) for h in self._state.handlers.values())
+
+    def _is_in_question(self, handler: HandlerState, now_s: float) -> bool:
+        breaker, rules = handler.breaker, handler.rules.breaker
+        length = breaker.run_length()
+        if length < rules.quiet_failures or not rules.enabled or handler.forced is not None:
+            return False
+        if breaker.is_open and breaker.allowed == 1:
+            return False
+        return length >= breaker.threshold(rules, now_s)
+
+    def judge(self, running: Iterable[Delivery], now: Now) -> None:
+        """Open the breakers of handlers of which too many records failed in a row.
+
+        Args:
+            running: the deliveries that run now.
+            now: the time.
+        """
+        running = list(running)
+        for handler in self._state.handlers.values():
+            if not self._is_in_question(handler, now.mono_s):
+                continue
+            breaker, rules = handler.breaker, handler.rules.breaker
+            starts = [
+                d.started_s
+                for d in running
+                if d.assignment.handler is handler and d.started_s and not d.closed
+            ]
+            if not breaker.convinced(starts, rules, now.mono_s):
+                continue
+            if breaker.is_open:
+                breaker.start_over()
+            else:
+                self._open(handler, breaker.run_length(), now)
+
+    def _open(self, handler: HandlerState, failing: int, now: Now) -> None:
+        handler.breaker.open(now.mono_s)
+        handler.failing = failing
+        self._state.hold(handler)
+        error_type, _, message = handler.breaker.error.partition(": ")
+        name = handler.rules.name
+        self._state.events.append(BreakerOpened(name, failing, error_type, message))
+        self._rest(handler)
+        self._name(handler, now)
+
+    def _close(self, handler: HandlerState, why: str, now: Now) -> None:
+        breaker, name = handler.breaker, handler.rules.name
+        if why == "gave in":
+            breaker.give_in()
+        else:
+            breaker.close()
+        self._state.faults.clear(FAULT, name)
+        self._state.events.append(BreakerClosed(name, now.mono_s - breaker.since_s, why))
+        self._state.hold(handler)
+        self._rest(handler)
+
+    # An operator's word.
+
+    def force(self, name: str, what: Forced | None, until_s: float, reason: str, now: Now) -> None:
+        """Open or close a breaker whatever is handled, or leave it to itself again.
+
+        Args:
+            name: the handler.
+            what: None: it decides by itself again, beginning with the state it has.
+            until_s: monotonic seconds at which that ends by itself; infinity for never.
+            reason: why, for people.
+            now: the time.
+        """
+        handler = self._state.handlers[name]
+        handler.forced, handler.forced_until_s, handler.forced_reason = what, until_s, reason
+        self._obey(handler, now)
+
+    def _obey(self, handler: HandlerState, now: Now) -> None:
+        breaker = handler.breaker
+        if handler.forced is not None and handler.forced_until_s <= now.mono_s:
+            handler.forced, handler.forced_reason = None, ""
+        if handler.forced is Forced.OPEN:
+            if breaker.is_open:
+                breaker.start_over()
+            else:
+                self._open(handler, 0, now)
+        elif handler.forced is Forced.CLOSED and breaker.is_open:
+            self._close(handler, "operator", now)
+
+    # Time.
+
+    def tick(self, now: Now) -> None:
+        """Try records of handlers whose breakers are not closed, or close them."""
+        telling = now.mono_s >= self._tell_s
+        if telling:
+            self._tell_s = now.mono_s + TELL_INTERVAL_S
+        for handler in self._state.handlers.values():
+            if handler.forced is not None and handler.forced_until_s <= now.mono_s:
+                self._obey(handler, now)
+            if handler.rests_full:
+                self._rest(handler)
+            if not handler.breaker.is_open:
+                continue
+            if not handler.rules.breaker.enabled and handler.forced is None:
+                self._close(handler, "disabled", now)
+            elif not any(a.handler is handler for a in self._state.assignments.values()):
+                self._left(handler, now)
+            else:
+                self._rest(handler)
+                self._try(handler, now)
+                if telling:
+                    self._name(handler, now)
+
+    def _left(self, handler: HandlerState, now: Now) -> None:
+        """It owns nothing: nothing can be tried, and nothing can fail."""
+        if handler.forced is None:
+            self._close(handler, "left", now)
+
+    def _try(self, handler: HandlerState, now: Now) -> None:
+        if handler.held_until_s > now.mono_s:
+            return
+        handler.asked = handler.breaker.room(now.mono_s)
+        if handler.asked > 0:
+            handler.dry = False
+            self._state.commands.append(Probe(handler.rules.name, handler.asked))
+
+    def probed(self, name: str, count: int, now: Now) -> None:
+        """So many untried records were let through."""
+        handler = self._state.handlers[name]
+        breaker = handler.breaker
+        if not breaker.is_open:
+            return
+        count = min(count, handler.asked)
+        breaker.tried(count, now.mono_s)
+        handler.asked -= count
+        if handler.asked <= 0:
+            return
+        handler.asked = self._release(handler, handler.asked, now)
+        if handler.asked:
+            self._state.commands.append(Probe(name, handler.asked))
+        else:
+            handler.dry = True
+
+    def next_s(self, now: Now) -> float:
+        """Monotonic seconds of the next trial, or of the end of an operator's word."""
+        soonest = inf
+        for handler in self._state.handlers.values():
+            if handler.forced is not None:
+                soonest = min(soonest, handler.forced_until_s)
+            if handler.breaker.is_open:
+                at_s = max(handler.breaker.next_room_s(now.mono_s), handler.held_until_s)
+                if handler.dry:
+                    at_s = max(at_s, self._next_release_s(handler))
+                soonest = min(soonest, at_s)
+        return soonest
+
+    # Fetching.
+
+    def _rest(self, handler: HandlerState) -> None:
+        """Stop fetching a handler's topics while it keeps its share of the limits."""
+        limits = self._state.flow.limits
+        mine = [a for a in self._state.assignments.values() if a.handler is handler]
+        if handler.breaker.is_open:
+            count = sum(len(a.tracker.open) - len(a.waiting) for a in mine)
+            size = sum(a.open_bytes - a.waiting_bytes for a in mine)
+        else:
+            count = sum(len(a.withheld) for a in mine)
+            size = sum(sum(a.withheld.values()) for a in mine)
+        handler.count_gate.limit = max(1, limits.max_open // WAITING_PART)
+        handler.size_gate.limit = max(1, limits.max_open_bytes // WAITING_PART)
+        full = handler.count_gate.update(count)
+        handler.rests_full = handler.size_gate.update(size) or full
+        self._state.rest(handler)
+
+    # Telling.
+
+    def _tell_trial(self, delivery: Delivery, error_type: str) -> None:
+        topic, partition, offset = delivery.origin
+        name = delivery.assignment.handler.rules.name
+        self._state.events.append(TrialEnded(topic, partition, offset, name, error_type))
+
+    def _name(self, handler: HandlerState, now: Now) -> None:
+        name, breaker = handler.rules.name, handler.breaker
+        if handler.forced is not None:
+            why = f"an operator opened it ({handler.forced_reason or 'no reason given'})"
+        else:
+            why = f"{handler.failing} records in a row failed, which is no record's fault"
+        open_s = format_duration(round(now.mono_s - breaker.since_s))
+        last = f"; the last error: {breaker.error}" if breaker.error else ""
+        withheld = self._state.withheld(handler)
+        full = ", its share of what the worker holds, so nothing more is read" * handler.rests_full
+        text = (
+            f"circuit breaker {breaker.state.replace('_', ' ')} for {open_s}: {why}{last}; "
+            f"{breaker.allowed} of {handler.rules.concurrency} may run, {withheld} records are "
+            f"withheld{full}; `ackfloor breaker close {name}` lets all go by the retry policy"
+        )
+        self._state.faults.put(FAULT, name, text, now.wall_ms)
