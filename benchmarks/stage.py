@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Commit, Dispatch, Publish
 from ackfloor.core.model import CommitPosition, Headers, Now, StartPosition
@@ -74,7 +74,7 @@ class Stage:
                     ordering=ordering,
                     policy=policy,
                     concurrency=10**6,
-                    guard=FloodGuard(enabled=guarded),
+                    breaker=CircuitBreaker(enabled=guarded),
                 )
                 for topic in self.topics
             ],

@@ -114,7 +114,7 @@ def registered(app: App, work: Work, form: str) -> None:
         "mixed": (mixed, {"concurrency": COROUTINES, **key}),
         "blocking": (blocking, {"concurrency": THREADS, **key}),
         "cpu": (spin, {"concurrency": PROCESSES, "executor": form}),
-        "parking": (fail, {"retry": later, "guard": False}),
+        "parking": (fail, {"retry": later, "breaker": None}),
         "retry": (as_all, {"retry": RetryPolicy.fixed("1s", 6)}),
         "latency": (as_all, {}),
         "stragglers": (

@@ -15,7 +15,7 @@ import time
 
 from pydantic import BaseModel
 
-from ackfloor import App, Delivery, FloodGuard, Origin, RetryPolicy
+from ackfloor import App, Delivery, Origin, RetryPolicy
 from ackfloor_handlers.payments import charge
 
 TOPIC = "orders"
@@ -65,8 +65,6 @@ app = App(group="billing")
     consume_timeout=CONSUME_TIMEOUT,
     retry=POLICY,
     dead_letter_on=(InvalidOrder,),
-    # Where orders end, the last ones left are those that always fail: fewer than 100 are no outage.
-    guard=FloodGuard(min_sample=100),
 )
 async def bill(order: Order, delivery: Delivery) -> None:
     """Charge the card and publish the receipt; returning settles the order."""

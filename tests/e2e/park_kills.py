@@ -52,7 +52,7 @@ calls = os.open("calls", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 app = App("GROUP", parking="PARKING", commit_interval="100ms")
 
 
-@app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("200ms", 1), guard=None)
+@app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("200ms", 1), breaker=None)
 async def fail(delivery: Delivery) -> None:
     os.write(calls, b".")
     await asyncio.sleep(0.005)

@@ -32,7 +32,7 @@ from ackfloor import DeadLetter
 app = App("shop")
 
 
-@app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("DELAY", 2, jitter=0), guard=None)
+@app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("DELAY", 2, jitter=0), breaker=None)
 async def bill(delivery: Delivery, value: bytes) -> None:
     if value.startswith(b"dead"):
         raise DeadLetter("hopeless")

@@ -115,7 +115,7 @@ for name in HANDLERS:
     if executor == "process":
         options = {**options, "executor": "process"}
     app.handler(
-        f"TOPIC-{name}", name=name, concurrency=1, retry=RETRY, guard=None, **options
+        f"TOPIC-{name}", name=name, concurrency=1, retry=RETRY, breaker=None, **options
     )(on_loop if executor == "async" else on_thread)
 """
 

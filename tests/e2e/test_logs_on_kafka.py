@@ -21,7 +21,7 @@ import logging
 app = App("shop")
 
 
-@app.handler("TOPIC", retry=RetryPolicy(max_redeliveries=0), guard=None)
+@app.handler("TOPIC", retry=RetryPolicy(max_redeliveries=0), breaker=None)
 def bill(delivery: Delivery) -> None:
     if delivery.offset == 0:
         logging.getLogger("shop").info("first")

@@ -28,7 +28,7 @@ app = App("shop")
     concurrency=8,
     consume_timeout="250ms",
     retry=RetryPolicy.fixed("20ms", None),
-    guard=None,
+    breaker=None,
 )
 async def bill(delivery: Delivery) -> None:
     text = f"{delivery.key.decode()} {delivery.value.decode()} {delivery.attempt}"

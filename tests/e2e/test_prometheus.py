@@ -31,7 +31,7 @@ paused = []
 retry = RetryPolicy(initial_delay="1s", multiplier=30, max_delay="30s", max_redeliveries=2)
 
 
-@app.handler("TOPIC", consume_timeout="500ms", max_extend="1h", retry=retry, guard=None)
+@app.handler("TOPIC", consume_timeout="500ms", max_extend="1h", retry=retry, breaker=None)
 async def bill(value: bytes, delivery: Delivery) -> None:
     if value == b"discard":
         raise Discard("not ours")

@@ -270,7 +270,7 @@ app = App("shop")
 
 
 @app.handler(
-    "TOPIC", concurrency=16, consume_timeout="1s", retry=RetryPolicy.fixed("1h", 1), guard=None
+    "TOPIC", concurrency=16, consume_timeout="1s", retry=RetryPolicy.fixed("1h", 1), breaker=None
 )
 def bill(value: bytes, delivery: Delivery) -> None:
     if value == b"stuck":

@@ -52,7 +52,7 @@ oauth = os.environ["ACKFLOOR_KAFKA__SASL_MECHANISM"] == "OAUTHBEARER"
 app = App("billing", kafka={"properties": {"oauth_cb": token}} if oauth else {})
 
 
-@app.handler("orders", retry=RetryPolicy.fixed("100ms", 1), guard=None)
+@app.handler("orders", retry=RetryPolicy.fixed("100ms", 1), breaker=None)
 async def bill(delivery: Delivery) -> None:
     value = delivery.value.decode()
     if "note" in value:

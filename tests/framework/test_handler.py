@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from ackfloor import App
-from ackfloor.core.guard import FloodGuard
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError, Retry
+from ackfloor.flood_guard import FloodGuard
 from ackfloor.handler import HandlerOptions, HandlerSpec, Registry, Router
 
 
@@ -42,17 +43,28 @@ def test_a_bare_registration_has_the_documented_defaults() -> None:
     assert spec.given == frozenset()
 
 
-def test_a_guard_is_on_unless_it_is_switched_off() -> None:
+def test_a_breaker_is_on_unless_it_is_switched_off() -> None:
     """By None or False; True is the built-in one."""
-    own = FloodGuard(limit=0.9)
+    own, none = CircuitBreaker(failures=20), CircuitBreaker(enabled=False)
     given = [own, True, False, None]
-    assert registered().guard == FloodGuard()
-    assert [registered(guard=guard).rules().guard for guard in given] == [
+    assert registered().breaker == CircuitBreaker()
+    assert [registered(breaker=breaker).rules().breaker for breaker in given] == [
         own,
-        FloodGuard(),
-        FloodGuard(enabled=False),
-        FloodGuard(enabled=False),
+        CircuitBreaker(),
+        none,
+        none,
     ]
+
+
+def test_a_flood_guard_is_accepted_and_ignored_but_for_none_at_all() -> None:
+    """For one release, with a warning that names what to write."""
+    with pytest.warns(DeprecationWarning, match="write breaker=CircuitBreaker"):
+        own = FloodGuard(0.9, min_sample=50)
+    for guard, enabled in ((own, True), (True, True), (None, False), (False, False)):
+        with pytest.warns(DeprecationWarning, match="handlers.bill.guard"):
+            assert registered(guard=guard).breaker.enabled is enabled
+    with pytest.warns(DeprecationWarning, match="handlers.bill.guard"):
+        assert registered(guard=None, breaker=CircuitBreaker(7)).breaker == CircuitBreaker(7)
 
 
 def test_registration_returns_the_function_itself() -> None:
@@ -145,7 +157,8 @@ def test_an_ordered_handler_keeps_its_order_unless_it_says_otherwise(
         ({"batch": 2, "ack": "manual"}, "handlers.bill.ack='manual': in a batch every record"),
         ({"batch": 2, "middleware": [print]}, "handlers.bill.middleware=1: middleware goes around"),
         ({"retry": {"max_redeliveries": 3}}, "not a RetryPolicy; write retry=RetryPolicy("),
-        ({"guard": 0.5}, "handlers.bill.guard=0.5: not a FloodGuard; write guard=FloodGuard("),
+        ({"breaker": 5}, "handlers.bill.breaker=5: not a CircuitBreaker; write breaker=Circuit"),
+        ({"guard": 0.5}, "handlers.bill.guard=0.5: the flood guard gave way to the circuit"),
         ({"dead_letter_on": ValueError}, "not a tuple of exceptions; write dead_letter_on=("),
         ({"dead_letter_on": (NotAnException,)}, "not a class of exceptions"),
         ({"dead_letter_on": (KeyboardInterrupt,)}, "name subclasses of Exception"),

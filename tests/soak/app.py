@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ackfloor import App, Delivery, FloodGuard, RetryPolicy
+from ackfloor import App, CircuitBreaker, Delivery, RetryPolicy
 from ackfloor.core.model import Now
 from ackfloor.observe import Event, PartitionsAssigned, PartitionsRevoked, Snapshot
 from ackfloor.runtime.clock import SystemClock
@@ -28,7 +28,7 @@ CONTROL = FOLDER / "control"
 SLOW, STUCK = CONTROL / "slow", CONTROL / "stuck"
 RETRY = RetryPolicy("300ms", 6, "1800ms", ATTEMPTS - 1, 0.15)
 #: As short as everything else here: what is bad itself is judged after twenty probes.
-GUARD = FloodGuard(probe_delay="100ms", max_probe_delay="200ms")
+BREAKER = CircuitBreaker(gives_in_after="30s")
 
 pen = Pen(FOLDER / "ledger")
 
@@ -68,7 +68,7 @@ class Turns:
 app = App(GROUP, observers=[Turns()], commit_interval="500ms", drain_timeout="5s")
 
 
-@app.handler(LOOSE, concurrency=32, consume_timeout=f"{TIMEOUT_S:g}s", retry=RETRY, guard=GUARD)
+@app.handler(LOOSE, concurrency=32, consume_timeout=f"{TIMEOUT_S:g}s", retry=RETRY, breaker=BREAKER)
 async def loose(job: Job, delivery: Delivery) -> None:
     """In any order."""
     with entered(LOOSE, job, delivery):
@@ -82,7 +82,7 @@ async def loose(job: Job, delivery: Delivery) -> None:
     concurrency=32,
     consume_timeout=f"{TIMEOUT_S:g}s",
     retry=RETRY,
-    guard=GUARD,
+    breaker=BREAKER,
 )
 async def keyed(job: Job, delivery: Delivery) -> None:
     """In key order."""
@@ -90,7 +90,9 @@ async def keyed(job: Job, delivery: Delivery) -> None:
         await behave(job, delivery.attempt)
 
 
-@app.handler(THREADED, concurrency=16, consume_timeout=f"{TIMEOUT_S:g}s", retry=RETRY, guard=GUARD)
+@app.handler(
+    THREADED, concurrency=16, consume_timeout=f"{TIMEOUT_S:g}s", retry=RETRY, breaker=BREAKER
+)
 def threaded(job: Job, delivery: Delivery) -> None:
     """In any order, on threads."""
     with entered(THREADED, job, delivery):

@@ -115,8 +115,10 @@ class Breakers:
         breaker.failed(delivery.origin, started_s, first, now.mono_s)
         if is_trial:
             self._tell_trial(delivery, failure.error_type)
-            if not first and handler.forced is None and breaker.gives_in(
-                handler.rules.breaker, now.mono_s
+            if (
+                not first
+                and handler.forced is None
+                and breaker.gives_in(handler.rules.breaker, now.mono_s)
             ):
                 self._close(handler, "gave in", now)
 

@@ -115,12 +115,12 @@ class HandlerSnapshot:
     Attributes:
         held_for_s: how long it still takes no records, because it asked for a pause.
         tripped: its circuit breaker is not closed; for one release, from the flood guard.
-        breaker: that circuit breaker.
         lane_waiting: records that wait in the order of their key or partition, for the one in front
             of them or, the first, for a slot. A key with one record has none.
         on_failure: "park" or "block".
         delays_s: the distinct waits of its retry policy, shortest first.
         max_redeliveries: None for no limit.
+        breaker: its circuit breaker.
     """
 
     name: str
@@ -134,11 +134,11 @@ class HandlerSnapshot:
     held_reason: str
     oldest: tuple[RunningDelivery, ...]
     tripped: bool = False
-    breaker: BreakerSnapshot = BreakerSnapshot()
     on_failure: str = "park"
     delays_s: tuple[float, ...] = ()
     max_redeliveries: int | None = None
     lane_waiting: int = 0
+    breaker: BreakerSnapshot = BreakerSnapshot()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.errors import SettingError
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import (
     Abandon,
     DeliveryTimedOut,
@@ -85,7 +85,7 @@ def test_rocketmq_the_real_timeout_is_the_timeout() -> None:
 
 def test_rocketmq_one_scan_finds_every_overdue_message() -> None:
     """Not sixteen of them."""
-    world = world_with(*range(1_000), rules=replace(RULES, guard=FloodGuard(enabled=False)))
+    world = world_with(*range(1_000), rules=replace(RULES, breaker=CircuitBreaker(enabled=False)))
     running = [world.start() for _ in range(1_000)]
     world.now_s += 60
     world.expire(*running)

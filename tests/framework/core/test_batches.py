@@ -8,12 +8,12 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
+from ackfloor.core.breaker_events import BreakerOpened
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import REPLAYS, Reason
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.guard import FloodGuard
-from ackfloor.core.guard_events import GuardTripped, RecordPutBack
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Abandon, DeliveryFailed, DeliveryTimedOut, LateAnswers
 from ackfloor.core.model import Failure, TopicPartition
@@ -37,7 +37,7 @@ from tests.framework.core.worlds import TIER, MemoryRecord, World
 
 FAILED = Failed(Failure("Boom", "x"))
 REJECTED = Rejected(Failure("Hopeless", "x"))
-OFF = FloodGuard(enabled=False)
+OFF = CircuitBreaker(enabled=False)
 
 
 class BatchWorld(World):
@@ -68,7 +68,9 @@ class BatchWorld(World):
         self.take()
 
 
-def batched(ordering: str = "unordered", *, guard: FloodGuard = OFF, **rules: object) -> BatchWorld:
+def batched(
+    ordering: str = "unordered", *, breaker: CircuitBreaker = OFF, **rules: object
+) -> BatchWorld:
     """A world whose handler takes three records at once, and two partitions."""
     own = HandlerRules(
         "bill",
@@ -77,7 +79,7 @@ def batched(ordering: str = "unordered", *, guard: FloodGuard = OFF, **rules: ob
         consume_timeout_s=10.0,
         batch=3,
         batch_wait_s=0.5,
-        guard=guard,
+        breaker=breaker,
     )
     world = BatchWorld(replace(own, **rules))  # type: ignore[arg-type]
     world.assign(0)
@@ -440,44 +442,44 @@ def test_an_empty_batch_gives_its_lanes_back() -> None:
 class TestGuard:
     """A batch that fails as a whole counts once: one bad record is enough for that."""
 
-    GUARD = FloodGuard(0.5, 10, 3)
+    GUARD = CircuitBreaker(0.5, 10, 3)
 
     @pytest.mark.parametrize("ordering", ["unordered", "key"])
     def test_one_bad_batch_does_not_stop_its_handler(self, ordering: str) -> None:
         """However many records it has."""
-        world = batched(ordering, guard=self.GUARD)
+        world = batched(ordering, breaker=self.GUARD)
         world.end(started(world), FAILED)
-        assert world.told(GuardTripped) == []
+        assert world.told(BreakerOpened) == []
         assert len(world.parcels) == 3
 
     @pytest.mark.parametrize("ordering", ["unordered", "key"])
     def test_enough_of_them_do_and_are_put_back(self, ordering: str) -> None:
         """All records of the batch that trips it, with their attempts."""
-        world = batched(ordering, guard=self.GUARD)
+        world = batched(ordering, breaker=self.GUARD)
         for n in range(3):
             world.read([3 * n, 3 * n + 1, 3 * n + 2], key=b"k%d" % n)
             world.end(world.take_batch(), FAILED)
-        assert len(world.told(GuardTripped)) == 1
+        assert len(world.told(BreakerOpened)) == 1
         assert len(world.parcels) == 6
-        assert [event.offset for event in world.told(RecordPutBack)] == [6, 7, 8]
+        assert [event.offset for event in world.told(RecordWithheld)] == [6, 7, 8]
         assert sorted(offsets(world)) == [6, 7, 8]
 
     def test_answers_by_hand_count_each(self) -> None:
         """Those name their records."""
-        world = batched(guard=self.GUARD)
+        world = batched(breaker=self.GUARD)
         batch = started(world)
         for delivery in batch.items:
             delivery.retry()
         world.collect()
-        assert len(world.told(GuardTripped)) == 1
-        assert [event.offset for event in world.told(RecordPutBack)] == [2]
+        assert len(world.told(BreakerOpened)) == 1
+        assert [event.offset for event in world.told(RecordWithheld)] == [2]
 
 
 @pytest.mark.parametrize("tier", [False, True])
 def test_what_comes_behind_a_failed_batch_is_held_within_its_limit(tier: bool) -> None:
     """Its lane waits from the moment on in which the batch is let go."""
     policy = RetryPolicy("1s", 1, "1s", 2, 0)
-    own = HandlerRules("bill", "key", policy=policy, guard=OFF, batch=3, in_place=True)
+    own = HandlerRules("bill", "key", policy=policy, breaker=OFF, batch=3, in_place=True)
     world = BatchWorld(own, limits=FlowLimits(max_open=400, tier_buffer=20))
     world.assign(0)
     if tier:

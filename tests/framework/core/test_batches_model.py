@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from ackfloor.core.batch import Batch
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, APART, Discarded, Held, Outcome
 from ackfloor.ports import Items
@@ -232,13 +232,13 @@ class BlockedPartitionedBatchMachine(PartitionedBatchMachine):
 class GuardedBatchMachine(KeyedBatchMachine):
     """A guard that trips soon, and probes."""
 
-    guard = FloodGuard(0.5, 4, 2)
+    breaker = CircuitBreaker(0.5, 4, 2)
 
 
 class GuardedBlockedBatchMachine(BlockedPartitionedBatchMachine):
     """The same where failures hold the partition."""
 
-    guard = FloodGuard(0.5, 4, 2)
+    breaker = CircuitBreaker(0.5, 4, 2)
 
 
 LIMITS = examples(50)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Abandon, Pause, Resume
 from ackfloor.core.model import CommitPosition, Failure, TopicPartition
@@ -46,7 +46,7 @@ class EngineMachine(RuleBasedStateMachine):
     manual = False
     in_place = False
     transactional = False
-    guard = FloodGuard(enabled=False)
+    breaker = CircuitBreaker(enabled=False)
     batch: int | None = None
 
     @initialize()
@@ -61,7 +61,7 @@ class EngineMachine(RuleBasedStateMachine):
                 policy=RetryPolicy("1s", 1, "1s", 2, 0),
                 manual=self.manual,
                 in_place=self.in_place,
-                guard=self.guard,
+                breaker=self.breaker,
                 batch=self.batch,
                 batch_wait_s=0.5,
             ),

@@ -9,8 +9,8 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.causes import Trouble
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.envelope import Reason
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import (
     Publish,
     PublishFailed,
@@ -153,7 +153,7 @@ def test_a_fault_lasts_until_every_refused_record_is_written() -> None:
 
 def test_two_broken_topics_are_both_named_with_their_records() -> None:
     """However many wait for the first; each ends by itself."""
-    rules = replace(ONCE_A_SECOND, guard=FloodGuard(enabled=False))
+    rules = replace(ONCE_A_SECOND, breaker=CircuitBreaker(enabled=False))
     world = world_with(*range(42), rules=rules)
     since_ms = world.now.wall_ms
     for n in range(42):

@@ -6,8 +6,8 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.causes import Trouble
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.gapset import decode
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import PublishFailed, RecordDeadLettered, RecordParked
 from ackfloor.core.model import CommitPosition, Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Failed, Rejected
@@ -247,7 +247,7 @@ def test_a_record_refused_for_its_size_goes_alone_and_then_lighter() -> None:
 
 def test_a_transaction_has_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """By count; the rest goes in the next one."""
-    unguarded = HandlerRules("bill", guard=FloodGuard(enabled=False))
+    unguarded = HandlerRules("bill", breaker=CircuitBreaker(enabled=False))
     world = world_of(MOST_PARCELS + 5, rules=unguarded)
     batch = [world.start() for _ in range(MOST_PARCELS + 5)]
     for delivery in batch:

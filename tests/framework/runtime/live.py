@@ -21,8 +21,8 @@ from itertools import product
 from typing import Any, TypeVar
 
 from ackfloor import App, Delivery
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.guard import FloodGuard
 from ackfloor.core.messages import Event
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import Snapshot
@@ -237,13 +237,13 @@ def live(
 ) -> Iterator[Live]:
     """Run an app's worker; `config` are fields of `WorkerConfig`.
 
-    Most tests fail more of their records than a flood guard would let pass, so there is none
+    Most tests fail more of their records than a circuit breaker would let pass, so there is none
     unless it is asked for.
     """
     clock = ForwardClock()
     broker = broker or MemoryBroker(clock)
-    off = FloodGuard(enabled=False)
-    handlers = [spec if guarded else replace(spec, guard=off) for spec in app.handlers]
+    off = CircuitBreaker(enabled=False)
+    handlers = [spec if guarded else replace(spec, breaker=off) for spec in app.handlers]
     topology = create_topics(broker, app.group, handlers, partitions)
     watcher = Watcher()
     outside = Outside(

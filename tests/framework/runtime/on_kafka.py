@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ackfloor import App, FloodGuard
+from ackfloor import App, CircuitBreaker
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.runtime.event_loop import EventLoopThread
@@ -231,8 +231,8 @@ class OnKafka:
     ) -> None:
         self.watcher = Watcher()
         settings = Settings.from_code(sections)
-        off = FloodGuard(enabled=False)
-        handlers = app.handlers if guarded else [replace(s, guard=off) for s in app.handlers]
+        off = CircuitBreaker(enabled=False)
+        handlers = app.handlers if guarded else [replace(s, breaker=off) for s in app.handlers]
         self.launch = Launch(app, settings, settings.applied(handlers))
         self._prepare()
         events = EventLoopThread()
@@ -305,7 +305,7 @@ class Crowd:
     ) -> OnKafka:
         """Start one more worker of an app; `settings` are those of `app`, `consumer` of Kafka.
 
-        Without a flood guard, unless it is asked for: many tests fail every record.
+        Without a circuit breaker, unless it is asked for: many tests fail every record.
         """
         kafka = {
             "bootstrap_servers": self.place.servers,

@@ -17,7 +17,7 @@ def app_of(group: str = "billing") -> App:
     """One that fails every record of `orders`."""
     app = App(group, parking="transactional")
 
-    @app.handler("orders", retry=ONCE, guard=None)
+    @app.handler("orders", retry=ONCE, breaker=None)
     async def fail(_: Delivery) -> None:
         raise ValueError("always")
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ackfloor.core.guard import FloodGuard
+from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec, Registry
@@ -146,19 +146,29 @@ def test_operators_change_how_a_handler_runs() -> None:
     assert changed.function is original.function
 
 
-def test_operators_change_parts_of_a_guard() -> None:
+def test_operators_change_parts_of_a_breaker() -> None:
     """The rest stays as in code; who sets a part of one that is off wants one."""
-    own = spec(guard=FloodGuard(limit=0.8, window=50))
-    settings = load(HANDLERS__BILL__GUARD__MAX_PROBE_DELAY="30s")
+    own = spec(breaker=CircuitBreaker(20, park_rate="5/s"))
+    settings = load(HANDLERS__BILL__BREAKER__QUIET_AFTER="30s")
     (changed,) = settings.applied([own])
-    assert changed.guard == FloodGuard(limit=0.8, window=50, max_probe_delay="30s")
-    (off,) = load(HANDLERS__BILL__GUARD__ENABLED="false").applied([own])
-    assert off.guard == FloodGuard(limit=0.8, window=50, enabled=False)
-    (on,) = load(HANDLERS__BILL__GUARD__LIMIT="0.9").applied([spec(guard=None)])
-    assert on.guard == FloodGuard(limit=0.9)
+    assert changed.breaker == CircuitBreaker(20, 10, "30s", "5/s")
+    (off,) = load(HANDLERS__BILL__BREAKER__ENABLED="false").applied([own])
+    assert off.breaker == CircuitBreaker(20, park_rate="5/s", enabled=False)
+    (on,) = load(HANDLERS__BILL__BREAKER__FAILURES="7").applied([spec(breaker=None)])
+    assert on.breaker == CircuitBreaker(7)
     found = shown(settings, own)
-    assert found["handlers.bill.guard.limit"] == ("0.8", "code")
-    assert found["handlers.bill.guard.max_probe_delay"][0] == "30s"
+    assert found["handlers.bill.breaker.failures"] == ("20", "code")
+
+
+def test_settings_of_the_flood_guard_are_ignored_but_for_none_at_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """For one release, with a warning."""
+    (on,) = load(HANDLERS__BILL__GUARD__LIMIT="0.9").applied([spec()])
+    assert on.breaker == CircuitBreaker()
+    assert "handlers.bill.guard: the flood guard gave way" in caplog.text
+    (off,) = load(HANDLERS__BILL__GUARD__ENABLED="false").applied([spec()])
+    assert off.breaker == CircuitBreaker(enabled=False)
 
 
 def test_a_handler_nobody_set_is_the_same_object() -> None:

@@ -76,7 +76,7 @@ def run(policy: RetryPolicy, sent: list[Message]) -> Rerun:
     failed: dict[bytes, datetime] = {}
     took_s: dict[bytes, float] = {}
 
-    @app.handler("orders", retry=policy, concurrency=1_000, guard=None)
+    @app.handler("orders", retry=policy, concurrency=1_000, breaker=None)
     async def bill(body: bytes) -> None:
         message, began = sent[int(body)], h.now
         await asyncio.sleep(message.takes_ms / 1000)
