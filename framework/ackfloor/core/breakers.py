@@ -115,12 +115,6 @@ class Breakers:
         breaker.failed(delivery.origin, started_s, first, now.mono_s)
         if is_trial:
             self._tell_trial(delivery, failure.error_type)
-            if (
-                not first
-                and handler.forced is None
-                and breaker.gives_in(handler.rules.breaker, now.mono_s)
-            ):
-                self._close(handler, "gave in", now)
 
     def paused(self, handler: HandlerState, now: Now) -> None:
         """A delivery asked for a pause; where it was a trial it says nothing."""
@@ -230,20 +224,25 @@ class Breakers:
                 self._rest(handler)
             if not handler.breaker.is_open:
                 continue
-            if not handler.rules.breaker.enabled and handler.forced is None:
-                self._close(handler, "disabled", now)
-            elif not any(a.handler is handler for a in self._state.assignments.values()):
-                self._left(handler, now)
-            else:
-                self._rest(handler)
-                self._try(handler, now)
-                if telling:
-                    self._name(handler, now)
+            if why := self._ends(handler, now):
+                self._close(handler, why, now)
+                continue
+            self._rest(handler)
+            self._try(handler, now)
+            if telling:
+                self._name(handler, now)
 
-    def _left(self, handler: HandlerState, now: Now) -> None:
-        """It owns nothing: nothing can be tried, and nothing can fail."""
-        if handler.forced is None:
-            self._close(handler, "left", now)
+    def _ends(self, handler: HandlerState, now: Now) -> str:
+        """Why a breaker that is not closed closes although nothing has succeeded; or nothing."""
+        rules = handler.rules.breaker
+        if handler.forced is not None:
+            return ""
+        if not rules.enabled:
+            return "disabled"
+        if handler.breaker.gives_in(rules, now.mono_s):
+            return "gave in"
+        owns = any(a.handler is handler for a in self._state.assignments.values())
+        return "" if owns else "left"
 
     def _try(self, handler: HandlerState, now: Now) -> None:
         if handler.held_until_s > now.mono_s:
@@ -251,10 +250,14 @@ class Breakers:
         handler.asked = handler.breaker.room(now.mono_s)
         if handler.asked > 0:
             handler.dry = False
-            self._state.commands.append(Probe(handler.rules.name, handler.asked))
+            self._ask(handler)
+
+    def _ask(self, handler: HandlerState) -> None:
+        probe = Probe(handler.rules.name, handler.asked, handler.breaker.allowed)
+        self._state.commands.append(probe)
 
     def probed(self, name: str, count: int, now: Now) -> None:
-        """So many untried records were let through."""
+        """So many trials may start; fewer than were asked for where nothing else waits."""
         handler = self._state.handlers[name]
         breaker = handler.breaker
         if not breaker.is_open:
@@ -266,7 +269,7 @@ class Breakers:
             return
         handler.asked = self._release(handler, handler.asked, now)
         if handler.asked:
-            self._state.commands.append(Probe(name, handler.asked))
+            self._ask(handler)
         else:
             handler.dry = True
 

@@ -8,7 +8,7 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.breaker_events import BreakerOpened
+from ackfloor.core.breaker_events import BreakerOpened, RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out

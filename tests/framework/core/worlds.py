@@ -273,9 +273,16 @@ class HeldWorld(World):
     held = False
     permits = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.started: list[Delivery] = []
+
     def take(self) -> list[Command]:
-        """As the world; follow holds and let probes through."""
+        """As the world; judge, follow holds and let probes through, as the loop does."""
         taken: list[Command] = []
+        if self.engine.in_question:
+            self.started = [d for d in self.started if d.outcome is None and not d.closed]
+            self.engine.judge(self.started, self.now)
         while commands := super().take():
             taken.extend(commands)
             for command in commands:
@@ -284,9 +291,11 @@ class HeldWorld(World):
                 elif isinstance(command, Unhold):
                     self.held, self.permits = False, 0
                 elif isinstance(command, Probe):
-                    waiting = sum(1 for item in self.ready if _may_start(item))
-                    self.permits = max(self.permits, min(command.count, waiting))
-                    self.engine.probed(command.handler, self.permits, self.now)
+                    waiting = sum(1 for item in self.ready if _may_start(item)) - self.permits
+                    room = min(command.count, command.most - self.permits)
+                    count = command.count if waiting >= room else max(0, waiting)
+                    self.permits += max(0, min(room, waiting))
+                    self.engine.probed(command.handler, count, self.now)
         return taken
 
     def queue(self, command: Dispatch) -> None:
@@ -307,7 +316,8 @@ class HeldWorld(World):
         item = next(item for item in self.ready if _may_start(item))
         self.ready.remove(item)
         self.ready.appendleft(item)
-        return super().start()
+        self.started.append(super().start())
+        return self.started[-1]
 
 
 def _may_start(item: Delivery | Run) -> bool:
