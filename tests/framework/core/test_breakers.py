@@ -64,7 +64,7 @@ def opened(count: int = 30, rules: HandlerRules = RULES) -> HeldWorld:
 
 def breaker_of(world: HeldWorld) -> BreakerState:
     """The state of the handler's breaker."""
-    return world.engine.state.handlers["bill"].breaker.state
+    return world.engine.state.handlers["bill"].circuit.breaker.state
 
 
 def test_it_opens_and_says_so() -> None:
@@ -325,7 +325,7 @@ class TestForced:
         world.take()
         assert world.engine.next_due_s(world.now) == world.now_s + 30.0
         world.tick(30.0)
-        assert world.engine.state.handlers["bill"].forced is None
+        assert world.engine.state.handlers["bill"].circuit.forced is None
         assert world.engine.next_due_s(world.now) == inf
 
     def test_without_a_partition(self) -> None:

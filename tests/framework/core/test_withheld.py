@@ -47,7 +47,7 @@ def forced_open(rules: HandlerRules = RULES, count: int = 30, keys: int = 30) ->
         world.read([offset], key=b"k%d" % (offset % keys))
     world.engine.force("bill", Forced.OPEN, inf, "", world.now)
     world.tick()
-    drip = world.engine.state.handlers["bill"].drip
+    drip = world.engine.state.handlers["bill"].circuit.drip
     while drip.take(0.01, 1.0, world.now_s):
         pass
     return world
@@ -80,7 +80,7 @@ def test_it_stays_open_and_the_same_attempt_comes_again() -> None:
     assert (again.offset, again.attempt, withheld(world)) == (0, 1, 0)
     world.finish(again, ACKED)
     assert (world.floor(), world.engine.flow.open_count) == (1, 0)
-    assert world.engine.assignments["orders", 0].trials == {}
+    assert world.engine.assignments["orders", 0].withheld.trials == {}
 
 
 def test_its_waits_grow_up_to_five_seconds() -> None:

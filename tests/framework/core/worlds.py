@@ -129,6 +129,8 @@ class World:
 
     def take(self) -> list[Command]:
         """Collect what the engine commanded since the last time."""
+        if self.engine.in_question:
+            self.engine.judge(self.running_now(), self.now)
         self.engine.transact(self.now)
         commands = self.engine.take_commands()
         for command in commands:
@@ -143,6 +145,10 @@ class World:
         self.commands.extend(commands)
         self.events.extend(self.engine.take_events(self.now))
         return commands
+
+    def running_now(self) -> list[Delivery]:
+        """What a judgement may have to wait for: nothing in this world."""
+        return []
 
     def queue(self, command: Dispatch) -> None:
         """Items are dispatched; the order in which they are is kept."""
@@ -278,11 +284,8 @@ class HeldWorld(World):
         self.started: list[Delivery] = []
 
     def take(self) -> list[Command]:
-        """As the world; judge, follow holds and let probes through, as the loop does."""
+        """As the world; follow holds and let probes through, as the loop does."""
         taken: list[Command] = []
-        if self.engine.in_question:
-            self.started = [d for d in self.started if d.outcome is None and not d.closed]
-            self.engine.judge(self.started, self.now)
         while commands := super().take():
             taken.extend(commands)
             for command in commands:
@@ -297,6 +300,11 @@ class HeldWorld(World):
                     self.permits += max(0, min(room, waiting))
                     self.engine.probed(command.handler, count, self.now)
         return taken
+
+    def running_now(self) -> list[Delivery]:
+        """What has started and not ended."""
+        self.started = [d for d in self.started if d.outcome is None and not d.closed]
+        return self.started
 
     def queue(self, command: Dispatch) -> None:
         """As executors do: ahead of all others, or behind them."""
