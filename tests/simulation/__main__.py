@@ -19,14 +19,22 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print the trace of the first seed")
     parser.add_argument("--table", action="store_true", help="print which faults met which states")
     parser.add_argument("--safeguards", action="store_true", help="take safeguards out instead")
-    parser.add_argument("--outages", nargs="*", choices=OUTAGES, help="play these, or all, instead")
+    parser.add_argument(
+        "--outages", nargs="*", choices=OUTAGES, help="play these, or all, instead: --seeds of each"
+    )
+    parser.add_argument(
+        "--without-breaker", action="store_true", help="outages without circuit breakers"
+    )
     given = parser.parse_args()
     if given.seeds < 1 or given.jobs < 1:
         parser.error("--seeds and --jobs take a number from 1")
     if given.trace:
         return trace_seed(given.first)
     if given.outages is not None:
-        return run_outages(given.outages or list(OUTAGES), given.first)
+        names = given.outages or list(OUTAGES)
+        return run_outages(
+            names, given.first, given.seeds, given.jobs, breaker=not given.without_breaker
+        )
     if given.safeguards:
         return run_safeguards(
             [given.first, given.first + 100_000, given.first + 200_000], given.jobs

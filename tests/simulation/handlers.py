@@ -91,13 +91,18 @@ class Handlers:
             return self._batch_async() if plan.kind == "async" else self._batch_plain()
         return self._one_async(plan) if plan.kind == "async" else self._one_plain(plan)
 
+    def _takes_s(self, act: Act) -> float:
+        """How long an act runs; a dependency that is back answers at once."""
+        back = act.kind == "down" and self._hub.now_s - FIRST_S >= act.after_s
+        return 0.0 if back else act.takes_s
+
     # One record.
 
     def _one_async(self, plan: HandlerPlan) -> Callable[..., Any]:
         async def handle(value: int, delivery: Delivery) -> None:
             act = self._watch.started(self._life, delivery)
             try:
-                await self._sleep(act.takes_s)
+                await self._sleep(self._takes_s(act))
                 if act.kind == "stubborn":
                     await self._stubborn(act.after_s)
                 elif act.kind == "extend":
@@ -117,7 +122,7 @@ class Handlers:
         def handle(value: int, delivery: Delivery) -> None:
             act = self._watch.started(self._life, delivery)
             try:
-                self._hub.pause(act.takes_s)
+                self._hub.pause(self._takes_s(act))
                 if act.kind == "extend":
                     delivery.extend(timedelta(seconds=act.after_s))
                     self._hub.pause(act.after_s * 0.9)
@@ -189,7 +194,7 @@ class Handlers:
         async def handle(items: list[int], deliveries: list[Delivery]) -> None:
             acts = [self._watch.started(self._life, d) for d in deliveries]
             try:
-                await self._sleep(max(act.takes_s for act in acts))
+                await self._sleep(max(map(self._takes_s, acts)))
                 wait_s = self._batch_wait_s(acts)
                 await self._sleep(wait_s)
                 self._finish_batch(deliveries, acts)
@@ -206,7 +211,7 @@ class Handlers:
         def handle(items: list[int], deliveries: list[Delivery]) -> None:
             acts = [self._watch.started(self._life, d) for d in deliveries]
             try:
-                self._hub.pause(max(act.takes_s for act in acts))
+                self._hub.pause(max(map(self._takes_s, acts)))
                 self._hub.pause(self._batch_wait_s(acts))
                 self._finish_batch(deliveries, acts)
             except Killed:

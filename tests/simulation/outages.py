@@ -1,92 +1,311 @@
-"""Outages: scenarios of the size of real ones, which no seed would make.
+"""Outages: troubles of the size of real ones, which no seed of `plan` would make.
 
-Each tells how long healthy records waited for their start after the trouble had begun.
+Each says how long healthy records waited for their start, how many failed records left for the
+retry topics and how fast, how many were dead-lettered because their budget ran out, and how often
+the circuit breaker changed. Sizes are a tenth of those on a real broker, or less, so that many
+seeds can be played.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from random import Random
 from typing import NamedTuple
 
+from ackfloor.core.envelope import Reason
+from ackfloor.core.messages import (
+    BreakerClosed,
+    BreakerOpened,
+    DeliveryTimedOut,
+    RecordDeadLettered,
+    RecordParked,
+)
 from tests.simulation.plan import Act, HandlerPlan, Plan, RecordPlan, hash_of
-from tests.simulation.world import play
+from tests.simulation.process import FAILURES
+from tests.simulation.world import Result, play
 
 _HANDLER = HandlerPlan(
-    "async", concurrency=64, timeout_s=1.0, delays_s=(1.0, 5.0, 25.0), redeliveries=3, breaker=50
+    "async",
+    concurrency=64,
+    timeout_s=1.0,
+    delays_s=(1.0, 5.0, 25.0),
+    redeliveries=3,
+    breaker=FAILURES,
 )
-_OK = (Act("ok", 0.001),)
+#: What failures take, in seconds.
+_FAST_S = 0.005
+_FAIL = (Act("fail", _FAST_S),)
 
 
-def _plan(seed: int, records: list[RecordPlan]) -> Plan:
-    return Plan(seed, (_HANDLER,), tuple(records), partitions=2, batch=500)
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """One trouble.
+
+    Attributes:
+        plan: the run.
+        begins_s, ends_s: between these the dependency is away, or the trouble lasts.
+        judged_from_s: healthy records produced from then on are looked at, until `ends_s`.
+        lasting: what is sick stays so: it is dead-lettered by the policy in the end.
+    """
+
+    plan: Plan
+    begins_s: float = 0.0
+    ends_s: float = inf
+    judged_from_s: float = 0.0
+    lasting: bool = False
 
 
-def _record(uid: int, at_s: float, acts: tuple[Act, ...], keys: int = 1_000) -> RecordPlan:
-    key = b"key-%d" % (uid % keys)
-    return RecordPlan(uid, 0, hash_of(key) % 2, key, at_s, acts)
-
-
-def burst(seed: int) -> Plan:
-    """6,000 records at once of which 200 never return, then 50 healthy ones a second."""
-    dice = Random(f"burst {seed}")
-    stuck = set(dice.sample(range(6_000), 200))
-    at_once = (Act("ok"),)
-    records = [_record(n, 0.0, (Act("hang"),) if n in stuck else at_once) for n in range(6_000)]
-    records += [_record(6_000 + n, 0.5 + n / 50, at_once) for n in range(50 * 60)]
-    return _plan(seed, records)
-
-
-def partial(seed: int) -> Plan:
-    """60 % of the keys fail for 60 s, at 50 records a second."""
-    dice = Random(f"partial {seed}")
-    failing = {n for n in range(1_000) if dice.random() < 0.6}
-    down = (Act("down", 0.001, 60.0),)
-    return _plan(
-        seed, [_record(n, n / 50, down if n % 1_000 in failing else _OK) for n in range(50 * 90)]
+def _plan(seed: int, records: list[RecordPlan], *handlers: HandlerPlan, workers: int = 1) -> Plan:
+    return Plan(
+        seed,
+        handlers or (_HANDLER,),
+        tuple(records),
+        partitions=4,
+        workers=workers,
+        batch=500,
+        most_events=3_000_000,
     )
 
 
-def restart(seed: int) -> Plan:
-    """380 failed records are what a worker finds at its start; 10 % of the others fail as well."""
-    dice = Random(f"restart {seed}")
-    fail = (Act("fail", 0.001),)
-    records = [_record(n, 0.0, fail) for n in range(380)]
-    records += [
-        _record(380 + n, n / 50, fail if dice.random() < 0.1 else _OK) for n in range(50 * 90)
+def _record(
+    uid: int, at_s: float, acts: tuple[Act, ...], keys: int = 1_000, handler: int = 0
+) -> RecordPlan:
+    key = b"key-%d" % (uid % keys)
+    return RecordPlan(uid, handler, hash_of(key) % 4, key, at_s, acts)
+
+
+def _ok(takes_s: float = _FAST_S) -> tuple[Act, ...]:
+    return (Act("ok", takes_s),)
+
+
+def _down(until_s: float, takes_s: float = _FAST_S) -> tuple[Act, ...]:
+    return (Act("down", takes_s, until_s),)
+
+
+def burst(share: float, seed: int) -> Outage:
+    """Records at once of which some never return, then a trickle of healthy ones."""
+    dice = Random(f"burst {share} {seed}")
+    count = dice.randrange(2_500, 3_500)
+    stuck = set(dice.sample(range(count), int(count * share)))
+    records = [_record(n, 0.0, (Act("hang"),) if n in stuck else _ok(0.0)) for n in range(count)]
+    drained_s = len(stuck) / 64 * 2 + 2.0
+    trickle = [_record(count + n, 0.5 + n / 50, _ok(0.0)) for n in range(50 * 40)]
+    return Outage(_plan(seed, records + trickle), judged_from_s=drained_s, lasting=True)
+
+
+def share_of_keys(share: float, takes_s: float, rate: float, seed: int) -> Outage:
+    """Some of the keys fail for a while."""
+    dice = Random(f"share {share} {seed}")
+    failing = {n for n in range(1_000) if dice.random() < share}
+    begins_s, ends_s = 10.0, 10.0 + dice.choice((20.0, 25.0, 30.0))
+    records = []
+    for n in range(int(rate * (ends_s + 10.0))):
+        at_s = n / rate
+        away = n % 1_000 in failing and begins_s <= at_s < ends_s
+        records.append(_record(n, at_s, _down(ends_s) if away else _ok(takes_s)))
+    handler = replace(_HANDLER, timeout_s=30.0)
+    return Outage(_plan(seed, records, handler), begins_s, ends_s, begins_s)
+
+
+def dead(takes_s: float, rate: float, lasts_s: float, workers: int, seed: int) -> Outage:
+    """The dependency is away, for every record."""
+    dice = Random(f"dead {takes_s} {seed}")
+    before = max(1, round(20 * rate * dice.uniform(0.8, 1.2)))
+    begins_s = before / rate
+    ends_s = begins_s + lasts_s
+    count = int(rate * (ends_s + 20.0)) if rate >= 1 else before + int(lasts_s * rate) + 2
+    records = [
+        _record(n, n / rate, _down(ends_s, takes_s) if begins_s <= n / rate < ends_s else _ok())
+        for n in range(count)
     ]
-    return _plan(seed, records)
+    # The default schedule: one that is shorter than ten failures take can't be helped.
+    delays_s = (1.0, 5.0, 25.0, 125.0, 600.0)
+    handler = replace(_HANDLER, timeout_s=5.0, delays_s=delays_s, redeliveries=6)
+    return Outage(_plan(seed, records, handler, workers=workers), begins_s, ends_s, ends_s)
 
 
-OUTAGES: dict[str, Callable[[int], Plan]] = {
-    "burst": burst,
-    "partial": partial,
-    "restart": restart,
+def ended(seed: int) -> Outage:
+    """The dependency dies, and ten seconds later the input ends; 50 minutes."""
+    dice = Random(f"ended {seed}")
+    begins_s, rate = 20.0, dice.choice((20.0, 30.0))
+    ends_s = begins_s + 3_000.0
+    records = [
+        _record(n, n / rate, _down(ends_s) if n / rate >= begins_s else _ok())
+        for n in range(int(30 * rate))
+    ]
+    handler = replace(_HANDLER, delays_s=(1.0, 5.0, 25.0, 125.0, 600.0), redeliveries=6)
+    return Outage(_plan(seed, records, handler), begins_s, ends_s, ends_s)
+
+
+def poison(share: float, seed: int, handler: HandlerPlan = _HANDLER) -> Outage:
+    """Some of the records fail whatever happens, for ever."""
+    dice = Random(f"poison {share} {seed}")
+    rate = 50.0
+    records = [
+        _record(n, n / rate, _FAIL if dice.random() < share else _ok(), keys=100_000)
+        for n in range(int(rate * 40))
+    ]
+    return Outage(_plan(seed, records, handler), lasting=True)
+
+
+def restart(first: int, act: Act, share: float, seed: int) -> Outage:
+    """Failed records are what a worker finds first; some of the others fail as well.
+
+    A second handler has work of its own.
+    """
+    dice = Random(f"restart {first} {seed}")
+    acts = (act,)
+    records = [
+        _record(n, 0.0, (replace(act, takes_s=act.takes_s * dice.random()),), keys=100_000)
+        for n in range(first)
+    ]
+    for n in range(50 * 40):
+        bad = dice.random() < share
+        records.append(_record(first + n, n / 50, acts if bad else _ok(), keys=100_000))
+    base = len(records)
+    records += [_record(base + n, n / 10, _ok(), handler=1) for n in range(10 * 40)]
+    return Outage(_plan(seed, records, _HANDLER, replace(_HANDLER)), lasting=True)
+
+
+_LANES = replace(_HANDLER, ordering="key", on_failure="park")
+_BLOCKING = replace(_HANDLER, ordering="key", on_failure="block")
+
+OUTAGES: Mapping[str, Callable[[int], Outage]] = {
+    "burst-0.5": partial(burst, 0.005),
+    "burst-1": partial(burst, 0.01),
+    "burst-5": partial(burst, 0.05),
+    **{
+        f"share-{share:.0%}-{times}x": partial(share_of_keys, share, _FAST_S * times, rate)
+        for share in (0.2, 0.6, 0.8)
+        for times, rate in ((1, 50.0), (20, 50.0), (1_000, 10.0))
+    },
+    **{
+        f"share-{share:.1%}": partial(share_of_keys, share, _FAST_S, 100.0)
+        for share in (0.95, 0.99, 0.999)
+    },
+    "dead-fast": partial(dead, _FAST_S, 100.0, 60.0, 1),
+    "dead-fast-4-workers": partial(dead, _FAST_S, 100.0, 60.0, 4),
+    "dead-hang": partial(dead, 30.0, 20.0, 60.0, 1),
+    "dead-quiet": partial(dead, _FAST_S, 1 / 60, 10_800.0, 1),
+    "dead-ended": ended,
+    "poison-60%": partial(poison, 0.6),
+    "poison-90%": partial(poison, 0.9),
+    "poison-1%-batch": partial(poison, 0.01, handler=replace(_HANDLER, batch=100)),
+    "poison-60%-lanes": partial(poison, 0.6, handler=_LANES),
+    "poison-10%-blocking": partial(poison, 0.1, handler=_BLOCKING),
+    "restart-400": partial(restart, 400, _FAIL[0], 0.1),
+    "restart-5000": partial(restart, 5_000, _FAIL[0], 0.1),
+    "restart-64-hang": partial(restart, 64, Act("hang"), 0.0),
 }
 
 
-class Waits(NamedTuple):
-    """How long healthy records waited for their start, in seconds."""
+class Found(NamedTuple):
+    """What an outage did.
+
+    Attributes:
+        healthy: records that were looked at, and how long they waited for their start: median,
+            99th percentile, longest, in seconds.
+        other_p99_s: the same of the second handler, where there is one.
+        first_minute, further_minute: failed records that left for the retry topics in the first
+            minute, and the most in any further one.
+        exhausted: records dead-lettered because their budget ran out while it lasted.
+        changes: how often breakers opened or closed.
+        back_s: seconds from its end until no breaker was open; None where none had opened.
+        late_p99_s: of those that hang: seconds from the deadline until the park was confirmed.
+        took_s: until everything had ended, in seconds.
+    """
 
     name: str
-    records: int
+    seed: int
+    healthy: int
     p50_s: float
     p99_s: float
     longest_s: float
+    other_p99_s: float
+    first_minute: int
+    further_minute: int
+    exhausted: int
+    changes: int
+    back_s: float | None
+    late_p99_s: float
+    took_s: float
     broken: str
 
 
-def waits_in(name: str, seed: int) -> Waits:
-    """Play an outage."""
-    plan = OUTAGES[name](seed)
+def found_in(name: str, seed: int, *, breaker: bool = True) -> Found:
+    """Play an outage, with a circuit breaker or without."""
+    outage = OUTAGES[name](seed)
+    plan = outage.plan
+    if not breaker:
+        plan = replace(plan, handlers=tuple(replace(h, breaker=0) for h in plan.handlers))
     result = play(plan)
-    healthy = {record.uid for record in plan.records if not record.sick}
-    waits = sorted(wait_s for uid, wait_s in result.starts_s.items() if uid in healthy)
-    return Waits(
+    first, other = _waits(outage, result, 0), _waits(outage, result, 1)
+    minutes = Counter(
+        int((at_s - outage.begins_s) // 60)
+        for at_s, event in result.told
+        if isinstance(event, RecordParked) and outage.begins_s <= at_s < outage.ends_s
+    )
+    changes = [(t, e) for t, e in result.told if isinstance(e, BreakerOpened | BreakerClosed)]
+    closed_s = [t for t, event in changes if isinstance(event, BreakerClosed)]
+    return Found(
         name,
-        len(waits),
-        waits[len(waits) // 2],
-        waits[len(waits) * 99 // 100],
-        waits[-1],
+        seed,
+        len(first),
+        _at(first, 0.5),
+        _at(first, 0.99),
+        _at(first, 1.0),
+        _at(other, 0.99),
+        minutes.pop(0, 0),
+        max(minutes.values(), default=0),
+        0 if outage.lasting else _exhausted(outage, result),
+        len(changes),
+        max(0.0, closed_s[-1] - outage.ends_s) if closed_s else None,
+        _at(_lateness(result), 0.99),
+        result.took_s,
         str(result.broken or ""),
     )
+
+
+def _waits(outage: Outage, result: Result, handler: int) -> list[float]:
+    """How long the healthy records of one handler waited for their start, shortest first."""
+    until_s = outage.ends_s if outage.judged_from_s < outage.ends_s else inf
+    judged = {
+        record.uid
+        for record in outage.plan.records
+        if record.handler == handler
+        and not record.sick
+        and outage.judged_from_s <= record.at_s < until_s
+    }
+    return sorted(wait_s for uid, wait_s in result.starts_s.items() if uid in judged)
+
+
+def _exhausted(outage: Outage, result: Result) -> int:
+    return sum(
+        isinstance(event, RecordDeadLettered) and event.reason is Reason.EXHAUSTED
+        for at_s, event in result.told
+        if at_s < outage.ends_s
+    )
+
+
+def _lateness(result: Result) -> list[float]:
+    """Of time-outs that were parked: seconds from the deadline until that was confirmed."""
+    overdue = {
+        (e.topic, e.partition, e.offset): e.late_by_s
+        for _, e in result.told
+        if isinstance(e, DeliveryTimedOut) and e.attempt == 1
+    }
+    return sorted(
+        overdue[e.topic, e.partition, e.offset] + e.since_failure_s
+        for _, e in result.told
+        if isinstance(e, RecordParked)
+        and e.attempt == 1
+        and (e.topic, e.partition, e.offset) in overdue
+    )
+
+
+def _at(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0

@@ -125,6 +125,7 @@ class Plan:
     drain_s: float = 3.0
     session_s: float = 10.0
     batch: int = 500
+    most_events: int = 60_000
 
     def healthy(self) -> Plan:
         """The same without its sick records."""

@@ -341,6 +341,7 @@ class Process:
     def observe(self, events: Sequence[Event]) -> None:
         """Events of a turn."""
         self._watch.observe(self.life, events)
+        self._world.observed(events)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Nothing to note."""

@@ -18,7 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tests.simulation.delays import delayed, is_comparable
-from tests.simulation.outages import waits_in
+from tests.simulation.outages import Found, found_in
 from tests.simulation.plan import FAULTS, Plan, make_plan
 from tests.simulation.safeguards import SAFEGUARDS, Safeguard
 from tests.simulation.shrink import shrunk
@@ -221,15 +221,70 @@ def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
     return 1 if missed else 0
 
 
-def run_outages(names: Sequence[str], seed: int) -> int:
-    """Play outages and print, for each, how long healthy records waited; returns the exit code."""
+def _found(name: str, seed: int, *, breaker: bool) -> Found:
     logging.disable(logging.CRITICAL)
-    print("| outage | healthy records | p50, s | p99, s | longest, s | broken |")
-    print("|---|--:|--:|--:|--:|---|")
-    broken = False
-    for name in names:
-        found = waits_in(name, seed)
-        broken |= bool(found.broken)
-        waits = " | ".join(f"{s:.3f}" for s in (found.p50_s, found.p99_s, found.longest_s))
-        print(f"| {name} | {found.records} | {waits} | {found.broken} |", flush=True)
+    return found_in(name, seed, breaker=breaker)
+
+
+def run_outages(
+    names: Sequence[str], first: int, count: int, jobs: int, *, breaker: bool = True
+) -> int:
+    """Play outages and print, for each, the worst of its seeds; returns the exit code.
+
+    Args:
+        names: keys of `OUTAGES`.
+        first: the first seed.
+        count: how many seeds of each.
+        jobs: processes.
+        breaker: whether the handlers have a circuit breaker.
+    """
+    print(
+        "| outage | seeds | p50, s | p99, s | longest, s | other handler's p99, s "
+        "| left in the first minute | in a further one | exhausted | changes | back after, s "
+        "| park late p99, s | took, s |"
+    )
+    print("|---|" + "--:|" * 12)
+    broken = []
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        tasks = {
+            name: [
+                pool.submit(_found, name, seed, breaker=breaker)
+                for seed in range(first, first + count)
+            ]
+            for name in names
+        }
+        for name, each in tasks.items():
+            found = [task.result() for task in each]
+            broken += [f for f in found if f.broken]
+            print(_worst(name, found), flush=True)
+    for one in broken[:3]:
+        print(f"{one.name}, seed {one.seed}: {one.broken}")
     return 1 if broken else 0
+
+
+def _worst(name: str, found: Sequence[Found]) -> str:
+    """A row with the worst of each column."""
+    back_s = [f.back_s for f in found if f.back_s is not None]
+    seconds = " | ".join(
+        f"{max(values):.3f}"
+        for values in (
+            [f.p50_s for f in found],
+            [f.p99_s for f in found],
+            [f.longest_s for f in found],
+            [f.other_p99_s for f in found],
+        )
+    )
+    counts = " | ".join(
+        str(max(values))
+        for values in (
+            [f.first_minute for f in found],
+            [f.further_minute for f in found],
+            [f.exhausted for f in found],
+            [f.changes for f in found],
+        )
+    )
+    back = f"{max(back_s):.2f}" if back_s else "-"
+    late_s, took_s = max(f.late_p99_s for f in found), max(f.took_s for f in found)
+    return (
+        f"| {name} | {len(found)} | {seconds} | {counts} | {back} | {late_s:.3f} | {took_s:.0f} |"
+    )

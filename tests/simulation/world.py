@@ -11,6 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ackfloor.core.messages import (
+    BreakerClosed,
+    BreakerOpened,
+    DeliveryTimedOut,
+    Event,
+    RecordDeadLettered,
+    RecordParked,
+)
 from ackfloor.core.model import TopicPartition
 from ackfloor.runtime.crashes import Crashes
 from ackfloor.runtime.marks import RecordId
@@ -27,6 +35,8 @@ from tests.simulation.watch import Broken, Watch
 #: Seconds after the last fault and record in which everything must have ended. A handler's guard
 #: may hold a topic up for long: it is not what this bound is for.
 REST_S = 1_500.0
+#: The events that a result keeps.
+TOLD = (BreakerClosed, BreakerOpened, DeliveryTimedOut, RecordDeadLettered, RecordParked)
 #: Seconds between two looks whether everything has ended.
 LOOK_S = 1.0
 
@@ -46,6 +56,7 @@ class Result:
         seen: (fault, state of a record) that came together.
         took_s: simulated seconds.
         sick_slots_s: seconds of slots that sick records have had.
+        told: seconds since the beginning, and an event that `TOLD` names.
     """
 
     broken: Broken | None
@@ -58,6 +69,7 @@ class Result:
     seen: frozenset[tuple[str, str]]
     took_s: float
     sick_slots_s: float
+    told: Sequence[tuple[float, Event]]
 
 
 class _WorldWatch(Watch):
@@ -75,7 +87,9 @@ class World:
 
     def __init__(self, plan: Plan, *, trace: bool = False) -> None:
         self.plan = plan
-        self.hub = Hub(plan.seed, most_events=60_000 + 40 * len(plan.records), trace=trace)
+        self.hub = Hub(
+            plan.seed, most_events=plan.most_events + 40 * len(plan.records), trace=trace
+        )
         self.clock = SimClock(self.hub)
         self.broker = SimBroker(self.clock)
         self.watch = _WorldWatch(self.hub, plan)
@@ -89,6 +103,7 @@ class World:
         self.processes: list[Process] = []
         self._by_life: dict[int, Process] = {}
         self._started = 0
+        self.told: list[tuple[float, Event]] = []
         self.wanted = plan.workers
         self.quiet_from_s = FIRST_S
         self.faults = FaultMaker(self)
@@ -126,6 +141,7 @@ class World:
             frozenset(self.faults.seen),
             took_s,
             self.watch.slots_s(),
+            self.told,
         )
 
     def _begin(self) -> None:
@@ -212,6 +228,11 @@ class World:
         self.appended(topic, record.partition)
 
     # Who runs.
+
+    def observed(self, events: Sequence[Event]) -> None:
+        """A worker's observers get events."""
+        now_s = self.hub.now_s - FIRST_S
+        self.told += [(now_s, event) for event in events if isinstance(event, TOLD)]
 
     def spawn(self) -> None:
         """Start a worker process."""

@@ -12,14 +12,17 @@ Only different records count, by their first deliveries. A redelivery that fails
 it comes from a record that is known to be bad. It counts while no first delivery has ended for a
 minute, for then there is nothing else to go by.
 
-Open, single records are tried (*trials*), at most `PACE` a second, and each success doubles how
-many may run (*slow start*). When that reaches the handler's concurrency, the breaker is closed.
+Open, single records are tried (*trials*), at most `PACE` a second. While they end at once, a few
+start together, so that the pace is kept although the engine looks at them only now and then. Each
+success doubles how many may run (*slow start*). When that reaches the handler's concurrency, the
+breaker is closed.
 
 Invariants (tests/framework/core/test_breaker.py):
 
 K1  fewer than `quiet_failures` different records never open it, however often they fail.
 K2  a success wipes out every failure that started before it, whichever ends first.
-K3  open, more than one trial runs only after a success, or where one has run for `PATIENCE_S`.
+K3  open, more than one trial runs only after a success, where one has run for `PATIENCE_S`, or
+    `TOGETHER` of them where the one before ended within `QUICK_S`.
 """
 
 from __future__ import annotations
@@ -34,8 +37,11 @@ from ackfloor.core.model import Origin
 
 #: Seconds without the end of a first delivery after which redeliveries count.
 FIRSTS_MISSED_S = 60.0
-#: Trials a second, one after the other.
+#: Trials a second, and how many of them may start together to make up for the time between looks.
 PACE = 200
+TOGETHER = 4
+#: Seconds within which a trial has to end for that.
+QUICK_S = 0.02
 #: Seconds after which a trial holds up no other.
 PATIENCE_S = 1.0
 #: Successes whose durations are remembered, and how long one may take before there is any.
@@ -74,7 +80,8 @@ class Breaker:
         "_gave_in",
         "_last_first_s",
         "_last_success_s",
-        "_last_trial_s",
+        "_next_trial_s",
+        "_quick",
         "_success_start_s",
         "_took_s",
         "_trials",
@@ -101,7 +108,9 @@ class Breaker:
         self.error = ""
         #: When the trials that are not answered were let through.
         self._trials: deque[float] = deque()
-        self._last_trial_s = -inf
+        #: When the next one is due by the pace; and whether the last one was quick.
+        self._next_trial_s = -inf
+        self._quick = False
 
     @property
     def state(self) -> BreakerState:
@@ -227,15 +236,18 @@ class Breaker:
         trials = self._trials
         while trials and now_s - trials[0] >= PATIENCE_S:
             trials.popleft()
-        if self.allowed == 1 and now_s < self._last_trial_s + 1 / PACE:
+        if self.allowed > 1:
+            return self.allowed - len(trials)
+        if trials or now_s < self._next_trial_s:
             return 0
-        return self.allowed - len(trials)
+        due = min(TOGETHER, (now_s - self._next_trial_s) * PACE + 1)
+        return int(due) if self._quick else 1
 
     def next_room_s(self, now_s: float) -> float:
         """When a trial may start, if none is answered before."""
         if self.room(now_s) > 0:
             return now_s
-        paced_s = self._last_trial_s + 1 / PACE if self.allowed == 1 else now_s
+        paced_s = self._next_trial_s if self.allowed == 1 else now_s
         if len(self._trials) < self.allowed:
             return paced_s
         return max(paced_s, self._trials[0] + PATIENCE_S)
@@ -244,7 +256,8 @@ class Breaker:
         """So many trials were let through."""
         if count > 0:
             self._trials.extend([now_s] * count)
-            self._last_trial_s = now_s
+            since_s = max(self._next_trial_s, now_s - (TOGETHER - 1) / PACE)
+            self._next_trial_s = since_s + count / PACE
 
     def is_trial(self, started_s: float) -> bool:
         """Whether a delivery that started then is one."""
@@ -252,6 +265,7 @@ class Breaker:
 
     def trial_ended(self, started_s: float, now_s: float) -> None:
         """A trial has ended; one that ran for long was not counted any more."""
+        self._quick = now_s - started_s < QUICK_S
         if self._trials and now_s - started_s < PATIENCE_S:
             self._trials.popleft()
 

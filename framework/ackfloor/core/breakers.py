@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from ackfloor.core.assignment import HandlerState
-from ackfloor.core.breaker import Forced
+from ackfloor.core.breaker import TOGETHER, Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration
@@ -257,7 +257,9 @@ class Breakers:
 
     def _ask(self, handler: HandlerState) -> None:
         circuit = handler.circuit
-        probe = Probe(handler.rules.name, circuit.asked, circuit.breaker.allowed)
+        # Those of this moment, and no endless queue behind slots that hang.
+        most = circuit.breaker.allowed + TOGETHER
+        probe = Probe(handler.rules.name, circuit.asked, most)
         self._state.commands.append(probe)
 
     def probed(self, name: str, count: int, now: Now) -> None:

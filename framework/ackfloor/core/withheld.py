@@ -12,7 +12,8 @@ a lane follows the policy to the end, at the drip as well. Retried in place, fai
 and follow the policy, but the last attempt is not spent.
 
 What is the record's own fault, or a plan, follows the policy at once: a value that can't be
-decoded, a wait that the handler asked for (`Retry(after=)`), a deadline moved by a reload.
+decoded, a wait that the handler asked for (`Retry(after=)`), a deadline moved by a reload; but for
+its last attempt.
 
 Invariants (tests/framework/core/test_withheld.py):
 
@@ -56,14 +57,14 @@ class Withheld:
         """What becomes of a delivery that failed; None where its record is withheld."""
         rules = delivery.assignment.handler.rules
         verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
-        if not self._restrains(delivery.assignment.handler, now) or is_no_sign(delivery, outcome):
-            return verdict
-        if isinstance(verdict, Park) and rules.in_place:
+        if not self._restrains(delivery.assignment.handler, now):
             return verdict
         if isinstance(verdict, Bury) and verdict.reason in {Reason.EXHAUSTED, Reason.CRASH}:
             trials = delivery.assignment.withheld.trials.get(delivery.record_offset, 0)
             if rules.ordering == "unordered" or trials < MOST_TRIALS:
                 return None
+        elif is_no_sign(delivery, outcome) or (isinstance(verdict, Park) and rules.in_place):
+            return verdict
         return verdict if self._may_leave(delivery.assignment.handler, now) else None
 
     def _restrains(self, handler: HandlerState, now: Now) -> bool:

@@ -213,8 +213,9 @@ class Loop:
         if self.engine.transactional:
             self.engine.transact(self._clock.now())
         while commands := self.engine.take_commands():
-            moved = True
             for command in commands:
+                # A breaker asks each turn; where nothing waits, nothing has happened.
+                moved |= not isinstance(command, Probe)
                 self._do(command)
         return moved
 
