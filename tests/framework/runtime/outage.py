@@ -62,7 +62,8 @@ class Dependency:
 class Writer:
     """Writes numbered records; a record's value is its number and when it was written."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: Crowd, partitions: int = PARTITIONS) -> None:
+        self._partitions = partitions
         self._topic = crowd.place.topic
         self._producer = Producer({"bootstrap.servers": crowd.place.servers, "linger.ms": 2})
         self.sent = 0
@@ -71,7 +72,7 @@ class Writer:
         """Write the next records, spread over the partitions; the broker has them afterwards."""
         for number in range(self.sent, self.sent + count):
             value = f"{number} {time.monotonic()}"
-            self._producer.produce(self._topic, value, partition=number % PARTITIONS)
+            self._producer.produce(self._topic, value, partition=number % self._partitions)
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
         self.sent += count
@@ -108,13 +109,15 @@ class Ledger:
 
     Attributes:
         handled: number of a record -> how often.
-        waits: number of a healthy record -> seconds from its writing to its first start.
+        waits: number of a record -> seconds from its writing to its first start.
         begun_s: number -> when it was first started (monotonic).
+        ended_s: number -> when it was last handled (monotonic).
     """
 
-    handled: Counter[int] = field(default_factory=Counter)
-    waits: dict[int, float] = field(default_factory=dict)
-    begun_s: dict[int, float] = field(default_factory=dict)
+    handled: Counter[int] = field(default_factory=Counter[int])
+    ended_s: dict[int, float] = field(default_factory=dict[int, float])
+    waits: dict[int, float] = field(default_factory=dict[int, float])
+    begun_s: dict[int, float] = field(default_factory=dict[int, float])
 
     def begin(self, delivery: Delivery) -> int:
         """Enter a start; returns the record's number."""
@@ -122,6 +125,11 @@ class Ledger:
         self.begun_s.setdefault(number, now_s)
         self.waits.setdefault(number, now_s - at_s)
         return number
+
+    def end(self, number: int) -> None:
+        """Enter that a record was handled."""
+        self.handled[number] += 1
+        self.ended_s[number] = time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ class Outcome:
         resumed_s: from its return to the first record handled.
         full_rate_s: from its return to the last moment at which a new record waited for over a
             second.
-        caught_up_s: from its return to everything handled.
+        caught_up_s: from its return to the end of the last record that was written before it.
         once, again: records that were handled once, or more often.
     """
 
@@ -191,14 +199,14 @@ def outage(servers: str, seconds: float, rate: float, kind: str, **options: Any)
         async def bill(delivery: Delivery) -> None:
             number = ledger.begin(delivery)
             await bank.call()
-            ledger.handled[number] += 1
+            ledger.end(number)
 
         worker, writer = crowd.start(app, guarded=True), Writer(crowd)
         with traffic(writer, rate):
             crowd.turn_for(QUIET_S)
             begun_s, before, bank.up = time.monotonic(), writer.sent, False
             crowd.turn_for(seconds)
-            during, known, bank.up = writer.sent - before, len(ledger.handled), True
+            end, known, bank.up = writer.sent, len(ledger.handled), True
             for_s = time.monotonic() - begun_s
             left, dead = count(worker, RecordParked), count(worker, RecordDeadLettered)
             back_s = time.monotonic()
@@ -207,10 +215,9 @@ def outage(servers: str, seconds: float, rate: float, kind: str, **options: Any)
             # Long enough to see whether it is at its full rate in time.
             crowd.turn_for(QUIET_S + 5)
         crowd.until(_everything(worker, ledger, writer), "the end of every record")
-        caught_up_s = time.monotonic() - back_s
         often = Counter(ledger.handled.values())
         return Outcome(
-            during=during,
+            during=end - before,
             sent=writer.sent,
             left=left,
             dead=dead,
@@ -221,7 +228,7 @@ def outage(servers: str, seconds: float, rate: float, kind: str, **options: Any)
             closed=count(worker, BreakerClosed),
             resumed_s=resumed_s,
             full_rate_s=_full_rate_s(ledger, back_s),
-            caught_up_s=caught_up_s,
+            caught_up_s=_caught_up_s(ledger, end, back_s),
             once=often.pop(1, 0),
             again=often.total(),
             dead_in_the_end=count(worker, RecordDeadLettered),
@@ -237,6 +244,12 @@ def _full_rate_s(ledger: Ledger, back_s: float) -> float:
     """Seconds from a return to the last start of a record that had waited for over a second."""
     late = [ledger.begun_s[n] - back_s for n, wait_s in ledger.waits.items() if wait_s > 1.0]
     return max(0.0, *late, 0.0)
+
+
+def _caught_up_s(ledger: Ledger, end: int, back_s: float) -> float:
+    """Seconds from a return to the end of the last of the records below a number."""
+    ended_s = [at_s - back_s for number, at_s in ledger.ended_s.items() if number < end]
+    return max(0.0, *ended_s, 0.0)
 
 
 def _everything(worker: OnKafka, ledger: Ledger, writer: Writer) -> Callable[[], bool]:
