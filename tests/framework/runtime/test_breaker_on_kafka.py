@@ -145,11 +145,15 @@ def test_healthy_records_do_not_wait_behind_failed_ones_after_a_restart(
         bad = set(dice.sample(range(writer.sent, total), failing))
         app = App(group=crowd.place.group)
 
-        # Retried in place, they stay open, and everything around them is settled.
-        @app.handler(crowd.place.topic, name="bill", retry=policy, on_failure="block")
+        # Retried in place, they stay open, and everything around them is settled. Few slots, so that
+        # most of them are still to be started when the breaker opens.
+        @app.handler(
+            crowd.place.topic, name="bill", retry=policy, on_failure="block", concurrency=8
+        )
         async def bill(delivery: Delivery) -> None:
             number = ledgers[-1].begin(delivery)
             if number in bad:
+                await asyncio.sleep(0.005)
                 raise ValueError("no such customer")
             ledgers[-1].end(number)
 
@@ -170,8 +174,8 @@ def test_healthy_records_do_not_wait_behind_failed_ones_after_a_restart(
         sys.stdout.write(f"healthy records began {gap_s:.1f} s after the failed ones\n")
         assert count(worker, BreakerOpened) >= 1
         assert bad <= begun_s.keys()
-        assert gap_s < 5.0
-        assert max(begun_s[n] for n in fresh) - min(begun_s.values()) < 10.0
+        assert gap_s < 10.0
+        assert max(begun_s[n] for n in fresh) - min(begun_s.values()) < 12.0
 
 
 def _write_first(writer: Writer) -> None:
