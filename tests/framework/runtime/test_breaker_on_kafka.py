@@ -145,7 +145,7 @@ def test_healthy_records_do_not_wait_behind_failed_ones_after_a_restart(
         bad = set(dice.sample(range(writer.sent, total), failing))
         app = App(group=crowd.place.group)
 
-        # Retried in place, they stay open, and everything around them is settled. Few slots, so that
+        # Retried in place, they stay open, and all around them is settled. Few slots, so that
         # most of them are still to be started when the breaker opens.
         @app.handler(
             crowd.place.topic, name="bill", retry=policy, on_failure="block", concurrency=8
