@@ -25,7 +25,7 @@ APP = "ackfloor_handlers.incident.app:app"
 GIVEN_UP = r"payments--shop--dlq +0 +dlq +- +25 +-"
 #: What each command of the page tells, in the order of the page.
 TOLD = (
-    ("curl", r"ship: \d+ of the last \d+ records failed.*WarehouseDown"),
+    ("curl", r"ship: circuit breaker open for .*\d+ records in a row failed.*WarehouseDown"),
     ("lag", f"{GIVEN_UP} +0 +25 (.|\n)*points +0 +source +5 +200 +195 +175 +20 "),
     ("inflight", r"points/0/5 +credit (.|\n)*lock_row"),
     ("dlq groups", r"charge +AttributeError +25 "),

@@ -171,8 +171,8 @@ def soak(plan: Plan, console: Console) -> tuple[Result, Verdict]:
 def _settle(stage: Stage) -> dict[tuple[str, int], int]:
     """What is left when all is settled, when nothing changes any more, or when it takes too long.
 
-    A busy machine needs its time for what the faults have left; so does a flood guard for a retry
-    topic in which nothing but bad records is left.
+    A busy machine needs its time for what the faults have left; so does a circuit breaker for a
+    retry topic in which nothing but bad records is left.
     """
     topics, plan = stage.topics(), stage.plan
     until_s = time.monotonic() + plan.settle_s

@@ -22,8 +22,8 @@ from ackfloor_handlers.demo.watch import ENDED, NOTHING, Counts, RunView, fetch,
 from ackfloor_handlers.orders import RECEIPTS
 
 LOOK_EVERY_S: Final = 0.2
-#: Without a record settled for so long, nothing will come any more. Longer than a flood guard takes
-#: to find that the one record left is bad itself: 20 probes, five seconds apart.
+#: Without a record settled for so long, nothing will come any more. Longer than a circuit
+#: breaker withholds a bad record at the head of a lane: 20 trials, five seconds apart.
 STANDSTILL_S: Final = 180.0
 
 

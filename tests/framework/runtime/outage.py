@@ -1,4 +1,4 @@
-"""An outage on a real broker: a dependency is down for a while, and what becomes of the records.
+"""Outages on a real broker: a dependency fails for a while, and what becomes of the records.
 
     python -m tests.framework.runtime.outage SECONDS RATE [park | dlq | hang]
 
@@ -13,24 +13,30 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+from confluent_kafka import Producer
+
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.guard_events import GuardReset, GuardTripped
+from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, RecordWithheld
 from ackfloor.core.messages import RecordDeadLettered, RecordParked
 from ackfloor.testing.bootstrap import open_broker
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 
-#: Seconds of ordinary work before and after an outage.
+#: Seconds of ordinary work before an outage, and until its end is called over.
 QUIET_S = 2.0
 PARTITIONS = 4
+#: Short waits and a large budget: what is parked in an outage comes again, and fails, in it.
+SHORT = RetryPolicy(delays=["2s"], max_redeliveries=50)
 #: By kind of outage: the handler's own options.
 KINDS: dict[str, dict[str, Any]] = {
-    "park": {},
+    "park": {"retry": SHORT},
     "dlq": {"retry": RetryPolicy(max_redeliveries=0)},
-    "hang": {"consume_timeout": "2s"},
+    "hang": {"retry": SHORT, "consume_timeout": "2s"},
 }
 
 
@@ -40,12 +46,10 @@ class Dependency:
 
     hangs: bool = False
     up: bool = True
-    calls: int = 0
     refused: int = 0
 
     async def call(self) -> None:
         """Answer, refuse, or hang until it is up again."""
-        self.calls += 1
         if self.up:
             return
         self.refused += 1
@@ -55,6 +59,79 @@ class Dependency:
             await asyncio.sleep(0.05)
 
 
+class Writer:
+    """Writes numbered records; a record's value is its number and when it was written."""
+
+    def __init__(self, crowd: Crowd, partitions: int = PARTITIONS) -> None:
+        self._partitions = partitions
+        self._topic = crowd.place.topic
+        self._producer = Producer({"bootstrap.servers": crowd.place.servers, "linger.ms": 2})
+        self.sent = 0
+
+    def write(self, count: int) -> None:
+        """Write the next records, spread over the partitions; the broker has them afterwards."""
+        for number in range(self.sent, self.sent + count):
+            value = f"{number} {time.monotonic()}"
+            self._producer.produce(self._topic, value, partition=number % self._partitions)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+        self.sent += count
+
+
+def written(delivery: Delivery) -> tuple[int, float]:
+    """The number of a record, and when it was written (monotonic seconds)."""
+    number, at_s = (delivery.value or b"").split()
+    return int(number), float(at_s)
+
+
+@contextmanager
+def traffic(writer: Writer, rate: float) -> Iterator[None]:
+    """Write so many records a second, from a thread, while the body runs."""
+    ending, begun_s, before = threading.Event(), time.monotonic(), writer.sent
+
+    def run() -> None:
+        while not ending.wait(0.02):
+            due = int((time.monotonic() - begun_s) * rate)
+            writer.write(before + due - writer.sent)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join(60)
+
+
+@dataclass
+class Ledger:
+    """What a handler did.
+
+    Attributes:
+        handled: number of a record -> how often.
+        waits: number of a record -> seconds from its writing to its first start.
+        begun_s: number -> when it was first started (monotonic).
+        ended_s: number -> when it was last handled (monotonic).
+    """
+
+    handled: Counter[int] = field(default_factory=Counter[int])
+    ended_s: dict[int, float] = field(default_factory=dict[int, float])
+    waits: dict[int, float] = field(default_factory=dict[int, float])
+    begun_s: dict[int, float] = field(default_factory=dict[int, float])
+
+    def begin(self, delivery: Delivery) -> int:
+        """Enter a start; returns the record's number."""
+        now_s, (number, at_s) = time.monotonic(), written(delivery)
+        self.begun_s.setdefault(number, now_s)
+        self.waits.setdefault(number, now_s - at_s)
+        return number
+
+    def end(self, number: int) -> None:
+        """Enter that a record was handled."""
+        self.handled[number] += 1
+        self.ended_s[number] = time.monotonic()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The figures of one outage.
@@ -62,116 +139,121 @@ class Outcome:
     Attributes:
         during: records produced while it lasted.
         sent: all of them.
-        parked, dead: records that reached retry topics and the dead-letter topic in that time.
+        left: records that reached retry topics in that time, each as often as it did.
+        dead: dead letters of that time; `dead_in_the_end`: of all the time.
+        for_s: how long it lasted, in seconds.
         refused: calls that the dependency refused.
+        withheld: failed deliveries that were withheld.
         resumed_s: from its return to the first record handled.
-        caught_up_s: from its return to everything handled.
-        handled: offsets handled, by partition and offset of the origin.
+        full_rate_s: from its return to the last moment at which a new record waited for over a
+            second.
+        caught_up_s: from its return to the end of the last record that was written before it.
+        once, again: records that were handled once, or more often.
     """
 
     during: int
     sent: int
-    parked: int
+    left: int
     dead: int
+    for_s: float
     refused: int
-    trips: int
-    resets: int
+    withheld: int
+    opened: int
+    closed: int
     resumed_s: float
+    full_rate_s: float
     caught_up_s: float
-    handled: int
+    once: int
+    again: int
     dead_in_the_end: int
 
     def told(self) -> str:
         """For people."""
         return (
-            f"{self.during} records in the outage: {self.parked} parked "
-            f"({self.parked / self.during:.3%}), {self.dead} dead-lettered "
-            f"({self.dead / self.during:.3%}); {self.refused} calls refused, {self.trips} trips, "
-            f"{self.resets} resets; work resumed {self.resumed_s:.1f} s after the return and had "
-            f"caught up after {self.caught_up_s:.1f} s; {self.handled} of {self.sent} handled, "
+            f"{self.during} records in {self.for_s:.1f} s of outage: {self.left} parked "
+            f"({self.left / self.during:.3%}), {self.dead} dead-lettered "
+            f"({self.dead / self.during:.3%}); {self.refused} calls refused, {self.withheld} "
+            f"withheld, opened {self.opened} times, closed {self.closed}; work resumed "
+            f"{self.resumed_s:.1f} s after the return, was at its full rate after "
+            f"{self.full_rate_s:.1f} s and had caught up after {self.caught_up_s:.1f} s; "
+            f"{self.once} of {self.sent} handled once, {self.again} more often, "
             f"{self.dead_in_the_end} dead letters"
         )
 
 
-class Traffic:
-    """A producer's thread that writes at a steady rate until told to stop."""
+def outage(servers: str, seconds: float, rate: float, kind: str, **options: Any) -> Outcome:
+    """Let a dependency be down for some seconds, and wait until everything is handled.
 
-    def __init__(self, crowd: Crowd, rate: float) -> None:
-        self._crowd = crowd
-        self._rate = rate
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
-        self._thread.start()
-
-    def _run(self) -> None:
-        started_s = time.monotonic()
-        while not self._ending.wait(0.02):
-            due = int((time.monotonic() - started_s) * self._rate)
-            self._crowd.place.send(due - self.sent)
-            self.sent = due
-
-    def stop(self) -> int:
-        """Return how many records were written."""
-        self._ending.set()
-        self._thread.join(60)
-        return self.sent
-
-
-def outage(servers: str, seconds: float, rate: float, kind: str) -> Outcome:
-    """Let a dependency be down for some seconds, and wait until everything is handled."""
+    Args:
+        servers: the broker's addresses.
+        seconds: how long it is down.
+        rate: records a second.
+        kind: see `KINDS`.
+        options: of the handler, in place of that kind's.
+    """
     with on_kafka(servers, PARTITIONS) as crowd:
-        bank, seen = Dependency(hangs=kind == "hang"), set[tuple[int, int]]()
+        bank, ledger = Dependency(hangs=kind == "hang"), Ledger()
         app = App(group=crowd.place.group)
 
-        @app.handler(crowd.place.topic, name="bill", **KINDS[kind])
+        @app.handler(crowd.place.topic, name="bill", **(KINDS[kind] | options))
         async def bill(delivery: Delivery) -> None:
+            number = ledger.begin(delivery)
             await bank.call()
-            seen.add((delivery.origin.partition, delivery.origin.offset))
+            ledger.end(number)
 
-        worker = crowd.start(app, guarded=True)
-        traffic = Traffic(crowd, rate)
-        try:
-            _turn(crowd, QUIET_S)
-            before, bank.up = traffic.sent, False
-            _turn(crowd, seconds)
-            during, known, bank.up = traffic.sent - before, len(seen), True
-            parked, dead = _count(worker, RecordParked), _count(worker, RecordDeadLettered)
+        worker, writer = crowd.start(app, guarded=True), Writer(crowd)
+        with traffic(writer, rate):
+            crowd.turn_for(QUIET_S)
+            begun_s, before, bank.up = time.monotonic(), writer.sent, False
+            crowd.turn_for(seconds)
+            end, known, bank.up = writer.sent, len(ledger.handled), True
+            for_s = time.monotonic() - begun_s
+            left, dead = count(worker, RecordParked), count(worker, RecordDeadLettered)
             back_s = time.monotonic()
-            crowd.until(lambda: len(seen) > known, "the first record after the return")
+            crowd.until(lambda: len(ledger.handled) > known, "the first record after the return")
             resumed_s = time.monotonic() - back_s
-            _turn(crowd, QUIET_S)
-        finally:
-            sent = traffic.stop()
-        finished = _everything(worker, seen, sent)
-        crowd.until(finished, "the end of every record")
+            # Long enough to see whether it is at its full rate in time.
+            crowd.turn_for(QUIET_S + 5)
+        crowd.until(_everything(worker, ledger, writer), "the end of every record")
+        often = Counter(ledger.handled.values())
         return Outcome(
-            during,
-            sent,
-            parked,
-            dead,
-            bank.refused,
-            _count(worker, GuardTripped),
-            _count(worker, GuardReset),
-            resumed_s,
-            time.monotonic() - back_s,
-            len(seen),
-            _count(worker, RecordDeadLettered),
+            during=end - before,
+            sent=writer.sent,
+            left=left,
+            dead=dead,
+            for_s=for_s,
+            refused=bank.refused,
+            withheld=count(worker, RecordWithheld),
+            opened=count(worker, BreakerOpened),
+            closed=count(worker, BreakerClosed),
+            resumed_s=resumed_s,
+            full_rate_s=_full_rate_s(ledger, back_s),
+            caught_up_s=_caught_up_s(ledger, end, back_s),
+            once=often.pop(1, 0),
+            again=often.total(),
+            dead_in_the_end=count(worker, RecordDeadLettered),
         )
 
 
-def _turn(crowd: Crowd, seconds: float) -> None:
-    until_s = time.monotonic() + seconds
-    while time.monotonic() < until_s:
-        crowd.turn()
-
-
-def _count(worker: OnKafka, kind: type[Any]) -> int:
+def count(worker: OnKafka, kind: type[Any]) -> int:
+    """How many events of a kind a worker has told."""
     return len(worker.watcher.told(kind))
 
 
-def _everything(worker: OnKafka, seen: set[tuple[int, int]], sent: int) -> Callable[[], bool]:
-    return lambda: len(seen) + _count(worker, RecordDeadLettered) >= sent
+def _full_rate_s(ledger: Ledger, back_s: float) -> float:
+    """Seconds from a return to the last start of a record that had waited for over a second."""
+    late = [ledger.begun_s[n] - back_s for n, wait_s in ledger.waits.items() if wait_s > 1.0]
+    return max(0.0, *late, 0.0)
+
+
+def _caught_up_s(ledger: Ledger, end: int, back_s: float) -> float:
+    """Seconds from a return to the end of the last of the records below a number."""
+    ended_s = [at_s - back_s for number, at_s in ledger.ended_s.items() if number < end]
+    return max(0.0, *ended_s, 0.0)
+
+
+def _everything(worker: OnKafka, ledger: Ledger, writer: Writer) -> Callable[[], bool]:
+    return lambda: len(ledger.handled) + count(worker, RecordDeadLettered) >= writer.sent
 
 
 def main() -> None:
@@ -181,7 +263,7 @@ def main() -> None:
     parser.add_argument("rate", type=float, help="records per second")
     parser.add_argument(
         "kinds", nargs="*", metavar="KIND", choices=KINDS,
-        help="park (the default policy), dlq (no redelivery) or hang (calls outlive their timeout)",
+        help="park (the default), dlq (no redelivery) or hang (calls outlive their timeout)",
     )  # fmt: skip
     given = parser.parse_args()
     with open_broker() as broker:

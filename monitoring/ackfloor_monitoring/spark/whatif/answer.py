@@ -122,8 +122,8 @@ ASSUMPTIONS = (
         "take as long as those of the message did."
     ),
     (
-        "More or fewer retries change nothing about how long the cause lasts, and no flood guard "
-        "holds the handler up."
+        "More or fewer retries change nothing about how long the cause lasts, and no circuit "
+        "breaker withholds failures."
     ),
 )
 PRESUMED = (
