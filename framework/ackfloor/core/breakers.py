@@ -6,7 +6,8 @@ what failed before comes again: withheld records and redeliveries whose time has
 record waits for no failed one. Where what the handler keeps reaches its share of the worker's
 limits, fetching of its topics stops, and of no other handler's.
 
-An operator may force a breaker open or closed, for a while or until further notice.
+An operator may force a breaker open or closed, for a while or until further notice. A worker that
+takes the place of another one begins with the breakers that were open there (`resume`).
 
 Invariants (tests/framework/core/test_breakers.py):
 
@@ -38,6 +39,9 @@ FAULT = "breaker"
 TELL_INTERVAL_S = 1.0
 #: Characters of an error that are told.
 SHOWN = 200
+#: Seconds that a breaker which was open from the start waits for the first partitions: until then
+#: it owns nothing, which would close it.
+RESUMED_S = 60.0
 
 
 class Breakers:
@@ -50,7 +54,7 @@ class Breakers:
         next_release_s: when the next of them is due (monotonic seconds), infinity without any.
     """
 
-    __slots__ = ("_next_release_s", "_release", "_state", "_tell_s")
+    __slots__ = ("_next_release_s", "_release", "_resumed_until_s", "_state", "_tell_s")
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Breakers:
         self._next_release_s = next_release_s
         #: When to tell next what is withheld.
         self._tell_s = 0.0
+        self._resumed_until_s: dict[str, float] = {}
 
     # What the breakers see.
 
@@ -188,6 +193,21 @@ class Breakers:
         self._state.hold(handler)
         self._rest(handler)
 
+    def resume(self, name: str, failing: int, error: str, now: Now) -> None:
+        """Begin with a breaker open, as it was in the worker whose place this one takes.
+
+        Args:
+            name: the handler.
+            failing: records that failed in a row there.
+            error: type and first words of the failure that opened it.
+            now: the time.
+        """
+        handler = self._state.handlers[name]
+        if handler.rules.breaker.enabled and not handler.breaker.is_open:
+            handler.breaker.error = error
+            self._resumed_until_s[name] = now.mono_s + RESUMED_S
+            self._open(handler, failing, now)
+
     # An operator's word.
 
     def force(self, name: str, what: Forced | None, until_s: float, reason: str, now: Now) -> None:
@@ -242,7 +262,9 @@ class Breakers:
 
     def _left(self, handler: HandlerState, now: Now) -> None:
         """It owns nothing: nothing can be tried, and nothing can fail."""
-        if handler.forced is None:
+        handler.dry = True
+        resumed_until_s = self._resumed_until_s.get(handler.rules.name, -inf)
+        if handler.forced is None and now.mono_s >= resumed_until_s:
             self._close(handler, "left", now)
 
     def _try(self, handler: HandlerState, now: Now) -> None:

@@ -38,8 +38,8 @@ ALIASES = {
 OTHER_VARIABLES = ("ACKFLOOR_CONFIG", "ACKFLOOR_STATE_DIR", "ACKFLOOR_GROUP", "ACKFLOOR_OUTPUT")
 #: Commands whose flags have twins named `ACKFLOOR_<COMMAND>_<FLAG>`.
 COMMANDS = (
-    "ACKS", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "POLICY", "RETRY",
-    "RUN", "SPARK", "TOPICS",
+    "ACKS", "BREAKER", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "POLICY",
+    "RETRY", "RUN", "SPARK", "TOPICS",
 )  # fmt: skip
 
 
