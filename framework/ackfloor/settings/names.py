@@ -142,6 +142,8 @@ APP = tuple(_walk(AppSettings, ("app",)))
 REGISTRY = tuple(_walk(RegistrySettings, ("registry",)))
 REDACTION = tuple(_walk(RedactionSettings, ("redaction",)))
 HANDLER = tuple(_walk(HandlerOverrides, ("handlers", "<name>")))
+#: The same without what is accepted for one release and is not to be written any more.
+CURRENT_HANDLER = tuple(setting for setting in HANDLER if setting.path[2] != "guard")
 
 #: All that is not about one handler, in the order of the reference.
 FIXED = (*KAFKA, *APP, *REGISTRY, *REDACTION)

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.errors import SettingError
-from ackfloor.core.rates import format_rate
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.flood_guard import WHY
 from ackfloor.registration import HandlerSpec
@@ -196,7 +195,7 @@ class HandlerOverrides(BaseModel):
             failures,
             given.get("quiet_failures", min(breaker.quiet_failures, failures)),
             timedelta(seconds=given.get("quiet_after_s", breaker.quiet_after_s)),
-            given.get("park_rate", format_rate(breaker.park_rate_per_s)),
+            given.get("park_rate", breaker.park_rate),
             timedelta(seconds=given.get("gives_in_after_s", breaker.gives_in_after_s)),
             # Who sets a part of a breaker wants one, unless they say otherwise.
             enabled=given.get("enabled", True),
