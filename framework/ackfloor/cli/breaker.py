@@ -34,7 +34,7 @@ _For = Annotated[
         "--for",
         envvar="ACKFLOOR_BREAKER_FOR",
         help="For how long, such as 30m; then it decides by itself again.",
-        show_default="until `breaker auto`, or the run ends",
+        show_default="as long as the run lasts",
     ),
 ]
 _Reason = Annotated[

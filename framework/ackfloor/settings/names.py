@@ -123,6 +123,8 @@ def _accepts(attribute: str, field: FieldInfo) -> str:
         return 'a duration ("30s", "1h30m")'
     if attribute.endswith("_bytes"):
         return 'a size ("256MiB")'
+    if attribute.endswith("_rate"):
+        return 'a rate ("100/m", "5/s")'
     if attribute in PROPERTY_TABLES:
         return "a table of librdkafka properties"
     told: list[str] = []
