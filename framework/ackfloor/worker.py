@@ -32,6 +32,7 @@ from ackfloor.core.messages import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
+from ackfloor.live.breakers import WorkerBreakers
 from ackfloor.live.early import done_early
 from ackfloor.live.frames import Answer, Told
 from ackfloor.live.worker import WorkerSettings
@@ -113,6 +114,7 @@ class Process:
         )
         self._events = EventLoopThread()
         self._loop: Loop | None = None
+        self._breakers: WorkerBreakers | None = None
 
     def run(self) -> int:
         """Work until told to stop; returns the exit code."""
@@ -192,13 +194,27 @@ class Process:
             outside,
             observers,
         )
-        suspects = worker.engine.suspects
-        self._heard[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
-        # Told before this process began: to be known before there is a partition.
-        for kind, body in tuple(self._mail):
-            if kind is Kind.SUSPECTS:
-                self._heard[kind](body)
+        self._begin(worker)
         return worker
+
+    def _begin(self, worker: Worker) -> None:
+        """Do what was said before this process began, before there is a partition."""
+        suspects, clock = worker.engine.suspects, SystemClock()
+        breakers = self._breakers = WorkerBreakers(worker.engine, self._say_if_room)
+        self._heard[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
+        self._heard[Kind.BREAKERS] = lambda body: self._force(breakers.take(body, clock.now()))
+        for kind, body in tuple(self._mail):
+            if kind is Kind.RESUME:
+                # Never again: it may have closed since.
+                breakers.resume(body, clock.now())
+            elif kind in {Kind.SUSPECTS, Kind.BREAKERS}:
+                self._heard[kind](body)
+
+    def _force(self, answer: bytes) -> None:
+        """Breakers were forced: say so, and show it, also where none opens or closes by it."""
+        self._say(Kind.BREAKERS_TAKEN, answer)
+        if self._loop is not None:
+            self._loop.telling.stir()
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
@@ -214,6 +230,8 @@ class Process:
         while not self._stops:
             loop.turn()
             self._tell_over(worker.engine.suspects.over)
+            if self._breakers is not None:
+                self._breakers.tell()
             if worker.inbox.broken:
                 broken = worker.inbox.broken[0]
                 log.error(
@@ -254,15 +272,16 @@ class Process:
         if self._connection is not None:
             channel.send(self._connection, kind, body)
 
+    def _say_if_room(self, kind: Kind, body: bytes) -> bool:
+        return self._connection is not None and channel.send_if_room(self._connection, kind, body)
+
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
             channel.send_report(self._connection, self._monitor.report())
 
     def _tell_over(self, over: list[tuple[str, int, int]]) -> None:
         """Tell the supervisor which records are suspects no longer, as soon as it has room."""
-        if not over or self._connection is None:
-            return
-        if channel.send_if_room(self._connection, Kind.OVER, json.dumps(over).encode()):
+        if over and self._say_if_room(Kind.OVER, json.dumps(over).encode()):
             over.clear()
 
     def _status(self, status: str, waits: str = "") -> None:

@@ -11,7 +11,8 @@ from functools import cache
 from hypothesis import strategies as st
 
 from ackfloor.core.early import Places
-from ackfloor.live import control, early_control
+from ackfloor.live import breaker_control, breakers, control, early_control
+from ackfloor.live.breaker_control import LONGEST_REASON, BreakerControl
 from ackfloor.live.control import ConfigControl
 from ackfloor.live.early import Action, EarlyResult
 from ackfloor.live.early_control import EarlyControl
@@ -43,6 +44,7 @@ class _Address:
             {
                 control.PATH: ConfigControl(token, self._change, anywhere=False),
                 early_control.PATH: EarlyControl(token, self._ask, anywhere=False),
+                breaker_control.PATH: BreakerControl(token, self._force, anywhere=False),
             },
         )
         host, _, port = self.server.start("127.0.0.1:0").rpartition(":")
@@ -70,6 +72,17 @@ class _Address:
         assert isinstance(topic, str)
         assert wait_s > 0
         return EarlyResult(0, (), ())
+
+    def _force(
+        self, action: breakers.Action, handler: str, for_s: float | None, reason: str, wait_s: float
+    ) -> Change:
+        self.reached += 1
+        assert action in breakers.Action
+        assert isinstance(handler, str)
+        assert for_s is None or for_s > 0
+        assert len(reason) <= LONGEST_REASON
+        assert wait_s > 0
+        return Change((), (), {}, (), 0, ())
 
     def asked(self, request: bytes) -> bytes:
         """What it answers to a client that says this and no more."""
@@ -118,7 +131,7 @@ def check_requests(data: bytes) -> None:
 
 
 _paths = st.sampled_from(
-    ["/livez", "/config", "/retry", "/none", "/livez?a=1&b", "//", "*", "/%ff"]
+    ["/livez", "/config", "/retry", "/breaker", "/none", "/livez?a=1&b", "//", "*", "/%ff"]
 )
 _bodies = st.sampled_from(
     [
@@ -126,6 +139,8 @@ _bodies = st.sampled_from(
         {"set": {"app.max_open": 5}},
         {"set": {"": None, "x": "\ud800"}},
         {"action": "promote", "topic": "t", "places": {"0": [17, 21]}},
+        {"action": "open", "handler": "bill", "for_s": 1800, "reason": "the bank is away"},
+        {"action": "close", "handler": "\ud800", "for_s": float("nan")},
         {"action": ["count"], "topic": "t", "places": {"²": [1.5]}},
         [],
         None,

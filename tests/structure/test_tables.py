@@ -11,13 +11,14 @@ from typing import get_args
 
 import pytest
 
-from ackfloor.cli import doctor, headers_reference, redrive_shown, reference, retry_early
+from ackfloor.cli import breaker, doctor, headers_reference, redrive_shown, reference, retry_early
 from ackfloor.cli.letter_files import _WRITERS, ExportFormat
 from ackfloor.core import finding, redrive, topics
 from ackfloor.core.dispositions import Disposition
 from ackfloor.core.envelope import Reason
 from ackfloor.core.messages import Event
 from ackfloor.kafka.rights import NEEDED
+from ackfloor.live import breakers
 from ackfloor.live.early import Action
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor_handlers.demo import seed
@@ -38,6 +39,8 @@ TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "what a job is to do": (redrive_shown.TO_DO, Disposition),
     # Counting is a dry run of the others.
     "what was done early": (retry_early._DONE, {*Action} - {Action.COUNT}),
+    "what was done to a breaker": (breaker._DONE, {*breakers.Action}),
+    "what is wanted of a breaker": (breakers._FORCED, {*breakers.Action}),
     "why a letter was left": (redrive._WORDS, redrive.Left),
     "faults of an audit": (audit._WORDS, audit.Fault),
     "forms of an export": (_WRITERS, ExportFormat),

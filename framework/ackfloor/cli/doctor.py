@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ackfloor
+from ackfloor.cli.breaker_findings import of_partitions, of_policies
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import (
     ConfigOption,
@@ -101,6 +102,7 @@ def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding
     yield versions()
     if launch is not None:
         yield from _settings(launch)
+        yield from of_policies(launch.handlers)
         yield from _registry(launch)
     yield connection.finding
     if connection.admin is None:
@@ -176,6 +178,8 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
         dlq_retention_s=app.dlq_retention_s,
         create_topics=app.create_topics,
     )
+    partitions = {name: topic.partitions for name, topic in facts.items()}
+    yield from of_partitions(launch.handlers, partitions)
     ours = {
         name
         for spec in launch.handlers
@@ -183,7 +187,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
         for name in (dlq_topic(topic, group), *(tier_topic(topic, group, s) for s in spec.tiers()))
     }
     yield from kafka.topic_rights(admin, facts, {*sources, *ours} - facts.keys())
-    yield kafka.clock(admin, {name: topic.partitions for name, topic in facts.items()})
+    yield kafka.clock(admin, partitions)
 
 
 def _shown(findings: Iterator[Finding], output: Output) -> Iterator[Finding]:

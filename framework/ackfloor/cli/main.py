@@ -17,6 +17,7 @@ import typer
 
 import ackfloor
 from ackfloor.cli.acks import acks
+from ackfloor.cli.breaker import breaker_app
 from ackfloor.cli.broker import broker_app
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.config import config_app
@@ -67,6 +68,7 @@ cli.add_typer(broker_app, name="broker")
 cli.add_typer(policy_app, name="policy")
 cli.add_typer(topics_app, name="topics")
 cli.add_typer(config_app, name="config")
+cli.add_typer(breaker_app, name="breaker")
 cli.add_typer(retry_app, name="retry")
 cli.add_typer(dlq_app, name="dlq")
 cli.command()(lag)

@@ -47,8 +47,8 @@ _EXIT_CODES: Final = {
     Exit.START: "The app can't be imported, or a setting (of the file or the environment), a "
     "handler or a topic is refused. Nothing was started.",
     Exit.KAFKA_UNREACHABLE: "No broker answered, or none within `--connect-timeout`.",
-    Exit.PARTIAL: "Part of the work was done. `config set`: a worker refused the change, or has "
-    "not answered yet.",
+    Exit.PARTIAL: "Part of the work was done. `config set` and `breaker`: a worker refused the "
+    "change, or has not answered yet.",
     Exit.FORCED: "`run` was forced to stop: handlers were cut short or a worker was killed, and "
     "their records come again.",
     Exit.WORN_OUT: "Between a worker process and `run` only: too many abandoned handlers, replace "

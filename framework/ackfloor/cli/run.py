@@ -21,6 +21,8 @@ from ackfloor.cli.loading import StopEarlyError, load_app
 from ackfloor.cli.reload import run_reloading
 from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
+from ackfloor.live.breaker_control import PATH as BREAKER_PATH
+from ackfloor.live.breaker_control import BreakerControl
 from ackfloor.live.control import PATH, ConfigControl
 from ackfloor.live.early_control import PATH as EARLY_PATH
 from ackfloor.live.early_control import EarlyControl
@@ -254,6 +256,8 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
     anywhere = app.control == "remote"
     monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
     monitor.control(EARLY_PATH, EarlyControl(token.token, live.early.ask, anywhere=anywhere))
+    breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
+    monitor.control(BREAKER_PATH, breakers)
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
     return token
 

@@ -23,7 +23,7 @@ from ackfloor.core.printable import plain
 #: Characters of a line where there is no terminal that says, for what is not a table.
 PIPE_WIDTH = 200
 #: Columns that say something in a part of it too, and the least part.
-FREE_TEXT = frozenset({"key", "message", "note", "notes"})
+FREE_TEXT = frozenset({"key", "message", "note", "notes", "why"})
 LEAST = 12
 #: Around all columns, and between two of them.
 _EDGES, _BETWEEN = 2, 2

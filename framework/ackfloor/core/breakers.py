@@ -6,7 +6,8 @@ what failed before comes again: withheld records and redeliveries whose time has
 record waits for no failed one. Where what the handler keeps reaches its share of the worker's
 limits, fetching of its topics stops, and of no other handler's.
 
-An operator may force a breaker open or closed, for a while or until further notice.
+An operator may force a breaker open or closed, for a while or until further notice. A worker that
+takes the place of another one begins with the breakers that were open there (`resume`).
 
 Invariants (tests/framework/core/test_breakers.py):
 
@@ -38,6 +39,9 @@ FAULT = "breaker"
 TELL_INTERVAL_S = 1.0
 #: Characters of an error that are told.
 SHOWN = 200
+#: Seconds that a breaker which was open from the start waits for the first partitions: until then
+#: it owns nothing, which would close it.
+RESUMED_S = 60.0
 
 
 class Breakers:
@@ -184,6 +188,22 @@ class Breakers:
         self._state.hold(handler)
         self._rest(handler)
 
+    def resume(self, name: str, failing: int, error: str, now: Now) -> None:
+        """Begin with a breaker open, as it was in the worker whose place this one takes.
+
+        Args:
+            name: the handler.
+            failing: records that failed in a row there.
+            error: type and first words of the failure that opened it.
+            now: the time.
+        """
+        handler = self._state.handlers[name]
+        circuit = handler.circuit
+        if handler.rules.breaker.enabled and not circuit.breaker.is_open:
+            circuit.breaker.error = error
+            circuit.resumed_until_s = now.mono_s + RESUMED_S
+            self._open(handler, failing, now)
+
     # An operator's word.
 
     def force(self, name: str, what: Forced | None, until_s: float, reason: str, now: Now) -> None:
@@ -242,8 +262,9 @@ class Breakers:
             return "disabled"
         if handler.circuit.breaker.gives_in(rules, now.mono_s):
             return "gave in"
-        owns = any(a.handler is handler for a in self._state.assignments.values())
-        return "" if owns else "left"
+        if any(a.handler is handler for a in self._state.assignments.values()):
+            return ""
+        return "left" if now.mono_s >= handler.circuit.resumed_until_s else ""
 
     def _try(self, handler: HandlerState, now: Now) -> None:
         circuit = handler.circuit

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
-from ackfloor.core.rates import parse_rate
+from ackfloor.core.rates import format_rate, parse_rate
 
 #: Failures in a row that open a breaker.
 FAILURES = 50
@@ -72,6 +72,11 @@ class CircuitBreaker:
             ("enabled", enabled),
         ):
             object.__setattr__(self, name, value)
+
+    @property
+    def park_rate(self) -> str:
+        """The rate as its user would write it."""
+        return format_rate(self.park_rate_per_s)
 
 
 def _positive(name: str, value: timedelta | str) -> float:

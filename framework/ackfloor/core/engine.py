@@ -278,6 +278,10 @@ class Engine:
         """An operator opens or closes a circuit breaker, or leaves it to itself again."""
         self._breakers.force(handler, what, until_s, reason, now)
 
+    def resume_open(self, handler: str, failing: int, error: str, now: Now) -> None:
+        """Begin with a circuit breaker open, as in the worker whose place this one takes."""
+        self._breakers.resume(handler, failing, error, now)
+
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
         self._endings.expire(running, now)

@@ -95,7 +95,7 @@ class Request:
         """
         if not self.done.wait(timeout_s):
             self.until_s = time.monotonic()
-            raise TimeoutError("the run takes no settings yet: it is still starting")
+            raise TimeoutError("the run takes no requests yet: it is still starting")
         if self._refused is not None:
             raise self._refused
         answers = self._answers

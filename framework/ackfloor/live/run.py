@@ -23,6 +23,7 @@ from ackfloor.core.durations import format_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
+from ackfloor.live.breakers import RunBreakers
 from ackfloor.live.early import RunEarly
 from ackfloor.live.file import SettingsFile
 from ackfloor.live.frames import Answer, Told
@@ -78,8 +79,9 @@ class RunSettings:
         self._told: dict[int, int] = {}
         self._running: set[int] = set()
         self._hung_up = False
-        #: What operators say about waiting records goes the same way.
+        #: What operators say about waiting records and circuit breakers goes the same way.
         self.early = RunEarly()
+        self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
         self._requests: deque[Request] = deque()
         self._asked: list[Request] = []
         self.state = SettingsState()
@@ -92,6 +94,8 @@ class RunSettings:
 
     def started(self, worker: int, tell: Tell) -> None:
         """A worker process was started: it waits for its settings."""
+        # Before its settings, with which it begins: it has the rest by then.
+        self.breakers.started(worker, tell)
         self._told.pop(worker, None)
         self._say(worker, tell)
 
@@ -99,6 +103,7 @@ class RunSettings:
         """A worker answered."""
         if kind is Kind.EARLY_DONE:
             self.early.heard(worker, body)
+        self.breakers.heard(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:
             return
         answer = Answer.from_bytes(body)
@@ -117,6 +122,7 @@ class RunSettings:
     def gone(self, worker: int) -> None:
         """A worker process ended."""
         self._told.pop(worker, None)
+        self.breakers.gone(worker)
         self._left(worker)
         if worker in self.state.refused_by:
             self._note_refusal(worker, "")
@@ -132,6 +138,7 @@ class RunSettings:
         for worker in list(self._told):
             self._say(worker, tell)
         self.early.step(self._running, tell)
+        self.breakers.step(self._running, tell)
         self._asked = [request for request in self._asked if not request.over(now_s)]
 
     # Requests.
@@ -244,6 +251,7 @@ class RunSettings:
     def _left(self, worker: int) -> None:
         self._running.discard(worker)
         self.early.left(worker)
+        self.breakers.left(worker)
         for request in self._asked:
             request.left(worker)
 

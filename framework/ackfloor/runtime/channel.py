@@ -42,6 +42,10 @@ class Kind(Enum):
     OVER = b"O"
     #: JSON: what it did about waiting records.
     EARLY_DONE = b"D"
+    #: JSON: what became of an operator's word on circuit breakers.
+    BREAKERS_TAKEN = b"B"
+    #: JSON: the circuit breakers that are open, by no operator's word.
+    BREAKERS_OPEN = b"N"
 
     # To the worker.
 
@@ -51,6 +55,10 @@ class Kind(Enum):
     SUSPECTS = b"P"
     #: JSON: waiting records of a retry topic that are to be due, or dead-lettered.
     EARLY = b"E"
+    #: JSON: the circuit breakers that operators force, all of them.
+    BREAKERS = b"F"
+    #: JSON: the circuit breakers that were open in the worker whose place this one takes.
+    RESUME = b"A"
 
 
 #: What a worker was told and has not read yet.

@@ -180,6 +180,9 @@ class Notices:
                 event.why,
             )
             return
+        if not event.failing:
+            log.warning("handler %s: circuit breaker opened by an operator", event.handler)
+            return
         log.error(
             "handler %s: circuit breaker opened: %d records in a row failed, the last with %s: %s; "
             "single records are tried until they succeed, and failures leave at a drip",

@@ -38,8 +38,8 @@ ALIASES = {
 OTHER_VARIABLES = ("ACKFLOOR_CONFIG", "ACKFLOOR_STATE_DIR", "ACKFLOOR_GROUP", "ACKFLOOR_OUTPUT")
 #: Commands whose flags have twins named `ACKFLOOR_<COMMAND>_<FLAG>`.
 COMMANDS = (
-    "ACKS", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "POLICY", "RETRY",
-    "RUN", "SPARK", "TOPICS",
+    "ACKS", "BREAKER", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "POLICY",
+    "RETRY", "RUN", "SPARK", "TOPICS",
 )  # fmt: skip
 
 
@@ -123,6 +123,8 @@ def _accepts(attribute: str, field: FieldInfo) -> str:
         return 'a duration ("30s", "1h30m")'
     if attribute.endswith("_bytes"):
         return 'a size ("256MiB")'
+    if attribute.endswith("_rate"):
+        return 'a rate ("100/m", "5/s")'
     if attribute in PROPERTY_TABLES:
         return "a table of librdkafka properties"
     told: list[str] = []
@@ -142,6 +144,8 @@ APP = tuple(_walk(AppSettings, ("app",)))
 REGISTRY = tuple(_walk(RegistrySettings, ("registry",)))
 REDACTION = tuple(_walk(RedactionSettings, ("redaction",)))
 HANDLER = tuple(_walk(HandlerOverrides, ("handlers", "<name>")))
+#: The same without what is accepted for one release and is not to be written any more.
+CURRENT_HANDLER = tuple(setting for setting in HANDLER if setting.path[2] != "guard")
 
 #: All that is not about one handler, in the order of the reference.
 FIXED = (*KAFKA, *APP, *REGISTRY, *REDACTION)

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.errors import SettingError
-from ackfloor.core.rates import format_rate
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.flood_guard import WHY
 from ackfloor.registration import HandlerSpec
@@ -65,22 +64,27 @@ class BreakerOverrides(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    enabled: bool = Field(default=True, description="Whether failures may open it.")
+    enabled: bool = Field(
+        default=True, description="Whether failures may open the handler's circuit breaker."
+    )
     failures: int = Field(
-        default=50, description="Different records whose first deliveries fail in a row open it."
+        default=50,
+        description="So many different records in a row whose first deliveries fail open it.",
     )
     quiet_failures: int = Field(
         default=10,
-        description="So many are enough while nothing has succeeded for `quiet_after`; "
+        description="So many are enough while nothing has succeeded for `quiet_after`; by default "
         "`failures` where that is less.",
     )
     quiet_after_s: Duration = Field(
-        default=300.0, alias="quiet_after", description="See `quiet_failures`."
+        default=300.0,
+        alias="quiet_after",
+        description="Time without a success after which `quiet_failures` are enough.",
     )
     park_rate: str = Field(
         default="100/m",
-        description="Failed records of the group that leave for retry topics while it is not "
-        "closed.",
+        description="How many failed records of the group may leave for the retry topics while "
+        "it is not closed.",
     )
     gives_in_after_s: Duration = Field(
         default=3600.0,
@@ -196,7 +200,7 @@ class HandlerOverrides(BaseModel):
             failures,
             given.get("quiet_failures", min(breaker.quiet_failures, failures)),
             timedelta(seconds=given.get("quiet_after_s", breaker.quiet_after_s)),
-            given.get("park_rate", format_rate(breaker.park_rate_per_s)),
+            given.get("park_rate", breaker.park_rate),
             timedelta(seconds=given.get("gives_in_after_s", breaker.gives_in_after_s)),
             # Who sets a part of a breaker wants one, unless they say otherwise.
             enabled=given.get("enabled", True),

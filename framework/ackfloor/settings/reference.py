@@ -43,6 +43,10 @@ _HEAD = """\
 | name | variable | accepts | default | live | meaning |
 |---|---|---|---|---|---|"""
 
+_GUARD = (
+    "`[handlers.<name>.guard]` gave way to `[handlers.<name>.breaker]`. For one release it is "
+    "accepted with a warning and ignored, but for `enabled = false`: then the breaker never opens."
+)
 _TABLES = (
     "The tables `properties` (every client), `consumer`, `producer` and `admin` take any "
     "librdkafka property by its own name; in a variable its dots are underscores: "
@@ -65,8 +69,9 @@ def render() -> str:
         "## `[redaction]`: what is taken from records before they are stored outside of Kafka",
         _table(names.REDACTION),
         "## `[handlers.<name>]`: one handler",
-        _table(names.HANDLER),
+        _table(names.CURRENT_HANDLER),
         "Defaults are those of a handler that says nothing itself.",
+        _GUARD,
         "## Short and other variables",
         *(f"- `{short}` is `{'.'.join(path)}`." for short, path in names.ALIASES.items()),
         "- `ACKFLOOR_CONFIG` names the file to read in place of `./ackfloor.toml`.",

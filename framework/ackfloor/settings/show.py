@@ -54,7 +54,7 @@ def _section(settings: Settings, section: tuple[Setting, ...]) -> Iterator[Setti
 
 def _handler(settings: Settings, spec: HandlerSpec) -> Iterator[SettingRow]:
     key = settings_key(spec.name)
-    for setting in names.HANDLER:
+    for setting in names.CURRENT_HANDLER:
         keys = setting.path[2:]
         holder: object = getattr(spec, keys[0]) if len(keys) > 1 else spec
         value = getattr(holder, setting.attribute)

@@ -241,6 +241,21 @@ def test_topics_that_are_missing_or_unfit_are_named(
     assert (dlq["state"], dlq["fix"]) == ("fail", "ackfloor topics apply MODULE:APP")
 
 
+def test_breakers_that_open_late_are_named(scene: Scene) -> None:
+    """No redeliveries, which no broker need be asked for, and fewer partitions than failures."""
+    scene.create()
+    scene.grant()
+    module = scene.folder / f"{scene.group.replace('-', '_')}.py"
+    lanes = 'retry=RetryPolicy.fixed("1s", 0), ordering="partition"'
+    module.write_text(module.read_text().replace('retry=RetryPolicy.fixed("1s", 1)', lanes))
+    done = scene.doctor("-o", "json", "--strict")
+    found = [each for each in json.loads(done.stdout) if each["check"] == "breaker of bill"]
+    assert [each["state"] for each in found] == ["warn", "warn"]
+    assert "max_redeliveries=0" in found[0]["detail"]
+    assert "of 2 partitions" in found[1]["detail"]
+    assert done.exit_code == 1
+
+
 def test_a_topic_of_dispositions_asks_nothing_of_a_worker(scene: Scene) -> None:
     """It is there after the first replay; only who replays has rights on it."""
     scene.create(["", "retry-1s", "dlq", "dispositions"])

@@ -21,8 +21,8 @@ async def bill(order: bytes) -> None: ...
 #: Options that take any text, a file, or what only the cluster or the user's code knows.
 ANYTHING = {
     "--bootstrap-servers", "--config", "--edit", "--edit-with", "--error", "--file", "--group",
-    "--handler", "--key", "--log", "--name", "--release", "--report", "--resume", "--to",
-    "--token-file", "--topic", "--data",
+    "--handler", "--key", "--log", "--name", "--reason", "--release", "--report", "--resume",
+    "--to", "--token-file", "--topic", "--data",
 }  # fmt: skip
 #: What a command needs before its options.
 NEEDS = {
@@ -30,6 +30,7 @@ NEEDS = {
     "topics apply": ["shop:app"], "config set": ["app.log_level", "info"],
     "dlq show": ["t/0/0"], "dlq cancel": ["t", "job"], "dlq archive": ["t", "--file", "f"],
     "retry show": ["t"], "retry promote": ["t"], "retry bury": ["t"], "dlq ls": ["t"],
+    "breaker open": ["bill"], "breaker close": ["bill"], "breaker auto": ["bill"],
     "dlq export": ["t"], "dlq replay": ["t"], "dlq discard": ["t"],
 }  # fmt: skip
 BAD = {"--header": "=x", "--only": "biil", "--handler": "biil"}

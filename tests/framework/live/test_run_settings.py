@@ -16,6 +16,7 @@ import pytest
 from ackfloor import App, ConfigError, RetryPolicy
 from ackfloor.control import SettingsState
 from ackfloor.launch import Launch
+from ackfloor.live.breakers import Action
 from ackfloor.live.frames import Answer, Overdue, Told
 from ackfloor.live.requests import Change
 from ackfloor.live.run import RunSettings
@@ -131,6 +132,25 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def concurrency(launch: Launch) -> int:
     """Of the handler `bill`."""
     return launch.handlers[0].concurrency
+
+
+def test_a_worker_that_starts_has_its_breakers_before_its_settings(run: Run) -> None:
+    """It begins when it has these; the names that can be forced are those of the run."""
+    told: list[Kind] = []
+
+    def tell(_worker: int, kind: Kind, _body: bytes) -> bool:
+        told.append(kind)
+        return True
+
+    run.settings.heard(0, Kind.BREAKERS_OPEN, b'{"bill": [50, "Boom: x"]}')
+    asking = threading.Thread(
+        target=lambda: run.settings.breakers.force(Action.OPEN, "pay.back", None, "", 20.0)
+    )
+    asking.start()
+    while asking.is_alive():
+        run.settings.step(tell)
+    run.settings.started(0, tell)
+    assert told == [Kind.RESUME, Kind.BREAKERS, Kind.SETTINGS]
 
 
 # The file.

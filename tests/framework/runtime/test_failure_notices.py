@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
 from ackfloor.core.envelope import Reason
 from ackfloor.core.losses import RecordsDeleted
 from ackfloor.core.messages import DeliveryFailed, PublishFailed, RecordDeadLettered
@@ -41,6 +42,18 @@ def test_a_dead_letter_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
         "orders/3/41 attempt 7: handler bill: dead-lettered (exhausted, shop.OutOfStock)"
     )
     assert caplog.records[0].levelno == logging.ERROR
+
+
+def test_a_breaker_has_a_line_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
+    """With the failures that opened it, which are none where an operator did."""
+    notices = Notices()
+    notices.happened([BreakerOpened("bill", 50, "shop.BankDown", "no route\nline two")], 10.0)
+    notices.happened([BreakerOpened("bill", 0, "", "")], 10.0)
+    notices.happened([BreakerClosed("bill", 61.25, "operator")], 10.0)
+    told, forced, closed = (record.getMessage() for record in caplog.records)
+    assert "50 records in a row failed, the last with shop.BankDown: no route;" in told
+    assert forced == "handler bill: circuit breaker opened by an operator"
+    assert closed == "handler bill: circuit breaker closed after 61.2 s (operator)"
 
 
 def test_a_storm_is_counted(caplog: pytest.LogCaptureFixture) -> None:

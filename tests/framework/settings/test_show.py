@@ -11,7 +11,7 @@ from ackfloor.core.retry import RetryPolicy
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec, Registry
 from ackfloor.settings import Settings, rows
-from ackfloor.settings.names import FIXED, HANDLER
+from ackfloor.settings.names import CURRENT_HANDLER, FIXED
 from ackfloor.settings.reference import render
 from ackfloor.settings.values import is_secret_property, spelled
 
@@ -198,9 +198,9 @@ def test_an_explicit_schedule_stays_until_another_is_asked_for() -> None:
         ("HANDLERS__BIL__CONCURRENCY", "2", "no such handler; did you mean bill? (from env"),
         ("HANDLERS__ZZZ__CONCURRENCY", "2", "no such handler; handlers are bill"),
         ("HANDLERS__BILL__RETRY__JITTER", "3", "handlers.bill.retry.jitter=3.0: not a share; give"),
-        ("HANDLERS__BILL__GUARD__LIMIT", "2", "handlers.bill.guard.limit=2.0: not a share of"),
-        ("HANDLERS__BILL__GUARD__WINDOW", "5", "handlers.bill.guard.min_sample=20: more than"),
-        ("HANDLERS__BILL__GUARD__PROBE_DELAY", "9s", "handlers.bill.guard.max_probe_delay='5s'"),
+        ("HANDLERS__BILL__BREAKER__FAILURES", "0", "handlers.bill.breaker.failures=0: not a num"),
+        ("HANDLERS__BILL__BREAKER__QUIET_FAILURES", "51", "breaker.quiet_failures=51: more than"),
+        ("HANDLERS__BILL__BREAKER__PARK_RATE", "9", "handlers.bill.breaker.park_rate='9': not a"),
         ("HANDLERS__BILL__MAX_EXTEND", "1s", "handlers.bill.max_extend='1s': shorter than"),
         ("HANDLERS__BILL__RETRY__INITIAL_DELAY", "1h", "handlers.bill.retry.max_delay='10m'"),
         ("HANDLERS__BILL__BATCH", "9", "handlers.bill.batch='9': whether a function takes one"),
@@ -249,7 +249,7 @@ def test_the_reference_names_every_setting_with_its_variable() -> None:
     """It is generated, so it can't fall behind."""
     text = render()
 
-    for setting in (*FIXED, *HANDLER):
+    for setting in (*FIXED, *CURRENT_HANDLER):
         assert f"`{setting.name}`" in text
         assert f"`{setting.variable}`" in text
         assert setting.meaning in text
@@ -262,7 +262,7 @@ def test_the_reference_shows_the_defaults_of_a_bare_handler() -> None:
     """What it prints is what a bare registration runs with."""
     bare = {row.name: row.value for row in rows(Settings.from_code(), [spec()])}
 
-    for setting in HANDLER:
+    for setting in CURRENT_HANDLER:
         if setting.default:
             assert bare[setting.name.replace("<name>", "bill")] == setting.default
 
