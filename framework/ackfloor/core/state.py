@@ -117,10 +117,22 @@ class WorkerState:
         if handler.lone:
             items = lanes.admit_all(batch, by_key)
         else:
-            runs = (lanes.admit(delivery.lane(by_key), delivery) for delivery in batch)
-            items = [run for run in runs if run is not None]
+            items = self._admitted(handler, batch, by_key)
         if items:
             self.commands.append(Dispatch(rules.name, items, ahead, alone))
+
+    @staticmethod
+    def _admitted(handler: HandlerState, batch: Sequence[Delivery], by_key: bool) -> list[Run]:
+        """Put deliveries on their lanes; returns the lanes that were idle, or are a full batch."""
+        runs: list[Run] = []
+        for delivery in batch:
+            run = handler.lanes.admit(delivery.lane(by_key), delivery)
+            if run is not None:
+                runs.append(run)
+            elif handler.gathering is not None:
+                # Its lane may be one that waits for company.
+                runs += handler.gathering.grew(delivery.run, handler.rules.batch or 1)
+        return runs
 
     def _gather(
         self, handler: HandlerState, gathering: Gathering, deliveries: Sequence[Delivery]
