@@ -279,8 +279,13 @@ class Executor(Protocol):
         those that run may end, and start nothing else."""
         ...
 
-    def probe(self, count: int) -> int:
-        """Start up to `count` of what a hold keeps waiting; returns how many slots may take now."""
+    def startable(self) -> int:
+        """Items that a slot may take now, in spite of a hold."""
+        ...
+
+    def probe(self, count: int, most: int) -> int:
+        """Start up to `count` more of what a hold keeps waiting, so that at most `most` wait for a
+        slot; returns fewer than `count` only where no more are waiting."""
         ...
 
     def stop(self, timeout_s: float) -> int:

@@ -101,12 +101,25 @@ LATE_ANSWERS = counter(
     "Answers that came after their delivery had ended, and changed nothing.",
 )
 
+BATCH_FAILURES = counter(
+    FLOW,
+    "batch_failures",
+    HANDLER,
+    "Calls with several records that failed as a whole: each record without an answer is tried "
+    "alone, at once, and spends no attempt. A call that timed out is none of these.",
+)
+WITHHELD = counter(
+    FLOW,
+    "messages_withheld",
+    HANDLER,
+    "Deliveries that failed while the handler's circuit breaker was not closed, or was about to "
+    "open, and whose records were written nowhere: the same attempt comes again.",
+)
 PUT_BACK = counter(
     FLOW,
     "messages_put_back",
     HANDLER,
-    "Deliveries that failed while the flood guard was tripped: their records stayed where they "
-    "were and spent no redelivery.",
+    "Deprecated alias of `ackfloor_messages_withheld_total`, for one release.",
 )
 
 DURATION = histogram(
@@ -235,23 +248,46 @@ STRAY_EXITS = counter(
     "`SystemExit` and `KeyboardInterrupt` that left a task or a callback on the event loop: that "
     "task ends, and nothing else.",
 )
+BREAKER_OPENED = counter(
+    FAULTS,
+    "breaker_opened",
+    ("group", "handler"),
+    "Times the handler's circuit breaker opened: too many different records failed in a row, or an "
+    "operator opened it.",
+)
+BREAKER_CLOSED = counter(
+    FAULTS,
+    "breaker_closed",
+    ("group", "handler", "why"),
+    "Times the handler's circuit breaker closed; `why` is `recovered`, `operator`, `gave_in` "
+    "(nothing but redeliveries to try for long), `disabled` or `left` (the worker has no partition "
+    "of the handler any more).",
+)
+BREAKER_TRIALS = counter(
+    FAULTS,
+    "breaker_trials",
+    ("group", "handler", "outcome"),
+    "Trials that ended while the handler's circuit breaker was not closed; `outcome` is `handled` "
+    "or `failed`. One that says nothing of the handler (a pause, a value that can't be decoded) is "
+    "not counted.",
+)
 GUARD_TRIPS = counter(
     FAULTS,
     "guard_trips",
     ("group", "handler"),
-    "Times the flood guard stopped a handler because too many of its records failed.",
+    "Deprecated alias of `ackfloor_breaker_opened_total`, for one release.",
 )
 GUARD_RESETS = counter(
     FAULTS,
     "guard_resets",
     ("group", "handler"),
-    "Times a handler that the flood guard had stopped went on, because records succeeded again.",
+    "Deprecated alias of `ackfloor_breaker_closed_total` without its `why`, for one release.",
 )
 GUARD_PROBES = counter(
     FAULTS,
     "guard_probes",
     ("group", "handler", "outcome"),
-    "Records tried while the flood guard was tripped; `outcome` is `handled` or `failed`.",
+    "Deprecated alias of `ackfloor_breaker_trials_total`, for one release.",
 )
 
 BUILD_INFO = gauge(
@@ -299,9 +335,10 @@ WORKERS_ENDED = counter(
 
 COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
-    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, PUT_BACK),
+    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, BATCH_FAILURES, WITHHELD, PUT_BACK),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
     *(DELETED, METADATA_IGNORED, HOLDS, SUSPECTS, STRAY_EXITS),
+    *(BREAKER_OPENED, BREAKER_CLOSED, BREAKER_TRIALS),
     *(GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )
 HISTOGRAMS = (

@@ -20,6 +20,8 @@ from ackfloor_monitoring.spec import PARTITION, MetricSpec, counter, gauge
 T = TypeVar("T")
 
 PROGRESS, SATURATION = "Progress", "Saturation"
+#: The state of a circuit breaker that lets everything run.
+CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ def _worker(name: str, text: str, read: Callable[[Snapshot], float | None]) -> R
 
 def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
+
+
+def _breaker_open(h: HandlerSnapshot) -> bool:
+    return h.breaker.state != CLOSED
 
 
 def _span(p: PartitionSnapshot) -> int:
@@ -139,6 +145,12 @@ PARTITION_GAUGES = (
     _partition("partition_epoch", "The epoch of the assignment.", lambda p: p.epoch),
 )
 
+BREAKER_SINCE = _handler(
+    "breaker_since_timestamp_seconds",
+    "When the handler's circuit breaker opened; absent while it is closed.",
+    lambda h: _seconds(h.breaker.since_ms),
+)
+
 HANDLER_GAUGES = (
     _handler(
         "inflight_messages", "Deliveries whose handler runs; their age counts.", lambda h: h.running
@@ -167,14 +179,45 @@ HANDLER_GAUGES = (
     ),
     _handler(
         "handler_held",
-        "1 while the handler takes no records: it asked for a pause, or its flood guard tripped.",
-        lambda h: float(h.held_for_s > 0),
+        "1 while the handler takes no records, or trials alone: it asked for a pause, or its "
+        "circuit breaker is not closed.",
+        lambda h: float(h.held_for_s > 0 or _breaker_open(h)),
+    ),
+    _handler(
+        "breaker_open",
+        "1 while the handler's circuit breaker is not closed: too many records failed in a row, or "
+        "an operator opened it, and only trials start.",
+        lambda h: float(_breaker_open(h)),
+    ),
+    _handler(
+        "breaker_allowed",
+        "Deliveries of the handler that may run: its concurrency, or fewer while its circuit "
+        "breaker is not closed.",
+        lambda h: h.breaker.allowed,
+    ),
+    BREAKER_SINCE,
+    _handler(
+        "withheld_messages",
+        "Failed records that the handler's circuit breaker withholds: they are open, take no slot "
+        "and are tried again.",
+        lambda h: h.breaker.withheld,
+    ),
+    _handler(
+        "withheld_messages_limit",
+        "Records the handler may keep before the worker reads nothing more for it: the withheld "
+        "ones, and while its circuit breaker is not closed those that were not tried yet as well.",
+        lambda h: h.breaker.withheld_most,
+    ),
+    _handler(
+        "withheld_full",
+        "1 while the worker reads nothing for the handler because of what it keeps: its records "
+        "or their bytes have reached their limit, and not fallen to half of it since.",
+        lambda h: float(h.breaker.full),
     ),
     _handler(
         "guard_tripped",
-        "1 while the handler's flood guard is tripped: so many records failed that nothing starts "
-        "but probes.",
-        lambda h: float(h.tripped),
+        "Deprecated alias of `ackfloor_breaker_open`, for one release.",
+        lambda h: float(_breaker_open(h)),
     ),
 )
 
@@ -238,9 +281,9 @@ PAUSED = gauge(
     SATURATION,
     "partitions_paused",
     ("group", "reason"),
-    "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (which takes no "
-    "records), a limit of the partition (`open`, `waiting`, `span`, `metadata`), or `worker` (a "
-    "limit of the worker's); of several the first.",
+    "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (it asked for a "
+    "pause, or keeps too many failed records), a limit of the partition (`open`, `waiting`, "
+    "`span`, `metadata`), or `worker` (a limit of the worker's); of several the first.",
 )
 
 TURN_AGE = gauge(
@@ -291,8 +334,8 @@ WORKER_GAUGES = (
     ),
     _worker(
         "faults_in_force",
-        "Faults outside that keep records open, one for each topic and cause; `/readyz` names "
-        "them.",
+        "Faults outside that keep records open, one for each topic and cause, and circuit breakers "
+        "that are not closed; `/readyz` names them.",
         lambda s: len(s.faults) + s.more_faults,
     ),
     _worker(

@@ -6,8 +6,8 @@ back. A record that is stuck, a handler that hangs or a broker that is away neve
 cures the first two, and a restart would only deliver again.
 
 Ready fails for everything a person should know of: workers missing, starting, draining or
-without an assignment or a broker that lets them in, faults that keep records open (a flood guard
-that tripped and a right that is missing are some), handlers that asked for a pause.
+without an assignment or a broker that lets them in, faults that keep records open (a circuit
+breaker that is not closed and a right that is missing are some), handlers that asked for a pause.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from ackfloor.observe import Snapshot
+from ackfloor.observe import Fault, Snapshot
 
 #: The kind of the fault that an event loop is which stands still.
 BLOCKED = "event_loop"
+#: The kind of the fault that a circuit breaker is which is not closed; its subject is the handler.
+BREAKER = "breaker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +145,26 @@ def _of_snapshot(
     elif not facts.joined and not snapshot.partitions:
         yield Finding("assignment", worker, "has no assignment from the group")
     for fault in snapshot.faults:
-        message = f"{fault.subject}: {fault.message}"
+        message = f"{fault.subject}: {fault.message}{_next_trial(fault, snapshot)}"
         limit_s = _blocked_limit_s(snapshot, rules)
         cured = fault.kind == BLOCKED and facts.blocked_s > limit_s
         yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms, cured)
     if snapshot.more_faults:
         yield Finding("faults", worker, f"{snapshot.more_faults} more faults are not shown")
     for handler in snapshot.handlers:
-        if handler.held_for_s > 0 and not handler.tripped:
+        if handler.held_for_s > 0:
             why = handler.held_reason or "no reason given"
             text = f"handler {handler.name} is paused for another {handler.held_for_s:.1f} s: {why}"
             yield Finding("held", worker, text)
+
+
+def _next_trial(fault: Fault, snapshot: Snapshot) -> str:
+    """When a handler whose circuit breaker is not closed is tried next, where that is known."""
+    if fault.kind != BREAKER:
+        return ""
+    found = (h.breaker.next_trial_s for h in snapshot.handlers if h.name == fault.subject)
+    next_s = next(found, None)
+    return "" if next_s is None else f"; the next trial is due in {next_s:.1f} s"
 
 
 def _blocked_limit_s(snapshot: Snapshot, rules: HealthRules) -> float:

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ackfloor.observe import (
+    BreakerSnapshot,
     Fault,
     HandlerSnapshot,
     PartitionSnapshot,
@@ -27,7 +28,10 @@ def _names(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-_KINDS = (Snapshot, PartitionSnapshot, HandlerSnapshot, RunningDelivery, Fault)
+_KINDS = (
+    *(Snapshot, PartitionSnapshot, HandlerSnapshot),
+    *(BreakerSnapshot, RunningDelivery, Fault),
+)
 SHAPE = "|".join(",".join(_names(kind)) for kind in _KINDS)
 _ROW: dict[type[Any], attrgetter[tuple[Any, ...]]] = {
     kind: attrgetter(*_names(kind)) for kind in _KINDS
@@ -133,6 +137,7 @@ def _pack(snapshot: Snapshot) -> list[Any]:
 def _pack_handler(handler: HandlerSnapshot) -> list[Any]:
     row = _tree(handler)
     row["oldest"] = [_ROW[RunningDelivery](r) for r in handler.oldest]
+    row["breaker"] = _ROW[BreakerSnapshot](handler.breaker)
     return list(row.values())
 
 
@@ -148,6 +153,7 @@ def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
     row = dict(zip(_names(HandlerSnapshot), values, strict=True))
     row["oldest"] = tuple(_unpack_running(r) for r in row["oldest"])
     row["delays_s"] = tuple(row["delays_s"])
+    row["breaker"] = BreakerSnapshot(*row["breaker"])
     return HandlerSnapshot(**row)
 
 
@@ -169,7 +175,12 @@ def as_tree(snapshot: Snapshot) -> dict[str, Any]:
 
 def _handler_tree(handler: HandlerSnapshot) -> dict[str, Any]:
     oldest = [{**_tree(running), "stack": list(running.stack)} for running in handler.oldest]
-    return {**_tree(handler), "oldest": oldest, "delays_s": list(handler.delays_s)}
+    return {
+        **_tree(handler),
+        "oldest": oldest,
+        "delays_s": list(handler.delays_s),
+        "breaker": _tree(handler.breaker),
+    }
 
 
 def _tree(part: object) -> dict[str, Any]:

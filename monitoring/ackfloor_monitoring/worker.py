@@ -17,13 +17,13 @@ from threading import Lock
 from typing import Any
 
 from ackfloor.observe import (
+    BatchFailed,
+    BreakerClosed,
+    BreakerOpened,
     CommitFailed,
     DeliveryFailed,
     DeliveryTimedOut,
     Event,
-    GuardProbed,
-    GuardReset,
-    GuardTripped,
     HandlerHeld,
     LateAnswers,
     MetadataIgnored,
@@ -36,18 +36,19 @@ from ackfloor.observe import (
     RecordDiscarded,
     RecordHopped,
     RecordParked,
-    RecordPutBack,
     RecordsAcked,
     RecordsDeleted,
     RecordsLost,
     RecordsReceived,
     RecordsSkipped,
+    RecordWithheld,
     RedeliveriesStarted,
     ReplaysEnded,
     Snapshot,
     StrayExit,
     SuspectCleared,
     SuspectStarted,
+    TrialEnded,
 )
 from ackfloor_monitoring import definitions as d
 from ackfloor_monitoring.report import Report, Trace
@@ -116,10 +117,11 @@ class WorkerMetrics:
             SuspectStarted: self._suspect_started,
             SuspectCleared: self._suspect_cleared,
             StrayExit: self._stray_exit,
-            GuardTripped: self._tripped,
-            GuardReset: self._guard_reset,
-            GuardProbed: self._probed,
-            RecordPutBack: self._put_back,
+            BatchFailed: self._batch_failed,
+            BreakerOpened: self._breaker_opened,
+            BreakerClosed: self._breaker_closed,
+            TrialEnded: self._trial_ended,
+            RecordWithheld: self._withheld,
         }
 
     def observe(self, events: Sequence[Event]) -> None:
@@ -175,7 +177,8 @@ class WorkerMetrics:
         if topic != source:
             self._tallies[d.DELETED].seed((topic,))
         self._tallies[d.RELEASED].seed(())
-        self._tallies[d.GUARD_TRIPS].seed((handler,))
+        for spec in (d.BREAKER_OPENED, d.GUARD_TRIPS):
+            self._tallies[spec].seed((handler,))
         for kind in ("retry", "dlq"):
             self._tallies[d.PUBLISH_FAILURES].seed((source, handler, kind))
         for result in ("handled", "failed"):
@@ -294,15 +297,24 @@ class WorkerMetrics:
     def _stray_exit(self, _event: StrayExit) -> None:
         self._count(d.STRAY_EXITS)
 
-    def _tripped(self, event: GuardTripped) -> None:
-        self._count(d.GUARD_TRIPS, event.handler)
+    def _batch_failed(self, event: BatchFailed) -> None:
+        self._count(d.BATCH_FAILURES, event.topic, event.handler)
 
-    def _guard_reset(self, event: GuardReset) -> None:
+    # The circuit breaker's, each with its deprecated alias.
+
+    def _breaker_opened(self, event: BreakerOpened) -> None:
+        for spec in (d.BREAKER_OPENED, d.GUARD_TRIPS):
+            self._count(spec, event.handler)
+
+    def _breaker_closed(self, event: BreakerClosed) -> None:
+        self._count(d.BREAKER_CLOSED, event.handler, event.why.replace(" ", "_"))
         self._count(d.GUARD_RESETS, event.handler)
 
-    def _probed(self, event: GuardProbed) -> None:
+    def _trial_ended(self, event: TrialEnded) -> None:
         outcome = "failed" if event.error_type else "handled"
-        self._count(d.GUARD_PROBES, event.handler, outcome)
+        for spec in (d.BREAKER_TRIALS, d.GUARD_PROBES):
+            self._count(spec, event.handler, outcome)
 
-    def _put_back(self, event: RecordPutBack) -> None:
-        self._count(d.PUT_BACK, event.topic, event.handler)
+    def _withheld(self, event: RecordWithheld) -> None:
+        for spec in (d.WITHHELD, d.PUT_BACK):
+            self._count(spec, event.topic, event.handler)

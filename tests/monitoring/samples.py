@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ackfloor.observe import (
+    BreakerSnapshot,
     DeliveryFailed,
     HandlerSnapshot,
     PartitionSnapshot,
@@ -57,6 +58,18 @@ HANDLER = HandlerSnapshot(
     delays_s=(1.0, 90.0),
     max_redeliveries=6,
     lane_waiting=21,
+    breaker=BreakerSnapshot(failing=3, allowed=64, withheld=2, withheld_most=12_500),
+)
+
+OPEN = BreakerSnapshot(
+    state="open",
+    since_ms=NOW_MS - 90_000,
+    failing=50,
+    error="OSError: the bank is away",
+    allowed=1,
+    next_trial_s=0.8,
+    withheld=70,
+    withheld_most=12_500,
 )
 
 SNAPSHOT = Snapshot(

@@ -7,6 +7,7 @@ import platform
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import ackfloor
 from ackfloor.observe import (
+    BreakerSnapshot,
     Event,
     Fault,
     PartitionsAssigned,
@@ -31,10 +33,19 @@ from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
 from ackfloor_monitoring.merge import RunCollector
 from ackfloor_monitoring.run import RunMetrics
 from ackfloor_monitoring.worker import WorkerMetrics
-from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, handler, partition, snapshot
+from tests.monitoring.samples import (
+    NOW_MS,
+    OPEN,
+    SNAPSHOT,
+    failed,
+    handler,
+    partition,
+    snapshot,
+)
 from tests.monitoring.test_worker import COUNTED
 
 GOLDEN = Path(__file__).with_name("exposition.txt")
+CLOSED = BreakerSnapshot(allowed=64, withheld_most=12_500)
 RELOADED = SettingsState(reloads=2, failures=1, reloaded_ms=NOW_MS - 5000)
 SEEN = (
     Progress("billing", "orders", 0, "source", start=0, end=10, floor=3, runs=((5, 7),)),
@@ -121,6 +132,7 @@ def test_the_exposition_is_the_stored_one(run: RunMetrics) -> None:
     defined = {spec.name.removesuffix("_total") for spec in METRICS}
     absent = {
         "ackfloor_retry_next_due_timestamp_seconds",
+        "ackfloor_breaker_since_timestamp_seconds",
         "ackfloor_fault_messages",
         "ackfloor_fault_since_timestamp_seconds",
     }
@@ -267,6 +279,57 @@ def test_paused_partitions_are_counted_by_their_reason(run: RunMetrics) -> None:
         for reason in PauseReason
     }
     assert counts == dict.fromkeys(PauseReason, 0) | {"worker": 2, "handler": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"breaker": replace(CLOSED, full=True)},
+            {"handler_held": 0, "breaker_open": 0, "breaker_allowed": 64, "withheld_full": 1},
+        ),
+        (
+            {"held_for_s": 0.5},
+            {"handler_held": 1, "breaker_open": 0, "breaker_allowed": 64, "guard_tripped": 0},
+        ),
+        (
+            {"breaker": OPEN, "tripped": True},
+            {
+                "handler_held": 1,
+                "breaker_open": 1,
+                "guard_tripped": 1,
+                "breaker_allowed": 1,
+                "withheld_messages": 70,
+                "withheld_messages_limit": 12_500,
+                "withheld_full": 0,
+                "breaker_since_timestamp_seconds": NOW_MS / 1000 - 90,
+            },
+        ),
+        (
+            {"breaker": replace(OPEN, state="slow_start", allowed=8, full=True), "tripped": True},
+            {
+                "handler_held": 1,
+                "breaker_open": 1,
+                "guard_tripped": 1,
+                "breaker_allowed": 8,
+                "withheld_full": 1,
+                "breaker_since_timestamp_seconds": NOW_MS / 1000 - 90,
+            },
+        ),
+    ],
+)
+def test_the_state_of_a_circuit_breaker_is_told(
+    run: RunMetrics, changes: dict[str, Any], expected: dict[str, float | None]
+) -> None:
+    """Of each handler; since when, only while it is not closed."""
+    calm = handler(name="ship", breaker=CLOSED)
+    run.update(0, worker([], snapshot(handlers=(handler(**changes), calm))))
+    text = scrape(run)
+    since = "breaker_since_timestamp_seconds"
+    expected = {since: None, **expected}
+    assert {name: value(text, name, worker="0", handler="bill") for name in expected} == expected
+    assert value(text, "breaker_open", worker="0", handler="ship") == 0
+    assert value(text, since, worker="0", handler="ship") is None
 
 
 def test_the_loops_time_is_told_by_what_it_did(run: RunMetrics) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ackfloor.observe import Fault, RunningDelivery
 from ackfloor_monitoring.health import HealthRules, WorkerFacts, judge
-from tests.monitoring.samples import NOW_MS, SNAPSHOT, handler, partition, snapshot
+from tests.monitoring.samples import NOW_MS, OPEN, SNAPSHOT, handler, partition, snapshot
 
 WELL = WorkerFacts(SNAPSHOT, joined=True)
 HOUR_MS = 3_600_000
@@ -59,6 +61,7 @@ def idle(seconds: int) -> WorkerFacts:
         (fault("abandoned"), True, False, ["faults.abandoned"]),
         (fault("kafka"), True, False, ["faults.kafka"]),
         (fault("leftover"), True, False, ["faults.leftover"]),
+        (fault("breaker"), True, False, ["faults.breaker"]),
         (WorkerFacts(snapshot(more_faults=3)), True, False, ["faults"]),
         (blocked(179, timeout_s=60), True, False, ["faults.event_loop"]),
         (blocked(181, timeout_s=60), False, False, ["faults.event_loop"]),
@@ -101,6 +104,37 @@ def test_a_held_handler_says_what_is_away() -> None:
     assert [reason.message for reason in health.reasons] == [
         "handler bill is paused for another 4.2 s: the bank is away"
     ]
+
+
+@pytest.mark.parametrize("forced", ["", "open"])
+@pytest.mark.parametrize(
+    ("next_s", "told"), [(0.84, "; the next trial is due in 0.8 s"), (None, "")]
+)
+def test_a_breaker_that_is_not_closed_is_unready_and_alive(
+    forced: str, next_s: float | None, told: str
+) -> None:
+    """Once, by its fault, with the next trial of that very handler, where one is planned."""
+    breaker = replace(OPEN, next_trial_s=next_s, forced=forced)
+    calm = handler(name="ship", breaker=replace(breaker, next_trial_s=9.0))
+    handlers = (calm, handler(tripped=True, breaker=breaker))
+    why = Fault("breaker", "bill", "circuit breaker open for 1m30s", NOW_MS - 90_000)
+    open_ = snapshot(handlers=handlers, faults=(why,))
+    health = judge({0: WorkerFacts(open_, joined=True)}, NOW_MS, 1)
+    assert health.live
+    assert not health.ready
+    assert [(reason.check, reason.message, reason.since_ms) for reason in health.reasons] == [
+        ("faults.breaker", f"bill: circuit breaker open for 1m30s{told}", NOW_MS - 90_000)
+    ]
+
+
+def test_a_pause_is_told_beside_a_breaker_that_is_not_closed() -> None:
+    """The handler's own pause is another reason, and keeps the trials back."""
+    both = handler(held_for_s=4.2, held_reason="the bank is away", tripped=True, breaker=OPEN)
+    why = Fault("breaker", "bill", "circuit breaker open for 1m30s", NOW_MS - 90_000)
+    health = judge(
+        {0: WorkerFacts(snapshot(handlers=(both,), faults=(why,)), joined=True)}, NOW_MS, 1
+    )
+    assert [reason.check for reason in health.reasons] == ["faults.breaker", "held"]
 
 
 def test_every_worker_counts_and_is_named() -> None:

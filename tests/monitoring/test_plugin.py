@@ -92,7 +92,8 @@ def test_the_reference_is_printed_by_its_module() -> None:
 def test_observe_exports_what_an_observer_needs() -> None:
     """Every event of the catalogue is exported, the list is sorted, and each name exists."""
     names = ackfloor.observe.__all__
-    assert names == sorted(names)
+    # Constants first, as the linter has it.
+    assert names == sorted(names, key=lambda name: (not name.isupper(), name))
     assert all(hasattr(ackfloor.observe, name) for name in names)
     events = {kind.__name__ for kind in ackfloor.observe.Event.__args__}
     assert events <= set(names)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from threading import Thread
 from typing import get_args
 
 import pytest
 
 from ackfloor.observe import (
+    BatchFailed,
+    BreakerClosed,
+    BreakerOpened,
+    BreakerSnapshot,
     CommitFailed,
     DeliveryTimedOut,
     Event,
-    GuardProbed,
-    GuardReset,
-    GuardTripped,
     HandlerHeld,
     LateAnswers,
     MetadataIgnored,
@@ -27,22 +29,23 @@ from ackfloor.observe import (
     RecordDiscarded,
     RecordHopped,
     RecordParked,
-    RecordPutBack,
     RecordsAcked,
     RecordsDeleted,
     RecordsLost,
     RecordsReceived,
     RecordsSkipped,
+    RecordWithheld,
     RedeliveriesStarted,
     ReplaysEnded,
     StrayExit,
     SuspectCleared,
     SuspectStarted,
     TopicPartition,
+    TrialEnded,
 )
 from ackfloor_monitoring.report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.worker import MOST_ERRORS, WorkerMetrics
-from tests.monitoring.samples import SNAPSHOT, failed, handler, snapshot
+from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, handler, snapshot
 
 B = ("orders", "bill")
 COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
@@ -141,21 +144,44 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
     ),
     (HandlerHeld("bill", 5.0, "the bank is away"), {"handler_holds_total": {("bill",): 1}}),
     (
-        GuardTripped("bill", 50, 100, "OSError", "the bank is away"),
-        {"guard_trips_total": {("bill",): 1}},
-    ),
-    (GuardReset("bill", 61.0), {"guard_resets_total": {("bill",): 1}}),
-    (
-        GuardProbed("orders", 0, 7, "bill"),
-        {"guard_probes_total": {("bill", "handled"): 1}},
+        BatchFailed("orders", "bill", 100, "OSError", "the bank is away"),
+        {"batch_failures_total": {B: 1}},
     ),
     (
-        GuardProbed("orders", 0, 7, "bill", "OSError"),
-        {"guard_probes_total": {("bill", "failed"): 1}},
+        BreakerOpened("bill", 50, "OSError", "the bank is away"),
+        {"breaker_opened_total": {("bill",): 1}, "guard_trips_total": {("bill",): 1}},
     ),
     (
-        RecordPutBack("orders", 0, 7, "bill", 1, "orders"),
-        {"messages_put_back_total": {B: 1}},
+        BreakerClosed("bill", 61.0),
+        {
+            "breaker_closed_total": {("bill", "recovered"): 1},
+            "guard_resets_total": {("bill",): 1},
+        },
+    ),
+    (
+        BreakerClosed("bill", 3_600.0, "gave in"),
+        {
+            "breaker_closed_total": {("bill", "gave_in"): 1},
+            "guard_resets_total": {("bill",): 1},
+        },
+    ),
+    (
+        TrialEnded("orders", 0, 7, "bill"),
+        {
+            "breaker_trials_total": {("bill", "handled"): 1},
+            "guard_probes_total": {("bill", "handled"): 1},
+        },
+    ),
+    (
+        TrialEnded("orders", 0, 7, "bill", "OSError"),
+        {
+            "breaker_trials_total": {("bill", "failed"): 1},
+            "guard_probes_total": {("bill", "failed"): 1},
+        },
+    ),
+    (
+        RecordWithheld("orders", 0, 7, "bill", 1, "orders--billing--retry-1s"),
+        {"messages_withheld_total": {B: 1}, "messages_put_back_total": {B: 1}},
     ),
     (
         SuspectStarted("orders", 0, 5, "bill", 1, False, "orders"),
@@ -282,6 +308,7 @@ def test_counters_that_alerts_watch_exist_before_their_first_increase() -> None:
     told = counters(sent(metrics))
     assert told["publish_failures_total"] == {(*B, "retry"): 0, (*B, "dlq"): 0}
     assert told["commit_failures_total"] == {("orders", "unconfirmed"): 1}
+    assert told["breaker_opened_total"] == told["guard_trips_total"] == {("bill",): 0}
 
 
 def test_joined_says_whether_the_group_gave_an_assignment() -> None:
@@ -304,6 +331,21 @@ def test_a_snapshot_survives_the_pipe() -> None:
     report = sent(metrics)
     assert report.snapshot == SNAPSHOT
     assert report.started_s == 12.5
+
+
+def test_the_state_of_a_circuit_breaker_survives_the_pipe() -> None:
+    """Every field of it, also those that are not known or not set; `/state` names them."""
+    forced = BreakerSnapshot(
+        *(True, "slow_start", NOW_MS, 50, "OSError: away", 8, 0.25, 7, 12_500, True),
+        *("open", "the bank moves", 1_800.5),
+    )
+    for breaker in (BreakerSnapshot(), forced):
+        metrics = WorkerMetrics()
+        metrics.snapshot(snapshot(handlers=(handler(breaker=breaker),)))
+        told = sent(metrics).snapshot
+        assert told is not None
+        assert told.handlers[0].breaker == breaker
+        assert as_tree(told)["handlers"][0]["breaker"] == asdict(breaker)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ackfloor.core.breaker import Breaker, Forced
+from ackfloor.core.circuit import Circuit, WithheldRecords
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.commit_lane import CommitLane
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.drip import Drip
-from ackfloor.core.flow import FlowLimits, Gate, PartitionGates
+from ackfloor.core.flow import FlowLimits, PartitionGates
 from ackfloor.core.gapset import GapSet
 from ackfloor.core.gathering import Gathering
 from ackfloor.core.lanes import Lanes
@@ -69,16 +68,8 @@ class HandlerState:
     """One handler's rules, its lanes, and what holds it."""
 
     __slots__ = (
-        "asked",
         "behind",
-        "breaker",
-        "count_gate",
-        "drip",
-        "dry",
-        "failing",
-        "forced",
-        "forced_reason",
-        "forced_until_s",
+        "circuit",
         "gathering",
         "held",
         "held_reason",
@@ -87,11 +78,9 @@ class HandlerState:
         "lone",
         "open_retries",
         "resting",
-        "rests_full",
         "rests_in_pause",
         "rules",
         "share",
-        "size_gate",
         "suspect",
         "timeout_since_s",
     )
@@ -107,25 +96,12 @@ class HandlerState:
         self.held_reason = ""
         #: Its executor was told to start nothing by itself: for a pause, or by its breaker.
         self.held = False
-        self.breaker = Breaker()
-        self.drip = Drip()
-        #: Records that failed in a row when its breaker opened; 0 where an operator opened it.
-        self.failing = 0
-        #: What an operator wants of its breaker, until when (monotonic seconds), and why.
-        self.forced: Forced | None = None
-        self.forced_until_s = 0.0
-        self.forced_reason = ""
-        #: Trials that the executor was asked for and has not let through; and there was nothing to
-        #: try at the last look.
-        self.asked = 0
-        self.dry = False
+        self.circuit = Circuit()
         #: The part of the group's partitions of its topics that this worker owns; None where that
         #: is to be counted anew.
         self.share: float | None = None
-        #: What it may keep while its breaker is not closed: records, and bytes of their values.
-        self.count_gate, self.size_gate = Gate(1), Gate(1)
-        #: Why nothing more is fetched for it: a long pause, or one of these.
-        self.rests_in_pause = self.rests_full = False
+        #: It is in a long pause, for which fetching stops.
+        self.rests_in_pause = False
         #: When the consume timeout in force was set, if it was while running (monotonic seconds).
         self.timeout_since_s = 0.0
         #: Nothing more is fetched for it, and no redelivery released.
@@ -156,7 +132,7 @@ class HandlerState:
         what has not been tried yet. None in a long pause; and while the breaker is not closed,
         they are tried by its leave.
         """
-        if self.rests_in_pause or self.breaker.is_open:
+        if self.rests_in_pause or self.circuit.breaker.is_open:
             return 0
         return max(1, self.rules.concurrency // 2) - self.open_retries
 
@@ -236,7 +212,6 @@ class Assignment:
         "topic",
         "topic_hash",
         "tracker",
-        "trials",
         "waiting",
         "waiting_bytes",
         "withheld",
@@ -285,10 +260,8 @@ class Assignment:
         #: Retries in place, and withheld records, that are not due, a heap: (due in monotonic
         #: seconds, offset, delivery).
         self.backoff: list[tuple[float, int, Delivery]] = []
-        #: Of these, records that the circuit breaker withholds: offset -> bytes of its value.
-        self.withheld: dict[int, int] = {}
-        #: Records that it has withheld: offset -> how often, until they are settled or parked.
-        self.trials: dict[int, int] = {}
+        #: Those of them that the circuit breaker withholds.
+        self.withheld = WithheldRecords()
         #: Records that wait in lanes behind one that failed, and the bytes of their values.
         self.held = 0
         self.held_bytes = 0

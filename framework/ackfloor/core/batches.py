@@ -137,7 +137,7 @@ class Batches:
         elif rules.in_place:
             self._in_place.failed(delivery, verdict, now)
         else:
-            delivery.assignment.trials.pop(delivery.record_offset, None)
+            delivery.assignment.withheld.trials.pop(delivery.record_offset, None)
             self._parcels.park(delivery, verdict, now)
 
     def _count(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
@@ -203,7 +203,7 @@ class Batches:
             handler.behind[again] = due_s
             return again
         if not rules.in_place:
-            assignment.trials.pop(delivery.record_offset, None)
+            assignment.withheld.trials.pop(delivery.record_offset, None)
             self._parcels.park(delivery, verdict, now)
             return None
         if not isinstance(verdict, Park):

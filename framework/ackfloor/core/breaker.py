@@ -152,13 +152,13 @@ class Breaker:
             self._gave_in = False
             self._again.clear()
             if started_s > self._success_start_s:
-                self._firsts[origin] = started_s
+                self._firsts[origin] = max(started_s, self._firsts.get(origin, started_s))
         elif (
             not self._gave_in
             and started_s > self._success_start_s
             and now_s - self._last_first_s >= FIRSTS_MISSED_S
         ):
-            self._again[origin] = started_s
+            self._again[origin] = max(started_s, self._again.get(origin, started_s))
 
     def run_length(self) -> int:
         """Different records that failed, and nothing that started later has succeeded yet."""

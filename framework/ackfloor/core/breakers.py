@@ -79,7 +79,7 @@ class Breakers:
                 continue
             stats.noted = len(acked)
             handler = self._state.handlers[stats.handler]
-            breaker = handler.breaker
+            breaker = handler.circuit.breaker
             if not (breaker.is_open or breaker.run_length()):
                 # Nothing to wipe out: the last of them says as much as all.
                 self._succeeded(handler, acked[-1], now)
@@ -92,20 +92,22 @@ class Breakers:
         self._succeeded(delivery.assignment.handler, delivery, now)
 
     def _succeeded(self, handler: HandlerState, delivery: Delivery, now: Now) -> None:
-        breaker, started_s = handler.breaker, delivery.started_s
+        breaker, started_s = handler.circuit.breaker, delivery.started_s
         first = delivery.attempt == 1
         breaker.succeeded(started_s, delivery.finished_s - started_s, first, now.mono_s)
         if not breaker.is_trial(started_s):
             return
         breaker.trial_ended(started_s, now.mono_s)
         self._tell_trial(delivery, "")
-        if handler.forced is not Forced.OPEN and breaker.trial_succeeded(handler.rules.concurrency):
+        if handler.circuit.forced is Forced.OPEN:
+            return
+        if breaker.trial_succeeded(handler.rules.concurrency):
             self._close(handler, "recovered", now)
 
     def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
         """A delivery failed."""
         handler = delivery.assignment.handler
-        breaker, started_s = handler.breaker, delivery.started_s
+        breaker, started_s = handler.circuit.breaker, delivery.started_s
         self.handled(now)
         is_trial = breaker.is_trial(started_s)
         if is_trial:
@@ -115,22 +117,16 @@ class Breakers:
         failure = outcome.failure
         words = (failure.message.splitlines() or [""])[0][:SHOWN]
         breaker.error = f"{failure.error_type}: {words}"
-        tried_before = delivery.record_offset in delivery.assignment.trials
+        tried_before = delivery.record_offset in delivery.assignment.withheld.trials
         first = delivery.attempt == 1 and not tried_before
         breaker.failed(delivery.origin, started_s, first, now.mono_s)
         if is_trial:
             self._tell_trial(delivery, failure.error_type)
-            if (
-                not first
-                and handler.forced is None
-                and breaker.gives_in(handler.rules.breaker, now.mono_s)
-            ):
-                self._close(handler, "gave in", now)
 
     def paused(self, handler: HandlerState, now: Now) -> None:
         """A delivery asked for a pause; where it was a trial it says nothing."""
-        if handler.breaker.is_open:
-            handler.breaker.trial_ended(now.mono_s, now.mono_s)
+        if handler.circuit.breaker.is_open:
+            handler.circuit.breaker.trial_ended(now.mono_s, now.mono_s)
 
     # Judging.
 
@@ -140,9 +136,9 @@ class Breakers:
         return any(self._is_in_question(h, inf) for h in self._state.handlers.values())
 
     def _is_in_question(self, handler: HandlerState, now_s: float) -> bool:
-        breaker, rules = handler.breaker, handler.rules.breaker
+        breaker, rules = handler.circuit.breaker, handler.rules.breaker
         length = breaker.run_length()
-        if length < rules.quiet_failures or not rules.enabled or handler.forced is not None:
+        if length < rules.quiet_failures or not rules.enabled or handler.circuit.forced is not None:
             return False
         if breaker.is_open and breaker.allowed == 1:
             return False
@@ -159,7 +155,7 @@ class Breakers:
         for handler in self._state.handlers.values():
             if not self._is_in_question(handler, now.mono_s):
                 continue
-            breaker, rules = handler.breaker, handler.rules.breaker
+            breaker, rules = handler.circuit.breaker, handler.rules.breaker
             starts = [
                 d.started_s
                 for d in running
@@ -173,17 +169,17 @@ class Breakers:
                 self._open(handler, breaker.run_length(), now)
 
     def _open(self, handler: HandlerState, failing: int, now: Now) -> None:
-        handler.breaker.open(now.mono_s)
-        handler.failing = failing
+        handler.circuit.breaker.open(now.mono_s)
+        handler.circuit.failing = failing
         self._state.hold(handler)
-        error_type, _, message = handler.breaker.error.partition(": ")
+        error_type, _, message = handler.circuit.breaker.error.partition(": ")
         name = handler.rules.name
         self._state.events.append(BreakerOpened(name, failing, error_type, message))
         self._rest(handler)
         self._name(handler, now)
 
     def _close(self, handler: HandlerState, why: str, now: Now) -> None:
-        breaker, name = handler.breaker, handler.rules.name
+        breaker, name = handler.circuit.breaker, handler.rules.name
         if why == "gave in":
             breaker.give_in()
         else:
@@ -203,8 +199,8 @@ class Breakers:
             now: the time.
         """
         handler = self._state.handlers[name]
-        if handler.rules.breaker.enabled and not handler.breaker.is_open:
-            handler.breaker.error = error
+        if handler.rules.breaker.enabled and not handler.circuit.breaker.is_open:
+            handler.circuit.breaker.error = error
             self._resumed_until_s[name] = now.mono_s + RESUMED_S
             self._open(handler, failing, now)
 
@@ -221,19 +217,20 @@ class Breakers:
             now: the time.
         """
         handler = self._state.handlers[name]
-        handler.forced, handler.forced_until_s, handler.forced_reason = what, until_s, reason
+        circuit = handler.circuit
+        circuit.forced, circuit.forced_until_s, circuit.forced_reason = what, until_s, reason
         self._obey(handler, now)
 
     def _obey(self, handler: HandlerState, now: Now) -> None:
-        breaker = handler.breaker
-        if handler.forced is not None and handler.forced_until_s <= now.mono_s:
-            handler.forced, handler.forced_reason = None, ""
-        if handler.forced is Forced.OPEN:
-            if breaker.is_open:
-                breaker.start_over()
+        circuit = handler.circuit
+        if circuit.forced is not None and circuit.forced_until_s <= now.mono_s:
+            circuit.forced, circuit.forced_reason = None, ""
+        if circuit.forced is Forced.OPEN:
+            if circuit.breaker.is_open:
+                circuit.breaker.start_over()
             else:
                 self._open(handler, 0, now)
-        elif handler.forced is Forced.CLOSED and breaker.is_open:
+        elif circuit.forced is Forced.CLOSED and circuit.breaker.is_open:
             self._close(handler, "operator", now)
 
     # Time.
@@ -244,83 +241,96 @@ class Breakers:
         if telling:
             self._tell_s = now.mono_s + TELL_INTERVAL_S
         for handler in self._state.handlers.values():
-            if handler.forced is not None and handler.forced_until_s <= now.mono_s:
+            circuit = handler.circuit
+            if circuit.forced is not None and circuit.forced_until_s <= now.mono_s:
                 self._obey(handler, now)
-            if handler.rests_full:
+            if circuit.breaker.is_open and (why := self._ends(handler, now)):
+                self._close(handler, why, now)
+            if circuit.breaker.is_open or circuit.withholds or circuit.full:
                 self._rest(handler)
-            if not handler.breaker.is_open:
-                continue
-            if not handler.rules.breaker.enabled and handler.forced is None:
-                self._close(handler, "disabled", now)
-            elif not any(a.handler is handler for a in self._state.assignments.values()):
-                self._left(handler, now)
-            else:
-                self._rest(handler)
+            if circuit.breaker.is_open:
                 self._try(handler, now)
                 if telling:
                     self._name(handler, now)
 
-    def _left(self, handler: HandlerState, now: Now) -> None:
-        """It owns nothing: nothing can be tried, and nothing can fail."""
-        handler.dry = True
-        resumed_until_s = self._resumed_until_s.get(handler.rules.name, -inf)
-        if handler.forced is None and now.mono_s >= resumed_until_s:
-            self._close(handler, "left", now)
+    def _ends(self, handler: HandlerState, now: Now) -> str:
+        """Why a breaker that is not closed closes although nothing has succeeded; or nothing."""
+        rules = handler.rules.breaker
+        if handler.circuit.forced is not None:
+            return ""
+        if not rules.enabled:
+            return "disabled"
+        if handler.circuit.breaker.gives_in(rules, now.mono_s):
+            return "gave in"
+        if now.mono_s < self._resumed_until_s.get(handler.rules.name, -inf):
+            return ""
+        owns = any(a.handler is handler for a in self._state.assignments.values())
+        return "" if owns else "left"
 
     def _try(self, handler: HandlerState, now: Now) -> None:
+        circuit = handler.circuit
+        circuit.next_trial_s = self._next_trial_s(handler, now)
         if handler.held_until_s > now.mono_s:
             return
-        handler.asked = handler.breaker.room(now.mono_s)
-        if handler.asked > 0:
-            handler.dry = False
-            self._state.commands.append(Probe(handler.rules.name, handler.asked))
+        circuit.asked = circuit.breaker.room(now.mono_s)
+        if circuit.asked > 0:
+            circuit.dry = False
+            self._ask(handler)
+
+    def _ask(self, handler: HandlerState) -> None:
+        circuit = handler.circuit
+        probe = Probe(handler.rules.name, circuit.asked, circuit.breaker.allowed)
+        self._state.commands.append(probe)
 
     def probed(self, name: str, count: int, now: Now) -> None:
-        """So many untried records were let through."""
+        """So many trials may start; fewer than were asked for where nothing else waits."""
         handler = self._state.handlers[name]
-        breaker = handler.breaker
-        if not breaker.is_open:
+        circuit = handler.circuit
+        if not circuit.breaker.is_open:
             return
-        count = min(count, handler.asked)
-        breaker.tried(count, now.mono_s)
-        handler.asked -= count
-        if handler.asked <= 0:
+        count = min(count, circuit.asked)
+        circuit.breaker.tried(count, now.mono_s)
+        circuit.asked -= count
+        if circuit.asked <= 0:
             return
-        handler.asked = self._release(handler, handler.asked, now)
-        if handler.asked:
-            self._state.commands.append(Probe(name, handler.asked))
+        circuit.asked = self._release(handler, circuit.asked, now)
+        if circuit.asked:
+            self._ask(handler)
         else:
-            handler.dry = True
+            circuit.dry = True
+            circuit.next_trial_s = self._next_trial_s(handler, now)
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds of the next trial, or of the end of an operator's word."""
         soonest = inf
         for handler in self._state.handlers.values():
-            if handler.forced is not None:
-                soonest = min(soonest, handler.forced_until_s)
-            if handler.breaker.is_open:
-                at_s = max(handler.breaker.next_room_s(now.mono_s), handler.held_until_s)
-                if handler.dry:
-                    at_s = max(at_s, self._next_release_s(handler))
-                soonest = min(soonest, at_s)
+            if handler.circuit.forced is not None:
+                soonest = min(soonest, handler.circuit.forced_until_s)
+            if handler.circuit.breaker.is_open:
+                soonest = min(soonest, self._next_trial_s(handler, now))
         return soonest
+
+    def _next_trial_s(self, handler: HandlerState, now: Now) -> float:
+        at_s = max(handler.circuit.breaker.next_room_s(now.mono_s), handler.held_until_s)
+        return max(at_s, self._next_release_s(handler)) if handler.circuit.dry else at_s
 
     # Fetching.
 
     def _rest(self, handler: HandlerState) -> None:
         """Stop fetching a handler's topics while it keeps its share of the limits."""
-        limits = self._state.flow.limits
+        limits, circuit = self._state.flow.limits, handler.circuit
         mine = [a for a in self._state.assignments.values() if a.handler is handler]
-        if handler.breaker.is_open:
+        count = sum(len(a.withheld) for a in mine)
+        size = sum(a.withheld.size for a in mine)
+        circuit.withholds = count > 0
+        if circuit.breaker.is_open:
+            # What is not tried yet takes as much, and waits for the same.
             count = sum(len(a.tracker.open) - len(a.waiting) for a in mine)
             size = sum(a.open_bytes - a.waiting_bytes for a in mine)
-        else:
-            count = sum(len(a.withheld) for a in mine)
-            size = sum(sum(a.withheld.values()) for a in mine)
-        handler.count_gate.limit = max(1, limits.max_open // WAITING_PART)
-        handler.size_gate.limit = max(1, limits.max_open_bytes // WAITING_PART)
-        full = handler.count_gate.update(count)
-        handler.rests_full = handler.size_gate.update(size) or full
+        circuit.count_gate.limit = max(1, limits.max_open // WAITING_PART)
+        circuit.size_gate.limit = max(1, limits.max_open_bytes // WAITING_PART)
+        full = circuit.count_gate.update(count)
+        circuit.full = circuit.size_gate.update(size) or full
         self._state.rest(handler)
 
     # Telling.
@@ -331,15 +341,17 @@ class Breakers:
         self._state.events.append(TrialEnded(topic, partition, offset, name, error_type))
 
     def _name(self, handler: HandlerState, now: Now) -> None:
-        name, breaker = handler.rules.name, handler.breaker
-        if handler.forced is not None:
-            why = f"an operator opened it ({handler.forced_reason or 'no reason given'})"
+        name, circuit, breaker = handler.rules.name, handler.circuit, handler.circuit.breaker
+        if circuit.forced is not None:
+            why = f"an operator opened it ({circuit.forced_reason or 'no reason given'})"
+        elif not circuit.failing:
+            why = "an operator had opened it"
         else:
-            why = f"{handler.failing} records in a row failed, which is no record's fault"
+            why = f"{circuit.failing} records in a row failed, which is no record's fault"
         open_s = format_duration(round(now.mono_s - breaker.since_s))
         last = f"; the last error: {breaker.error}" if breaker.error else ""
         withheld = self._state.withheld(handler)
-        full = ", its share of what the worker holds, so nothing more is read" * handler.rests_full
+        full = ", its share of what the worker holds, so nothing more is read" * circuit.full
         text = (
             f"circuit breaker {breaker.state.replace('_', ' ')} for {open_s}: {why}{last}; "
             f"{breaker.allowed} of {handler.rules.concurrency} may run, {withheld} records are "

@@ -127,9 +127,9 @@ class Endings:
         handled = isinstance(outcome, Acked | Discarded)
         if handled and assignment.handler.rules.ordering != "unordered":
             self._state.free(delivery)
-        tried_before = delivery.record_offset in assignment.trials
+        tried_before = delivery.record_offset in assignment.withheld.trials
         if handled:
-            assignment.trials.pop(delivery.record_offset, None)
+            assignment.withheld.trials.pop(delivery.record_offset, None)
         envelope, stats = delivery.envelope, assignment.stats
         if envelope is None or tried_before:
             # It was withheld: its own time has passed long ago, or it had none.
@@ -202,7 +202,7 @@ class Endings:
     def _leave_lane(self, delivery: Delivery, outcome: Failed | Rejected) -> None:
         """A record that is parked has left its lane, which goes on."""
         assignment = delivery.assignment
-        assignment.trials.pop(delivery.record_offset, None)
+        assignment.withheld.trials.pop(delivery.record_offset, None)
         rules = assignment.handler.rules
         if rules.ordering != "unordered":
             self._state.free(delivery)

@@ -307,4 +307,4 @@ def _waits(a: Assignment) -> int:
 
 def _waiting_bytes(a: Assignment) -> int:
     size = a.held_bytes if a.tier_s is None else a.waiting_bytes
-    return max(size, sum(a.withheld.values())) if a.withheld else size
+    return max(size, a.withheld.size)

@@ -31,7 +31,6 @@ from ackfloor.core.outcomes import Park, Verdict
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.retry import in_place_wait_s
 from ackfloor.core.state import WorkerState
-from ackfloor.core.withheld import let_go
 
 #: Into how many steps the jitter of a wait is divided.
 STEPS = 1000
@@ -99,7 +98,7 @@ class InPlace:
         while backoff and backoff[0][0] <= now.mono_s and released < room:
             released += 1
             delivery = heappop(backoff)[2]
-            let_go(assignment, delivery)
+            assignment.withheld.let_go(delivery.record_offset)
             delivery.retrying = True
             handler.open_retries += 1
             if handler.rules.ordering == "unordered":

@@ -71,10 +71,14 @@ class Seclude:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Start so many waiting deliveries of a held handler; report how many there were."""
+    """Start so many waiting deliveries of a held handler; report for how many there was work.
+
+    No more than `most` of them may wait for a slot.
+    """
 
     handler: str
     count: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ class WorkerState:
 
     def hold(self, handler: HandlerState) -> None:
         """Have a handler's executor start nothing by itself, or go on, as it is now."""
-        held = bool(handler.held_until_s) or handler.breaker.is_open
+        held = bool(handler.held_until_s) or handler.circuit.breaker.is_open
         if held != handler.held:
             handler.held = held
             name = handler.rules.name
@@ -225,7 +225,7 @@ class WorkerState:
 
     def rest(self, handler: HandlerState) -> None:
         """Stop fetching a handler's topics, or go on, as it is now."""
-        resting = handler.rests_in_pause or handler.rests_full
+        resting = handler.rests_in_pause or handler.circuit.full
         if handler.resting != resting:
             handler.resting = resting
             self.balance()

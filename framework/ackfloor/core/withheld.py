@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from ackfloor.core.assignment import Assignment, HandlerState
+from ackfloor.core.assignment import HandlerState
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import RecordWithheld
 from ackfloor.core.delivery import Delivery
@@ -61,17 +61,17 @@ class Withheld:
         if isinstance(verdict, Park) and rules.in_place:
             return verdict
         if isinstance(verdict, Bury) and verdict.reason in {Reason.EXHAUSTED, Reason.CRASH}:
-            trials = delivery.assignment.trials.get(delivery.record_offset, 0)
+            trials = delivery.assignment.withheld.trials.get(delivery.record_offset, 0)
             if rules.ordering == "unordered" or trials < MOST_TRIALS:
                 return None
         return verdict if self._may_leave(delivery.assignment.handler, now) else None
 
     def _restrains(self, handler: HandlerState, now: Now) -> bool:
         """Whether failures of a handler don't simply follow the policy."""
-        breaker, rules = handler.breaker, handler.rules.breaker
+        breaker, rules = handler.circuit.breaker, handler.rules.breaker
         if breaker.is_open:
             return True
-        if not rules.enabled or handler.forced is Forced.CLOSED:
+        if not rules.enabled or handler.circuit.forced is Forced.CLOSED:
             return False
         # Each worker's part of the run: together they let no more go before one of them opens.
         enough = max(1.0, breaker.threshold(rules, now.mono_s) * self._state.share_of(handler))
@@ -79,7 +79,7 @@ class Withheld:
 
     def _may_leave(self, handler: HandlerState, now: Now) -> bool:
         rate_per_s = handler.rules.breaker.park_rate_per_s
-        return handler.drip.take(rate_per_s, self._state.share_of(handler), now.mono_s)
+        return handler.circuit.drip.take(rate_per_s, self._state.share_of(handler), now.mono_s)
 
     # Withholding.
 
@@ -100,8 +100,8 @@ class Withheld:
             # What has an envelope is alone in its batch. This one says nothing.
             again.envelope = brought_along(delivery)
         assignment.tracker.replace(offset, again)
-        trials = assignment.trials[offset] = assignment.trials.get(offset, 0) + 1
-        assignment.withheld[offset] = delivery.size
+        trials = assignment.withheld.add(offset, delivery.size)
+        assignment.handler.circuit.withholds = True
         self._tell(delivery)
         self._state.flow.look_again()
         wait_s = FIRST_WAIT_S * 2.0 ** min(trials - 1, 10)
@@ -119,11 +119,6 @@ class Withheld:
                 assignment.topic,
             )
         )
-
-
-def let_go(assignment: Assignment, delivery: Delivery) -> None:
-    """A record that was withheld is delivered again, or waits elsewhere."""
-    assignment.withheld.pop(delivery.record_offset, None)
 
 
 def is_no_sign(delivery: Delivery, outcome: Failed | Rejected) -> bool:

@@ -109,10 +109,11 @@ class WorkerBreakers:
         for name, handler in handlers.items():
             word = words.of.get(name)
             if word is None:
-                if handler.forced is not None:
+                if handler.circuit.forced is not None:
                     self._engine.force(name, None, inf, "", now)
                 continue
-            before = handler.forced, handler.forced_until_s, handler.forced_reason
+            kept = handler.circuit
+            before = kept.forced, kept.forced_until_s, kept.forced_reason
             if before != (word.forced, word.until_s, word.reason):
                 self._engine.force(name, word.forced, word.until_s, word.reason, now)
         unknown = sorted(words.of.keys() - handlers.keys())
@@ -130,14 +131,17 @@ class WorkerBreakers:
         """Tell the supervisor which breakers are open, where that has changed."""
         handlers = self._engine.state.handlers
         opened = {
-            name: handler.failing
+            name: handler.circuit.failing
             for name, handler in handlers.items()
-            if handler.breaker.is_open and handler.forced is None
+            if handler.circuit.breaker.is_open and handler.circuit.forced is None
         }
         if opened == self._told:
             return
-        errors = {name: [failing, handlers[name].breaker.error] for name, failing in opened.items()}
-        if self._send(Kind.BREAKERS_OPEN, json.dumps(errors).encode()):
+        told = {
+            name: [failing, handlers[name].circuit.breaker.error]
+            for name, failing in opened.items()
+        }
+        if self._send(Kind.BREAKERS_OPEN, json.dumps(told).encode()):
             self._told = opened
 
 

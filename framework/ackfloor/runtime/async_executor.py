@@ -144,9 +144,13 @@ class AsyncExecutor(AsyncSlots):
         self._queue.seclude(on)
         self._loop.call_soon_threadsafe(self._wake)
 
-    def probe(self, count: int) -> int:
+    def startable(self) -> int:
+        """Items that a slot may take now, in spite of a hold."""
+        return self._queue.waits()
+
+    def probe(self, count: int, most: int) -> int:
         """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
-        through = let_through(self._queue, count, self._leave)
+        through = let_through(self._queue, count, most, self._leave)
         self._loop.call_soon_threadsafe(self._wake)
         return through
 

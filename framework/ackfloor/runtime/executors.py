@@ -78,7 +78,7 @@ class Executors:
 
     def probe(self, command: Probe) -> int:
         """Start some of what a hold keeps waiting; returns how many."""
-        return self.by_name[command.handler].probe(command.count)
+        return self.by_name[command.handler].probe(command.count, command.most)
 
     def running(self) -> Iterator[Delivery]:
         """The deliveries that occupy a slot."""

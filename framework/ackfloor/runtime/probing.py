@@ -14,22 +14,24 @@ from ackfloor.core.lanes import Run
 from ackfloor.runtime.ready import ReadyQueue
 
 
-def let_through(queue: ReadyQueue, count: int, leave: Callable[[Run], None]) -> int:
-    """Let up to `count` items through a hold; returns how many slots may take now.
+def let_through(queue: ReadyQueue, count: int, most: int, leave: Callable[[Run], None]) -> int:
+    """Let up to `count` items through a hold; returns fewer only where no more are waiting.
 
     Args:
         queue: a handler's queue.
-        count: how many may wait to be taken, those of an earlier call included.
+        count: how many to let through.
+        most: how many may wait to be taken, those of earlier calls included.
         leave: posts a run that was found empty.
     """
     if queue.secluded:
         # Another record runs alone; the next probe comes.
         return count
-    through = len(queue.alone)
-    while through < count:
+    room = min(count, most - len(queue.alone))
+    through = 0
+    while through < room:
         item = queue.take_held()
         if item is None:
-            break
+            return through
         if isinstance(item, Run):
             while item and not _may_start(item[0]):
                 item.popleft()
@@ -40,7 +42,7 @@ def let_through(queue: ReadyQueue, count: int, leave: Callable[[Run], None]) -> 
             continue
         queue.alone.append(item)
         through += 1
-    return through
+    return count
 
 
 def _may_start(delivery: Delivery) -> bool:

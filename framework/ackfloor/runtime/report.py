@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
@@ -128,7 +129,7 @@ def _handler(
         oldest=tuple(
             _running(d, n, handler, executor, now) for n, d in enumerate(running[:OLDEST])
         ),
-        tripped=handler.breaker.is_open,
+        tripped=handler.circuit.breaker.is_open,
         breaker=_breaker(handler, state, now),
         on_failure="block" if rules.in_place else "park",
         delays_s=rules.policy.tiers(),
@@ -138,25 +139,34 @@ def _handler(
 
 
 def _breaker(handler: HandlerState, state: WorkerState, now: Now) -> BreakerSnapshot:
-    breaker, concurrency = handler.breaker, handler.rules.concurrency
-    trial_s = None if handler.dry else max(0.0, breaker.next_room_s(now.mono_s) - now.mono_s)
-    forced_for_s = handler.forced_until_s - now.mono_s
-    return BreakerSnapshot(
-        enabled=handler.rules.breaker.enabled,
-        state=breaker.state,
-        since_ms=(
-            now.wall_ms - round((now.mono_s - breaker.since_s) * 1000) if breaker.is_open else None
-        ),
-        failing=handler.failing if breaker.is_open else breaker.run_length(),
+    circuit, breaker, rules = handler.circuit, handler.circuit.breaker, handler.rules
+    snapshot = BreakerSnapshot(
+        enabled=rules.breaker.enabled,
+        failing=breaker.run_length(),
         error=breaker.error,
-        allowed=min(breaker.allowed, concurrency) if breaker.is_open else concurrency,
-        next_trial_s=trial_s if breaker.is_open else None,
+        allowed=rules.concurrency,
         withheld=state.withheld(handler),
         withheld_most=max(1, state.flow.limits.max_open // WAITING_PART),
-        full=handler.rests_full,
-        forced=handler.forced or "",
-        forced_reason=handler.forced_reason,
-        forced_for_s=(forced_for_s if handler.forced is not None and forced_for_s < inf else None),
+        full=circuit.full,
+    )
+    if circuit.forced is not None:
+        for_s = circuit.forced_until_s - now.mono_s
+        snapshot = replace(
+            snapshot,
+            forced=circuit.forced,
+            forced_reason=circuit.forced_reason,
+            forced_for_s=for_s if for_s < inf else None,
+        )
+    if not breaker.is_open:
+        return snapshot
+    trial_s = circuit.next_trial_s - now.mono_s
+    return replace(
+        snapshot,
+        state=breaker.state,
+        since_ms=now.wall_ms - round((now.mono_s - breaker.since_s) * 1000),
+        failing=circuit.failing,
+        allowed=min(breaker.allowed, rules.concurrency),
+        next_trial_s=max(0.0, trial_s) if trial_s < inf else None,
     )
 
 

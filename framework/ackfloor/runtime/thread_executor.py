@@ -173,9 +173,13 @@ class ThreadExecutor:
             for _ in range(len(self._idle)):
                 self._wake_one()
 
-    def probe(self, count: int) -> int:
+    def startable(self) -> int:
+        """Items that a slot may take now, in spite of a hold."""
+        return self._queue.waits()
+
+    def probe(self, count: int, most: int) -> int:
         """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
-        through = let_through(self._queue, count, self._leave)
+        through = let_through(self._queue, count, most, self._leave)
         for _ in range(through):
             self._wake_one()
         return through

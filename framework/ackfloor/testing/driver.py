@@ -146,7 +146,7 @@ class Driver:
         outside = self._event_loop.outside() > 0
         for delivery in chain(self._in_flight(), self._abandoned):
             handler = delivery.assignment.handler
-            if handler.held_until_s and not delivery.started_s and not self._probing(handler):
+            if handler.held and not delivery.started_s and not self._probing(handler):
                 continue
             if outside or handler.rules.name in self._on_threads:
                 yield delivery
@@ -154,7 +154,7 @@ class Driver:
     def _probing(self, handler: HandlerState) -> bool:
         """Whether a delivery of a held handler is about to start."""
         executor = self._loop.executors.by_name[handler.rules.name]
-        return executor.probe(0) > 0 or any(not d.started_s for d in executor.running())
+        return executor.startable() > 0 or any(not d.started_s for d in executor.running())
 
     def _in_flight(self) -> Iterator[Delivery]:
         """Deliveries that were dispatched and have not ended."""
@@ -165,9 +165,7 @@ class Driver:
                 waiting.update(assignment.handler.gathering.waiting())
             rules, lanes = assignment.handler.rules, assignment.handler.lanes
             for delivery in list(assignment.tracker.open.values()):
-                blocked = rules.in_place and lanes.is_blocked(
-                    delivery.lane(rules.ordering == "key")
-                )
+                blocked = lanes.is_blocked(delivery.lane(rules.ordering == "key"))
                 if not delivery.closed and delivery not in waiting and not blocked:
                     yield delivery
 

@@ -15,7 +15,7 @@ from ackfloor_monitoring.dashboards.panels import Panel, Row, Target
 
 ROWS = (
     *(work.SUMMARY, work.PROGRESS, work.THROUGHPUT, work.LATENCY),
-    *(trouble.FAILURES, trouble.SATURATION, trouble.RUN, trouble.WATCH),
+    *(trouble.FAILURES, trouble.BREAKER, trouble.SATURATION, trouble.RUN, trouble.WATCH),
 )
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24

@@ -1,4 +1,4 @@
-"""Trouble: the rows on what fails, what is full, and what Kafka and the processes do."""
+"""Trouble: the rows on what fails, what is held up or full, and what Kafka and the run do."""
 
 from __future__ import annotations
 
@@ -102,6 +102,77 @@ FAILURES = Row(
                 rate("ackfloor_publish_failures_total", "handler, kind"), "{{handler}} {{kind}}"
             ),
             unit="cps",
+        ),
+        graph(
+            "Batches that failed as a whole",
+            "Calls with several records; each of their records is tried alone.",
+            Target(rate("ackfloor_batch_failures_total", "handler"), "{{handler}}"),
+            unit="cps",
+        ),
+    ),
+)
+
+
+_ONES = '$s, handler=~"$handler"'
+BREAKER = Row(
+    "Circuit breaker",
+    (
+        graph(
+            "Not closed",
+            "In how many workers; only trials start there.",
+            Target(f"sum by (handler) (ackfloor_breaker_open{{{_ONES}}})", "{{handler}}"),
+        ),
+        graph(
+            "Deliveries that may run",
+            "Of all workers: one each while a breaker is open, twice as many with each success, "
+            "and the concurrency when it is closed.",
+            Target(f"sum by (handler) (ackfloor_breaker_allowed{{{_ONES}}})", "{{handler}}"),
+            Target(
+                f"sum by (handler) (ackfloor_inflight_limit{{{_ONES}}})",
+                "{{handler}} concurrency",
+            ),
+        ),
+        graph(
+            "Trials by outcome",
+            "Where they are handled, the dependency is back.",
+            Target(
+                rate("ackfloor_breaker_trials_total", "handler, outcome", _ONES),
+                "{{handler}} {{outcome}}",
+            ),
+            unit="cps",
+            stacked=True,
+        ),
+        graph(
+            "Withheld records",
+            "Of the worker that has the most. Nothing more is read for a handler that keeps as "
+            "many as its limit, untried ones included.",
+            Target(f"max by (handler) (ackfloor_withheld_messages{{{_ONES}}})", "{{handler}}"),
+            Target(
+                f"max by (handler) (ackfloor_withheld_messages_limit{{{_ONES}}})",
+                "{{handler}} limit",
+            ),
+        ),
+        graph(
+            "Where failures go",
+            "Into retry topics, at the breaker's rate while it is not closed; the others are "
+            "withheld.",
+            Target(rate("ackfloor_messages_parked_total", "handler"), "{{handler}} parked"),
+            Target(rate("ackfloor_messages_withheld_total", "handler"), "{{handler}} withheld"),
+            unit="cps",
+        ),
+        graph(
+            "Opened and closed",
+            "Changes of the breakers' states, and why they closed.",
+            Target(
+                "sum by (handler) "
+                f"(increase(ackfloor_breaker_opened_total{{{_ONES}}}[$__rate_interval]))",
+                "{{handler}} opened",
+            ),
+            Target(
+                "sum by (handler, why) "
+                f"(increase(ackfloor_breaker_closed_total{{{_ONES}}}[$__rate_interval]))",
+                "{{handler}} closed: {{why}}",
+            ),
         ),
     ),
 )

@@ -39,9 +39,10 @@ SUMMARY = Row(
             red=1,
         ),
         stat(
-            "Faults and stopped handlers",
-            "What outside keeps records open, and tripped flood guards; /readyz names them.",
-            "sum(ackfloor_faults_in_force{$s}) + sum(ackfloor_guard_tripped{$s})",
+            "Faults and open breakers",
+            "What outside keeps records open, and circuit breakers that are not closed; /readyz "
+            "names them.",
+            "sum(ackfloor_faults_in_force{$s})",
             red=1,
         ),
     ),

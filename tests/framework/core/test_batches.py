@@ -8,14 +8,20 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.breaker_events import BreakerOpened
+from ackfloor.core.breaker_events import BreakerOpened, RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import REPLAYS, Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Abandon, DeliveryFailed, DeliveryTimedOut, LateAnswers
+from ackfloor.core.messages import (
+    Abandon,
+    BatchFailed,
+    DeliveryFailed,
+    DeliveryTimedOut,
+    LateAnswers,
+)
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import (
     ACKED,
@@ -82,6 +88,8 @@ def batched(
         breaker=breaker,
     )
     world = BatchWorld(replace(own, **rules))  # type: ignore[arg-type]
+    # It owns all there is.
+    world.partitions[TIER] = 0
     world.assign(0)
     return world
 
@@ -90,6 +98,14 @@ def started(world: BatchWorld, key: bytes | None = b"k") -> Batch:
     """A batch of three that runs."""
     world.read([0, 1, 2], key=key)
     return world.take_batch()
+
+
+def all_again(world: BatchWorld, batch: Batch) -> None:
+    """Every record of a batch is answered `retry`, and the call ends."""
+    for delivery in batch.items:
+        delivery.retry()
+    world.collect()
+    world.end(batch)
 
 
 def offsets(world: World) -> list[int]:
@@ -118,7 +134,7 @@ def test_an_answer_that_was_first_keeps_its_record() -> None:
     answered = batch.items[1]
     assert answered.claim()
     world.end(batch, FAILED)
-    assert [d.outcome is FAILED for d in batch.items] == [True, False, True]
+    assert [d.outcome is APART for d in batch.items] == [True, False, True]
     answered.outcome = ACKED
     world.inbox.append(answered)
     world.collect()
@@ -126,10 +142,14 @@ def test_an_answer_that_was_first_keeps_its_record() -> None:
 
 
 @pytest.mark.parametrize("ordering", ["unordered", "key"])
-def test_a_failed_call_parks_each_record(ordering: str) -> None:
+def test_records_that_fail_by_themselves_are_parked_each(ordering: str) -> None:
     """By its own attempt, and one event for each."""
     world = batched(ordering, in_place=False)
-    world.end(started(world), FAILED)
+    batch = started(world)
+    for delivery in batch.items:
+        delivery.retry()
+    world.collect()
+    world.end(batch, FAILED)
     assert [p.delivery.offset for p in world.parcels] == [0, 1, 2]
     assert all(isinstance(p.verdict, Park) for p in world.parcels)
     assert len(world.told(DeliveryFailed)) == 3
@@ -334,7 +354,7 @@ def test_what_failed_in_a_lane_that_is_gone_is_stale() -> None:
 def test_lanes_that_wait_behind_a_failure_leave_with_their_partition() -> None:
     """Nothing is kept of them."""
     world = batched("key", in_place=True)
-    world.end(started(world), FAILED)
+    all_again(world, started(world))
     handler = world.engine.state.handlers["bill"]
     assert len(handler.behind) == 2
     world.revoke()
@@ -439,40 +459,65 @@ def test_an_empty_batch_gives_its_lanes_back() -> None:
     assert offsets(world) == [0, 1, 2]
 
 
-class TestGuard:
-    """A batch that fails as a whole counts once: one bad record is enough for that."""
+class TestBreaker:
+    """A call that fails says nothing of its records: it counts once, and they are tried alone."""
 
-    GUARD = CircuitBreaker(0.5, 10, 3)
+    BREAKER = CircuitBreaker(3)
 
     @pytest.mark.parametrize("ordering", ["unordered", "key"])
-    def test_one_bad_batch_does_not_stop_its_handler(self, ordering: str) -> None:
-        """However many records it has."""
-        world = batched(ordering, breaker=self.GUARD)
+    def test_one_bad_batch_does_not_open_it(self, ordering: str) -> None:
+        """However many records it has; each is tried alone, at once, as the same attempt."""
+        world = batched(ordering, breaker=self.BREAKER)
         world.end(started(world), FAILED)
+        assert world.parcels == []
+        (told,) = world.told(BatchFailed)
+        assert (told.handler, told.count, told.error_type) == ("bill", 3, FAILED.failure.error_type)
+        for offset in range(3):
+            batch = world.take_batch()
+            assert [(d.offset, d.attempt) for d in batch.items] == [(offset, 1)]
+            world.end(batch, FAILED if offset == 1 else ACKED)
         assert world.told(BreakerOpened) == []
-        assert len(world.parcels) == 3
+        assert [parcel.delivery.offset for parcel in world.parcels] == [1]
+        assert world.engine.state.handlers["bill"].open_retries == 0
 
     @pytest.mark.parametrize("ordering", ["unordered", "key"])
-    def test_enough_of_them_do_and_are_put_back(self, ordering: str) -> None:
-        """All records of the batch that trips it, with their attempts."""
-        world = batched(ordering, breaker=self.GUARD)
-        for n in range(3):
-            world.read([3 * n, 3 * n + 1, 3 * n + 2], key=b"k%d" % n)
+    def test_what_fails_alone_as_well_opens_it(self, ordering: str) -> None:
+        """Three records in a row; the third is withheld already where the drip is dry."""
+        world = batched(ordering, breaker=CircuitBreaker(3, park_rate="1/h"))
+        while world.engine.state.handlers["bill"].circuit.drip.take(0.001, 1.0, world.now_s):
+            pass
+        world.end(started(world), FAILED)
+        for _ in range(3):
             world.end(world.take_batch(), FAILED)
         assert len(world.told(BreakerOpened)) == 1
-        assert len(world.parcels) == 6
-        assert [event.offset for event in world.told(RecordWithheld)] == [6, 7, 8]
-        assert sorted(offsets(world)) == [6, 7, 8]
+        assert len(world.parcels) == 2
+        assert [event.offset for event in world.told(RecordWithheld)] == [2]
 
     def test_answers_by_hand_count_each(self) -> None:
-        """Those name their records."""
-        world = batched(breaker=self.GUARD)
+        """Those name their records, and are no failure of the call."""
+        world = batched(breaker=self.BREAKER)
         batch = started(world)
         for delivery in batch.items:
             delivery.retry()
         world.collect()
         assert len(world.told(BreakerOpened)) == 1
-        assert [event.offset for event in world.told(RecordWithheld)] == [2]
+        assert world.told(BatchFailed) == []
+
+    def test_a_batch_that_timed_out_is_parked_at_its_deadline(self) -> None:
+        """It hangs, perhaps for all of them: trying each alone would take as many time-outs."""
+        world = batched(breaker=self.BREAKER)
+        batch = started(world)
+        world.now_s += 60.0
+        world.expire(*batch.items)
+        assert len(world.parcels) == 3
+        assert world.told(BreakerOpened) == []
+
+    def test_a_wait_by_name_is_for_all(self) -> None:
+        """`Retry(after=)` of the whole call is a plan, and no failure."""
+        world = batched(breaker=self.BREAKER)
+        later = Failed(Failure("Retry", "tomorrow"), Reason.RETRY, 3600.0)
+        world.end(started(world), later)
+        assert len(world.parcels) == 3
 
 
 @pytest.mark.parametrize("tier", [False, True])
@@ -485,7 +530,7 @@ def test_what_comes_behind_a_failed_batch_is_held_within_its_limit(tier: bool) -
     if tier:
         world.assign(0, topic=TIER)
     world.read([0, 1, 2], key=b"k")
-    world.end(world.take_batch(), FAILED)
+    all_again(world, world.take_batch())
     orders, read = world.engine.assignments["orders", 0], 3
     while not orders.paused:
         world.read(range(read, read + 5), key=b"k")

@@ -229,16 +229,16 @@ class BlockedPartitionedBatchMachine(PartitionedBatchMachine):
     in_place = True
 
 
-class GuardedBatchMachine(KeyedBatchMachine):
-    """A guard that trips soon, and probes."""
+class BreakingBatchMachine(KeyedBatchMachine):
+    """A circuit breaker that opens soon."""
 
-    breaker = CircuitBreaker(0.5, 4, 2)
+    breaker = CircuitBreaker(2, park_rate="30/m")
 
 
-class GuardedBlockedBatchMachine(BlockedPartitionedBatchMachine):
+class BreakingBlockedBatchMachine(BlockedPartitionedBatchMachine):
     """The same where failures hold the partition."""
 
-    breaker = CircuitBreaker(0.5, 4, 2)
+    breaker = CircuitBreaker(2, park_rate="30/m")
 
 
 LIMITS = examples(50)
@@ -253,8 +253,8 @@ LIMITS = examples(50)
         BlockedBatchMachine,
         BlockedKeyedBatchMachine,
         BlockedPartitionedBatchMachine,
-        GuardedBatchMachine,
-        GuardedBlockedBatchMachine,
+        BreakingBatchMachine,
+        BreakingBlockedBatchMachine,
     ],
     ids=lambda machine: machine.__name__.removesuffix("Machine"),
 )

@@ -129,6 +129,8 @@ class World:
 
     def take(self) -> list[Command]:
         """Collect what the engine commanded since the last time."""
+        if self.engine.in_question:
+            self.engine.judge(self.running_now(), self.now)
         self.engine.transact(self.now)
         commands = self.engine.take_commands()
         for command in commands:
@@ -143,6 +145,10 @@ class World:
         self.commands.extend(commands)
         self.events.extend(self.engine.take_events(self.now))
         return commands
+
+    def running_now(self) -> list[Delivery]:
+        """What a judgement may have to wait for: nothing in this world."""
+        return []
 
     def queue(self, command: Dispatch) -> None:
         """Items are dispatched; the order in which they are is kept."""
@@ -273,8 +279,12 @@ class HeldWorld(World):
     held = False
     permits = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.started: list[Delivery] = []
+
     def take(self) -> list[Command]:
-        """As the world; follow holds and let probes through."""
+        """As the world; follow holds and let probes through, as the loop does."""
         taken: list[Command] = []
         while commands := super().take():
             taken.extend(commands)
@@ -284,10 +294,17 @@ class HeldWorld(World):
                 elif isinstance(command, Unhold):
                     self.held, self.permits = False, 0
                 elif isinstance(command, Probe):
-                    waiting = sum(1 for item in self.ready if _may_start(item))
-                    self.permits = max(self.permits, min(command.count, waiting))
-                    self.engine.probed(command.handler, self.permits, self.now)
+                    waiting = sum(1 for item in self.ready if _may_start(item)) - self.permits
+                    room = min(command.count, command.most - self.permits)
+                    count = command.count if waiting >= room else max(0, waiting)
+                    self.permits += max(0, min(room, waiting))
+                    self.engine.probed(command.handler, count, self.now)
         return taken
+
+    def running_now(self) -> list[Delivery]:
+        """What has started and not ended."""
+        self.started = [d for d in self.started if d.outcome is None and not d.closed]
+        return self.started
 
     def queue(self, command: Dispatch) -> None:
         """As executors do: ahead of all others, or behind them."""
@@ -307,7 +324,8 @@ class HeldWorld(World):
         item = next(item for item in self.ready if _may_start(item))
         self.ready.remove(item)
         self.ready.appendleft(item)
-        return super().start()
+        self.started.append(super().start())
+        return self.started[-1]
 
 
 def _may_start(item: Delivery | Run) -> bool:

@@ -106,20 +106,38 @@ CASES = [
         labels=OF_BILL,
         over=110,
     ),
+    # One of two workers, and another handler's for a moment.
     Case(
-        "AckfloorGuardTripped",
-        {of("guard_tripped", handler="bill"): "0x5 1x20 0x20"},
-        quiet=(5, 7),
+        "AckfloorBreakerOpen",
+        {
+            of("breaker_open", handler="bill"): "0x5 1x20 0x20",
+            of("breaker_open", handler="bill", worker="1"): "0x45",
+            of("breaker_open", handler="ship"): "0x5 1x3 0x37",
+        },
+        quiet=(5, 10),
         fires=12,
         labels=OF_HANDLER,
         over=30,
     ),
-    # Stopped by its guard at first, which has an alert of its own.
+    # Its breaker is open all the time, which is no sign that it keeps too much.
+    Case(
+        "AckfloorWithheldFull",
+        {
+            of("breaker_open", handler="bill"): "1x60",
+            of("withheld_full", handler="bill"): "0x10 1x20 0x30",
+            of("withheld_full", handler="bill", worker="1"): "0x60",
+        },
+        quiet=(9, 15),
+        fires=18,
+        labels=OF_HANDLER,
+        over=32,
+    ),
+    # Its breaker is open at first, which has an alert of its own.
     Case(
         "AckfloorHandlerPaused",
         {
             of("handler_held", handler="bill"): "1x60 0x20",
-            of("guard_tripped", handler="bill"): "1x20 0x60",
+            of("breaker_open", handler="bill"): "1x20 0x60",
         },
         quiet=(20, 30),
         fires=45,

@@ -71,6 +71,20 @@ CASES = [
         labels=OF_GROUP,
         over=27,
     ),
+    # Its fault is the open circuit breaker of one of two handlers; from the 31st minute to the 50th
+    # there is another one, and the breaker stays open.
+    Case(
+        "AckfloorFault",
+        {
+            of("faults_in_force"): "0x5 1x24 2x19 1x30",
+            of("breaker_open", handler="bill"): "0x5 1x75",
+            of("breaker_open", handler="ship"): "0x80",
+        },
+        quiet=(9, 20, 30, 34),
+        fires=40,
+        labels=OF_GROUP,
+        over=60,
+    ),
     Case(
         "AckfloorPublishFailing",
         {

@@ -148,9 +148,13 @@ class ProcessExecutor:
         """Run at most so many deliveries at once from now on."""
         self._keeper.order(partial(setattr, self._keeper, "count", concurrency))
 
-    def probe(self, count: int) -> int:
+    def startable(self) -> int:
+        """Items that a slot may take now, in spite of a hold."""
+        return self._queue.waits()
+
+    def probe(self, count: int, most: int) -> int:
         """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
-        through = let_through(self._queue, count, self._leave)
+        through = let_through(self._queue, count, most, self._leave)
         self._keeper.ring()
         return through
 

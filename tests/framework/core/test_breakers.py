@@ -1,0 +1,337 @@
+"""Breakers: what a breaker that is not closed lets through, and when it closes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.breaker import PACE, BreakerState, Forced
+from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
+from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import Reason
+from ackfloor.core.flow import FlowLimits
+from ackfloor.core.messages import Pause, Probe, Resume, Unhold
+from ackfloor.core.model import Failure, TopicPartition
+from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
+from ackfloor.core.retry import RetryPolicy
+from tests.framework.core.worlds import TIER, HeldWorld
+
+BOOM = Failed(Failure("Boom", "the bank is away"))
+DECODE = Rejected(Failure("DecodeError", "no JSON"), Reason.DECODE)
+LATER = Failed(Failure("Retry", "tomorrow"), Reason.RETRY, 3600.0)
+BREAKER = CircuitBreaker(5, 3, "60s", gives_in_after="10m")
+RULES = HandlerRules(
+    "bill",
+    concurrency=8,
+    consume_timeout_s=60.0,
+    policy=RetryPolicy("1s", 1, "1s", 3, 0),
+    breaker=BREAKER,
+)
+ORDERS = TopicPartition("orders", 0)
+
+
+def world_of(count: int = 30, rules: HandlerRules = RULES) -> HeldWorld:
+    """A world whose handler has handled a record, and has others of as many keys to do."""
+    world = HeldWorld(rules)
+    world.assign()
+    for offset in range(count + 1):
+        world.read([offset], key=b"k%d" % offset)
+    end(world, ACKED)
+    return world
+
+
+def end(world: HeldWorld, outcome: Outcome = BOOM) -> Delivery:
+    """A record is started, takes 10 ms, and ends."""
+    delivery = world.start()
+    world.now_s += 0.01
+    world.finish(delivery, outcome)
+    return delivery
+
+
+def opened(count: int = 30, rules: HandlerRules = RULES) -> HeldWorld:
+    """A world in which five records in a row have failed."""
+    world = world_of(count, rules)
+    for _ in range(5):
+        end(world)
+    assert world.held
+    world.tick()
+    return world
+
+
+def breaker_of(world: HeldWorld) -> BreakerState:
+    """The state of the handler's breaker."""
+    return world.engine.state.handlers["bill"].circuit.breaker.state
+
+
+def test_it_opens_and_says_so() -> None:
+    """Readiness names the handler, the count, the error, and the command that lets them go."""
+    world = opened()
+    assert world.told(BreakerOpened) == [BreakerOpened("bill", 5, "Boom", "the bank is away")]
+    (fault,) = world.engine.faults.all()
+    assert (fault.kind, fault.subject) == ("breaker", "bill")
+    assert "5 records in a row failed" in fault.message
+    assert "Boom: the bank is away" in fault.message
+    assert "`ackfloor breaker close bill`" in fault.message
+    assert Pause((ORDERS,)) not in world.commands, "fetching goes on"
+
+
+def test_records_are_tried_one_by_one_in_their_order() -> None:
+    """The next when one has ended; each once, while there are others."""
+    world = opened()
+    tried = []
+    for _ in range(20):
+        assert world.permits == 1
+        tried.append(end(world).offset)
+        world.tick()
+    assert tried == list(range(6, 26))
+    assert len(world.told(TrialEnded)) == 20
+
+
+def test_no_more_than_the_pace() -> None:
+    """A handler that fails at once is not called without end."""
+    world = opened()
+    world.finish(world.start(), BOOM)
+    world.tick()
+    assert not world.startable()
+    assert world.engine.next_due_s(world.now) == pytest.approx(world.now_s + 1 / PACE)
+    world.tick(1 / PACE)
+    assert world.startable()
+
+
+def test_a_trial_that_hangs_holds_up_the_others_for_a_second() -> None:
+    """And one that succeeds meanwhile counts."""
+    world = opened()
+    world.start()
+    world.tick(0.5)
+    assert not world.startable()
+    world.tick(0.5)
+    end(world, ACKED)
+    assert breaker_of(world) is BreakerState.SLOW_START
+
+
+def test_each_success_doubles_what_may_run_until_it_is_closed() -> None:
+    """One, two, four, and at eight everything goes on; readiness forgets it."""
+    world = opened()
+    for _ in range(2):
+        end(world, ACKED)
+        world.tick()
+    assert world.permits == 4
+    end(world, ACKED)
+    assert not world.held
+    assert Unhold("bill") in world.commands
+    assert [(e.handler, e.why) for e in world.told(BreakerClosed)] == [("bill", "recovered")]
+    assert world.engine.faults.all() == ()
+    world.tick(1.0)
+    assert world.engine.in_question is False
+
+
+def test_a_run_of_failures_in_slow_start_begins_again_with_one() -> None:
+    """It never was closed, so it is no change."""
+    world = opened()
+    end(world, ACKED)
+    for _ in range(5):
+        world.tick(0.01)
+        end(world)
+    assert breaker_of(world) is BreakerState.OPEN
+    assert len(world.told(BreakerOpened)) == 1
+
+
+@pytest.mark.parametrize("outcome", [DECODE, LATER], ids=["undecodable", "a wait by name"])
+def test_what_is_no_sign_of_an_outage(outcome: Outcome) -> None:
+    """It opens nothing; as a trial it says nothing, and the next one starts."""
+    world = world_of()
+    for _ in range(10):
+        end(world, outcome)
+    assert not world.held
+    world = opened()
+    parcels = len(world.parcels)
+    end(world, outcome)
+    assert len(world.parcels) == parcels + 1
+    world.tick()
+    assert world.startable()
+    assert breaker_of(world) is BreakerState.OPEN
+
+
+def test_a_discarded_record_is_a_success() -> None:
+    """The handler has looked at it and works."""
+    world = world_of()
+    for outcome in (BOOM, BOOM, BOOM, BOOM, Discarded("a test order"), BOOM):
+        end(world, outcome)
+    assert not world.held
+    world = opened()
+    end(world, Discarded("a test order"))
+    assert breaker_of(world) is BreakerState.SLOW_START
+
+
+def test_dead_letters_count() -> None:
+    """A dependency that is down makes `dead_letter_on` write the topic into the DLQ."""
+    world = world_of()
+    for _ in range(5):
+        end(world, Rejected(Failure("OSError", "refused")))
+    assert world.held
+
+
+def test_a_pause_in_a_trial_is_no_answer() -> None:
+    """Nothing is tried until its end, and then one."""
+    world = opened()
+    delivery = world.start()
+    delivery.reopen()
+    world.ready.appendleft(delivery)
+    world.engine.hold("bill", 30.0, "away", world.now)
+    world.take()
+    world.permits = 0
+    assert world.engine.next_due_s(world.now) == world.now_s + 30
+    assert not any(isinstance(c, Probe) for c in world.tick(29))
+    assert Probe("bill", 1, 1) in world.tick(1)
+    assert breaker_of(world) is BreakerState.OPEN
+
+
+def test_failed_records_are_tried_when_nothing_else_waits() -> None:
+    """Withheld ones that are due; while there is nothing to try, nobody is woken."""
+    world = opened(20)
+    for _ in range(15):
+        end(world)
+        world.tick(0.01)
+    assert not world.startable()
+    wake_s = world.engine.next_due_s(world.now)
+    assert wake_s > world.now_s + 0.5, "withheld for a second at least"
+    world.tick(wake_s - world.now_s)
+    again = world.start()
+    assert again.attempt == 1
+    world.finish(again, ACKED)
+    assert breaker_of(world) is BreakerState.SLOW_START
+
+
+def test_redeliveries_wait_behind_what_is_untried() -> None:
+    """From retry topics too: by leave of the breaker, and one at a time."""
+    world = opened(7)
+    world.assign(topic=TIER)
+    world.redeliver(range(4))
+    assert len(world.engine.assignments[TIER, 0].waiting) == 4
+    assert [end(world).topic for _ in range(2) if world.tick(0.01) is not None] == ["orders"] * 2
+    world.tick(0.01)
+    assert world.start().topic == TIER
+    assert len(world.engine.assignments[TIER, 0].waiting) == 3
+
+
+def test_it_gives_in_where_only_redeliveries_are_left() -> None:
+    """After ten minutes here: what is left is poison, and the policy goes on."""
+    world = opened(5)
+    for _ in range(700):
+        world.tick(1.0)
+        while world.startable() and world.held:
+            world.finish(world.start(), BOOM)
+        if not world.held:
+            break
+    assert [event.why for event in world.told(BreakerClosed)] == ["gave in"]
+    for _ in range(200):
+        world.tick(1.0)
+        while world.startable():
+            world.finish(world.start(), BOOM)
+    assert len(world.told(BreakerOpened)) == 1, "the same records don't open it again"
+
+
+def test_a_partition_that_leaves_ends_it() -> None:
+    """Without a partition there is nothing to try, and nothing fails."""
+    world = opened()
+    world.revoke()
+    world.tick(1)
+    assert [event.why for event in world.told(BreakerClosed)] == ["left"]
+    assert not world.held
+    assert world.engine.faults.all() == ()
+
+
+def test_one_that_is_switched_off_closes() -> None:
+    """By a reload of the settings; then it never opens."""
+    world = opened()
+    handler = world.engine.state.handlers["bill"]
+    handler.rules = replace(RULES, breaker=CircuitBreaker(enabled=False))
+    world.tick()
+    assert [event.why for event in world.told(BreakerClosed)] == ["disabled"]
+    for _ in range(20):
+        end(world)
+    assert not world.held
+
+
+def test_at_its_share_of_the_limits_it_stops_fetching_for_itself() -> None:
+    """A quarter of what the worker may hold; at half of that it goes on."""
+    world = opened(38, replace(RULES, concurrency=64))
+    assert Pause((ORDERS,)) not in world.commands
+    world.engine.state.flow.limits = FlowLimits(max_open=100)
+    world.tick()
+    assert Pause((ORDERS,)) in world.commands
+    assert "so nothing more is read" in _told_later(world)
+    for _ in range(6):
+        end(world, ACKED)
+        world.tick()
+    assert not world.held
+    while world.startable():
+        end(world, ACKED)
+    world.tick()
+    assert any(isinstance(command, Resume) for command in world.commands)
+
+
+def _told_later(world: HeldWorld) -> str:
+    world.tick(1.0)
+    (fault,) = world.engine.faults.all()
+    return fault.message
+
+
+class TestForced:
+    """An operator's word counts more than what is handled."""
+
+    def test_open(self) -> None:
+        """Trials go on, and their successes change nothing; then it is left to itself."""
+        world = world_of()
+        world.engine.force("bill", Forced.OPEN, inf, "maintenance", world.now)
+        world.take()
+        assert world.held
+        assert "an operator opened it (maintenance)" in _told_later(world)
+        for _ in range(5):
+            world.tick(0.01)
+            end(world, ACKED)
+        assert breaker_of(world) is BreakerState.OPEN
+        world.engine.force("bill", None, inf, "", world.now)
+        world.tick(0.01)
+        end(world, ACKED)
+        assert breaker_of(world) is BreakerState.SLOW_START
+
+    def test_closed(self) -> None:
+        """What is withheld goes on by the policy, and no run opens it."""
+        world = opened()
+        for _ in range(15):
+            end(world)
+            world.tick(0.01)
+        assert world.engine.state.withheld(world.engine.state.handlers["bill"])
+        parcels = len(world.parcels)
+        world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+        world.take()
+        assert [event.why for event in world.told(BreakerClosed)] == ["operator"]
+        world.tick(5.0)
+        while world.startable():
+            end(world)
+            world.tick()
+        assert not world.held
+        assert len(world.parcels) > parcels + 10
+
+    def test_for_a_while(self) -> None:
+        """The engine wakes for its end."""
+        world = world_of(0)
+        world.engine.force("bill", Forced.CLOSED, world.now_s + 30.0, "", world.now)
+        world.take()
+        assert world.engine.next_due_s(world.now) == world.now_s + 30.0
+        world.tick(30.0)
+        assert world.engine.state.handlers["bill"].circuit.forced is None
+        assert world.engine.next_due_s(world.now) == inf
+
+    def test_without_a_partition(self) -> None:
+        """It stays open until somebody closes it."""
+        world = world_of()
+        world.engine.force("bill", Forced.OPEN, inf, "", world.now)
+        world.revoke()
+        world.tick(1.0)
+        assert world.held
