@@ -137,6 +137,7 @@ def ended(seed: int) -> Outage:
         _record(n, n / rate, _down(ends_s) if n / rate >= begins_s else _ok())
         for n in range(int(30 * rate))
     ]
+    records.append(_record(len(records), ends_s + 1.0, _ok()))
     handler = replace(_HANDLER, delays_s=(1.0, 5.0, 25.0, 125.0, 600.0), redeliveries=6)
     return Outage(_plan(seed, records, handler), begins_s, ends_s, ends_s)
 
@@ -201,6 +202,41 @@ OUTAGES: Mapping[str, Callable[[int], Outage]] = {
     "restart-5000": partial(restart, 5_000, _FAIL[0], 0.1),
     "restart-64-hang": partial(restart, 64, Act("hang"), 0.0),
 }
+
+
+class Bound(NamedTuple):
+    """What an outage may do.
+
+    Attributes:
+        p99_s: how long healthy records may wait for their start, in seconds.
+        changes: how often the breaker of one worker may open or close.
+        first_minute, further_minute: failed records that may leave for the retry topics.
+    """
+
+    p99_s: float
+    changes: int = 2
+    first_minute: float = inf
+    further_minute: float = inf
+
+
+#: By how an outage's name begins; the last that fits counts. Waits are those of the outage alone: a
+#: simulated turn takes up to 20 ms.
+BOUNDS = {
+    "burst": Bound(1.0, changes=0),
+    "share": Bound(0.05),
+    "share-9": Bound(0.05, changes=40),
+    "dead": Bound(1.0, 2, 200, 120),
+    "poison": Bound(1.0, changes=40),
+    "restart": Bound(3.0),
+    "restart-5000": Bound(30.0),
+}
+#: Seconds after the end of an outage in which no breaker may be open any more.
+BACK_S = 5.0
+#: Seconds from a deadline until the park is confirmed, at the 99th percentile; the simulated turn
+#: and the simulated broker are slower than real ones.
+LATE_S = 0.2
+#: How long the records of a handler beside it may wait.
+OTHER_S = 0.1
 
 
 class Found(NamedTuple):
@@ -268,6 +304,24 @@ def found_in(name: str, seed: int, *, breaker: bool = True) -> Found:
         result.took_s,
         str(result.broken or ""),
     )
+
+
+def misses(found: Found) -> list[str]:
+    """What an outage did and must not."""
+    bound = next(b for start, b in reversed(BOUNDS.items()) if found.name.startswith(start))
+    workers = 4 if found.name.endswith("4-workers") else 1
+    held = {
+        f"p99 of healthy records is {found.p99_s:.3f} s": found.p99_s <= bound.p99_s,
+        f"p99 beside it is {found.other_p99_s:.3f} s": found.other_p99_s <= OTHER_S,
+        f"{found.changes} changes": found.changes <= bound.changes * workers,
+        f"{found.first_minute} left in the first minute": found.first_minute <= bound.first_minute,
+        f"{found.further_minute} in a further one": found.further_minute <= bound.further_minute,
+        f"{found.exhausted} dead-lettered": not found.exhausted,
+        f"back after {found.back_s} s": found.back_s is None or found.back_s <= BACK_S,
+        f"parks are late by {found.late_p99_s:.3f} s": found.late_p99_s <= LATE_S,
+        found.broken: not found.broken,
+    }
+    return [what for what, holds in held.items() if not holds]
 
 
 def _waits(outage: Outage, result: Result, handler: int) -> list[float]:

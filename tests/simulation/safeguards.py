@@ -258,5 +258,8 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
               _always(value=True)),
     Safeguard("an abort is not the fault of its bystanders", 2,
               "core.transactions:Transactions.again", _nothing),
+    Safeguard("what a breaker withholds is delivered again", 12, "core.withheld:Withheld.withhold",
+              _nothing),
+    Safeguard("an open breaker tries records", 12, "core.breakers:Breakers._try", _nothing),
     Safeguard("the budget of retries ends", 10, "core.retry:RetryPolicy.delay_s", _without_end),
 )  # fmt: skip

@@ -205,6 +205,8 @@ class Breaker:
         self.since_s = now_s
         self.start_over()
         self._trials.clear()
+        self._next_trial_s = now_s
+        self._quick = False
 
     def start_over(self) -> None:
         """Try one at a time again: a run was long enough for that."""
@@ -240,7 +242,8 @@ class Breaker:
             return self.allowed - len(trials)
         if trials or now_s < self._next_trial_s:
             return 0
-        due = min(TOGETHER, (now_s - self._next_trial_s) * PACE + 1)
+        # A hair more: moments are floats.
+        due = min(TOGETHER, (now_s - self._next_trial_s) * PACE + 1.000001)
         return int(due) if self._quick else 1
 
     def next_room_s(self, now_s: float) -> float:
@@ -256,6 +259,10 @@ class Breaker:
         """So many trials were let through."""
         if count > 0:
             self._trials.extend([now_s] * count)
+            if self.allowed > 1:
+                # Slow start has no pace, and so nothing to make up for.
+                self._next_trial_s = now_s
+                return
             since_s = max(self._next_trial_s, now_s - (TOGETHER - 1) / PACE)
             self._next_trial_s = since_s + count / PACE
 
@@ -267,6 +274,12 @@ class Breaker:
         """A trial has ended; one that ran for long was not counted any more."""
         self._quick = now_s - started_s < QUICK_S
         if self._trials and now_s - started_s < PATIENCE_S:
+            self._trials.popleft()
+
+    def trial_left(self) -> None:
+        """A trial ended that says nothing."""
+        self._quick = False
+        if self._trials:
             self._trials.popleft()
 
     def trial_succeeded(self, concurrency: int) -> bool:

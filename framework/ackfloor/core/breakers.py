@@ -39,9 +39,9 @@ FAULT = "breaker"
 TELL_INTERVAL_S = 1.0
 #: Characters of an error that are told.
 SHOWN = 200
-#: Seconds that a breaker which was open from the start waits for the first partitions: until then
-#: it owns nothing, which would close it.
-RESUMED_S = 60.0
+#: Seconds without a partition after which a breaker closes: in a rebalance there may be none for a
+#: while, and none at the start of a worker.
+LEFT_S = 60.0
 
 
 class Breakers:
@@ -122,10 +122,10 @@ class Breakers:
         if is_trial:
             self._tell_trial(delivery, failure.error_type)
 
-    def paused(self, handler: HandlerState, now: Now) -> None:
+    def paused(self, handler: HandlerState) -> None:
         """A delivery asked for a pause; where it was a trial it says nothing."""
         if handler.circuit.breaker.is_open:
-            handler.circuit.breaker.trial_ended(now.mono_s, now.mono_s)
+            handler.circuit.breaker.trial_left()
 
     # Judging.
 
@@ -170,6 +170,7 @@ class Breakers:
     def _open(self, handler: HandlerState, failing: int, now: Now) -> None:
         handler.circuit.breaker.open(now.mono_s)
         handler.circuit.failing = failing
+        handler.circuit.owned_s = now.mono_s
         self._state.hold(handler)
         error_type, _, message = handler.circuit.breaker.error.partition(": ")
         name = handler.rules.name
@@ -201,7 +202,6 @@ class Breakers:
         circuit = handler.circuit
         if handler.rules.breaker.enabled and not circuit.breaker.is_open:
             circuit.breaker.error = error
-            circuit.resumed_until_s = now.mono_s + RESUMED_S
             self._open(handler, failing, now)
 
     # An operator's word.
@@ -262,9 +262,10 @@ class Breakers:
             return "disabled"
         if handler.circuit.breaker.gives_in(rules, now.mono_s):
             return "gave in"
+        circuit = handler.circuit
         if any(a.handler is handler for a in self._state.assignments.values()):
-            return ""
-        return "left" if now.mono_s >= handler.circuit.resumed_until_s else ""
+            circuit.owned_s = now.mono_s
+        return "left" if now.mono_s >= circuit.owned_s + LEFT_S else ""
 
     def _try(self, handler: HandlerState, now: Now) -> None:
         circuit = handler.circuit

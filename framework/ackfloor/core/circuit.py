@@ -19,8 +19,7 @@ class Circuit:
         asked: trials that the executor was asked for and has not let through.
         dry: there was nothing to try at the last look.
         next_trial_s: when the next one may start (monotonic seconds), as of the last look.
-        resumed_until_s: until then it waits for its first partitions, where it was open from the
-            start.
+        owned_s: when the worker last owned a partition of the handler's, while it is not closed.
         count_gate, size_gate: of what the handler keeps: records, and bytes of their values.
         full: one of these is shut, so nothing more is fetched for it.
         withholds: records are withheld, or were at the last look.
@@ -38,7 +37,7 @@ class Circuit:
         "forced_until_s",
         "full",
         "next_trial_s",
-        "resumed_until_s",
+        "owned_s",
         "size_gate",
         "withholds",
     )
@@ -53,7 +52,7 @@ class Circuit:
         self.asked = 0
         self.dry = False
         self.next_trial_s = 0.0
-        self.resumed_until_s = 0.0
+        self.owned_s = 0.0
         self.count_gate, self.size_gate = Gate(1), Gate(1)
         self.full = False
         self.withholds = False

@@ -256,7 +256,7 @@ class Engine:
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
         """A handler asked for a pause; its executor has put the record back already."""
         state = self._state.handlers[handler]
-        self._breakers.paused(state, now)
+        self._breakers.paused(state)
         self._pauses.begin(state, duration_s, reason, now)
 
     def probed(self, handler: str, count: int, now: Now) -> None:

@@ -19,12 +19,14 @@ P4  a wait is never shorter than what was asked for, and vanishes with its assig
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Park, Verdict
@@ -94,18 +96,24 @@ class InPlace:
 
     def _release(self, assignment: Assignment, room: int, now: Now) -> int:
         backoff, handler = assignment.backoff, assignment.handler
-        released = 0
-        while backoff and backoff[0][0] <= now.mono_s and released < room:
-            released += 1
+        due: list[Delivery] = []
+        while backoff and backoff[0][0] <= now.mono_s and len(due) < room:
             delivery = heappop(backoff)[2]
             assignment.withheld.let_go(delivery.record_offset)
             delivery.retrying = True
             handler.open_retries += 1
-            if handler.rules.ordering == "unordered":
-                self._state.commands.append(Dispatch(handler.rules.name, [delivery], True))
-            else:
-                self._state.go_on(delivery, settled=False)
-        return released
+            due.append(delivery)
+        self._deliver(handler, due)
+        return len(due)
+
+    def _deliver(self, handler: HandlerState, due: Sequence[Delivery]) -> None:
+        """Deliveries, or the lanes that wait for them, go ahead of what was not tried yet."""
+        items: Sequence[Delivery | Run] = due
+        if handler.rules.ordering != "unordered":
+            runs = [self._state.lane_of_due(delivery) for delivery in due]
+            items = [run for run in runs if run is not None]
+        if items:
+            self._state.commands.append(Dispatch(handler.rules.name, items, ahead=True))
 
     def next_of(self, handler: HandlerState) -> float:
         """Monotonic seconds at which a handler's next retry becomes due, room or not."""

@@ -99,7 +99,7 @@ class Parcels:
             return
         delivery.closed = True
         self._state.settle(delivery)
-        self._state.go_on(delivery, settled=True)
+        self._state.go_on(delivery)
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
         self._state.faults.clear(FAULT, parcel)

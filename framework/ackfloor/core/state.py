@@ -210,17 +210,21 @@ class WorkerState:
             handler.lanes.block(lane, delivery, again=again)
             self.flow.look_again()
 
-    def go_on(self, delivery: Delivery, *, settled: bool) -> None:
-        """Let the lane that waits for a delivery go on; one that is due goes ahead of others."""
+    def go_on(self, delivery: Delivery) -> None:
+        """A record is settled that its lane waited for: let the lane go on."""
         handler = delivery.assignment.handler
         lane = delivery.lane(handler.rules.ordering == "key")
-        if settled and handler.gathering is not None:
+        if handler.gathering is not None:
             handler.lanes.settled(lane, delivery)
-        run = handler.lanes.go_on(lane, delivery, settled=settled)
-        if run is not None and settled:
+        run = handler.lanes.go_on(lane, delivery, settled=True)
+        if run is not None:
             self.hand_out(handler, run)
-        elif run is not None:
-            self.commands.append(Dispatch(handler.rules.name, [run], ahead=True))
+
+    def lane_of_due(self, delivery: Delivery) -> Run | None:
+        """A delivery is due that its lane waited for; returns the lane to dispatch."""
+        handler = delivery.assignment.handler
+        lane = delivery.lane(handler.rules.ordering == "key")
+        return handler.lanes.go_on(lane, delivery, settled=False)
 
     def free(self, delivery: Delivery) -> None:
         """A record that was retried in place is settled: its lane holds nothing any more."""

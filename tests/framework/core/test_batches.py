@@ -554,6 +554,27 @@ def test_suspects_are_alone() -> None:
     assert not suspect.alone
 
 
+def test_what_waits_behind_a_suspect_joins_a_lane_that_waits_for_company() -> None:
+    """It is counted there: a suspect asked for a pause, and its lane waits for a full batch."""
+    world = batched("partition")
+    world.engine.suspects.learn([("orders", 0, 0, 1, "was killed")])
+    world.read([0, 1])
+    world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    suspect = world.take_batch()
+    assert [delivery.offset for delivery in suspect.items] == [0]
+    world.end(suspect, Held(0.01, "away"))
+    world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    world.tick(1.0)
+    batch = world.take_batch()
+    assert [delivery.offset for delivery in batch.items] == [0, 1]
+    world.end(batch)
+    gathering = world.engine.state.handlers["bill"].gathering
+    assert gathering is not None
+    assert (len(gathering), world.floor()) == (0, 2)
+
+
 def test_a_single_record_can_be_ended_by_the_runtime() -> None:
     """One that does not decode ends before the call."""
     world = batched()

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.breaker import FIRSTS_MISSED_S, PACE, PATIENCE_S, Breaker, BreakerState
+from ackfloor.core.breaker import (
+    FIRSTS_MISSED_S,
+    PACE,
+    PATIENCE_S,
+    QUICK_S,
+    Breaker,
+    BreakerState,
+)
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.model import Origin
 
@@ -152,6 +159,36 @@ def test_one_trial_at_a_time_at_a_bounded_pace() -> None:
     assert breaker.room(T + 0.001) == 0
     assert breaker.next_room_s(T + 0.001) == T + 1 / PACE
     assert breaker.room(T + 1 / PACE) == 1
+
+
+def test_quick_trials_keep_the_pace_whoever_looks_seldom() -> None:
+    """A look each 20 ms lets four of them start; a slow one ends that."""
+    breaker = failing(())
+    breaker.open(T)
+    started = 0
+    for step in range(100):
+        at_s = T + 0.02 * step
+        count = breaker.room(at_s)
+        breaker.tried(count, at_s)
+        started += count
+        for _ in range(count):
+            breaker.trial_ended(at_s, at_s + 0.001)
+    assert PACE * 2 - 8 <= started <= PACE * 2
+    at_s = T + 2.0
+    breaker.tried(1, at_s)
+    breaker.trial_ended(at_s, at_s + 2 * QUICK_S)
+    assert breaker.room(at_s + 0.1) == 1
+
+
+def test_slow_start_leaves_no_debt() -> None:
+    """However many it has let through, the next single trial comes by the pace."""
+    breaker = failing(())
+    breaker.open(T)
+    breaker.trial_succeeded(64)
+    for _ in range(50):
+        breaker.tried(2, T)
+    breaker.start_over()
+    assert breaker.next_room_s(T + PATIENCE_S) <= T + PATIENCE_S
 
 
 def test_a_trial_that_hangs_holds_up_no_other() -> None:

@@ -8,8 +8,9 @@ from math import inf
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.breaker import PACE, BreakerState, Forced
+from ackfloor.core.breaker import PACE, TOGETHER, BreakerState, Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
+from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
@@ -84,7 +85,7 @@ def test_records_are_tried_one_by_one_in_their_order() -> None:
     world = opened()
     tried = []
     for _ in range(20):
-        assert world.permits == 1
+        assert world.permits >= 1
         tried.append(end(world).offset)
         world.tick()
     assert tried == list(range(6, 26))
@@ -94,12 +95,14 @@ def test_records_are_tried_one_by_one_in_their_order() -> None:
 def test_no_more_than_the_pace() -> None:
     """A handler that fails at once is not called without end."""
     world = opened()
-    world.finish(world.start(), BOOM)
-    world.tick()
-    assert not world.startable()
-    assert world.engine.next_due_s(world.now) == pytest.approx(world.now_s + 1 / PACE)
-    world.tick(1 / PACE)
-    assert world.startable()
+    tried = 0
+    for _ in range(100):
+        world.tick(0.001)
+        while world.startable():
+            world.finish(world.start(), BOOM)
+            tried += 1
+    assert tried <= 0.1 * PACE + TOGETHER
+    assert world.engine.next_due_s(world.now) <= world.now_s + TOGETHER / PACE
 
 
 def test_a_trial_that_hangs_holds_up_the_others_for_a_second() -> None:
@@ -186,7 +189,7 @@ def test_a_pause_in_a_trial_is_no_answer() -> None:
     world.permits = 0
     assert world.engine.next_due_s(world.now) == world.now_s + 30
     assert not any(isinstance(c, Probe) for c in world.tick(29))
-    assert Probe("bill", 1, 1) in world.tick(1)
+    assert Probe("bill", 1, 1 + TOGETHER) in world.tick(1)
     assert breaker_of(world) is BreakerState.OPEN
 
 
@@ -208,14 +211,18 @@ def test_failed_records_are_tried_when_nothing_else_waits() -> None:
 
 def test_redeliveries_wait_behind_what_is_untried() -> None:
     """From retry topics too: by leave of the breaker, and one at a time."""
-    world = opened(7)
+    world = opened(30)
     world.assign(topic=TIER)
     world.redeliver(range(4))
     assert len(world.engine.assignments[TIER, 0].waiting) == 4
-    assert [end(world).topic for _ in range(2) if world.tick(0.01) is not None] == ["orders"] * 2
+    topics = []
+    while len(world.engine.assignments[TIER, 0].waiting) == 4:
+        world.tick(0.01)
+        topics.append(end(world).topic)
+    assert topics[:-TOGETHER] == ["orders"] * (len(topics) - TOGETHER)
+    assert len(topics) > 15
     world.tick(0.01)
-    assert world.start().topic == TIER
-    assert len(world.engine.assignments[TIER, 0].waiting) == 3
+    assert any(d.topic == TIER for d in world.ready if isinstance(d, Delivery))
 
 
 def test_it_gives_in_where_only_redeliveries_are_left() -> None:
@@ -236,9 +243,11 @@ def test_it_gives_in_where_only_redeliveries_are_left() -> None:
 
 
 def test_a_partition_that_leaves_ends_it() -> None:
-    """Without a partition there is nothing to try, and nothing fails."""
+    """Without a partition there is nothing to try; a rebalance may take all for a while."""
     world = opened()
     world.revoke()
+    world.tick(LEFT_S - 1)
+    assert world.held
     world.tick(1)
     assert [event.why for event in world.told(BreakerClosed)] == ["left"]
     assert not world.held
