@@ -106,7 +106,8 @@ class HandlerState:
         self.timeout_since_s = 0.0
         #: Nothing more is fetched for it, and no redelivery released.
         self.resting = False
-        #: Redeliveries, from retry tiers or in place, that are dispatched and not answered.
+        #: Redeliveries, from retry tiers or in place, that are dispatched and not answered, but for
+        #: those that wait in a lane behind another: they take no slot of their own.
         self.open_retries = 0
         #: What waits for company, where it takes batches.
         self.gathering = (
@@ -124,6 +125,23 @@ class HandlerState:
             self.gathering.forget_closed()
         if self.behind:
             self.behind = {d: due_s for d, due_s in self.behind.items() if not d.closed}
+
+    def redelivers(self, delivery: Delivery) -> None:
+        """A redelivery is about to be dispatched."""
+        delivery.retrying = delivery.takes_room = True
+        self.open_retries += 1
+
+    def redelivered(self, delivery: Delivery) -> None:
+        """A delivery has ended; where it was a redelivery, it takes no room any more."""
+        if delivery.retrying:
+            self.gives_room(delivery)
+            delivery.retrying = False
+
+    def gives_room(self, delivery: Delivery) -> None:
+        """A redelivery takes no slot of its own: it has ended, or waits behind another."""
+        if delivery.takes_room:
+            delivery.takes_room = False
+            self.open_retries -= 1
 
     def retry_room(self) -> int:
         """How many more redeliveries may be dispatched.

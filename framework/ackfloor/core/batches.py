@@ -119,9 +119,7 @@ class Batches:
     def _pause(self, delivery: Delivery, batch: Batch) -> None:
         """It says nothing of this item: that is delivered again as the same attempt."""
         delivery.closed = True
-        if delivery.retrying:
-            delivery.retrying = False
-            delivery.assignment.handler.open_retries -= 1
+        delivery.assignment.handler.redelivered(delivery)
         batch.paused.append(delivery)
 
     def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
@@ -180,8 +178,7 @@ class Batches:
         again = delivery.again(delivery.envelope)
         delivery.assignment.tracker.replace(delivery.record_offset, again)
         if again.envelope is not None:
-            again.retrying = True
-            delivery.assignment.handler.open_retries += 1
+            delivery.assignment.handler.redelivers(again)
         elif delivery.outcome is APART:
             # What has an envelope is alone. This one says nothing: it is the first attempt.
             again.envelope = brought_along(delivery)

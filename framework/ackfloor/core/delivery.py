@@ -61,12 +61,15 @@ class Delivery:
         "run",
         "size",
         "started_s",
+        "takes_room",
     )
 
     run: Run
     #: Set where the handler takes batches, when it starts.
     batch: Batch
     _claim: bytearray
+    #: Set with `retrying`: it is counted among those that take slots.
+    takes_room: bool
     on_answer: Callable[[], None] | None
 
     def __init__(
@@ -86,7 +89,7 @@ class Delivery:
         self.finished_s = 0.0
         self.extended_until_s = 0.0
         self.closed = False
-        #: Counted among the handler's running redeliveries.
+        #: A redelivery that is dispatched and not answered.
         self.retrying = False
         self.outcome: Outcome | None = None
         #: Its lane, where it was dispatched without a run; see `lanes`.

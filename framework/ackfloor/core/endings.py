@@ -122,8 +122,7 @@ class Endings:
 
     def _redelivery_ended(self, delivery: Delivery, outcome: Outcome | None, now: Now) -> None:
         assignment = delivery.assignment
-        delivery.retrying = False
-        assignment.handler.open_retries -= 1
+        assignment.handler.redelivered(delivery)
         handled = isinstance(outcome, Acked | Discarded)
         if handled and assignment.handler.rules.ordering != "unordered":
             self._state.free(delivery)

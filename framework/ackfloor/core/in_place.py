@@ -100,8 +100,7 @@ class InPlace:
         while backoff and backoff[0][0] <= now.mono_s and len(due) < room:
             delivery = heappop(backoff)[2]
             assignment.withheld.let_go(delivery.record_offset)
-            delivery.retrying = True
-            handler.open_retries += 1
+            handler.redelivers(delivery)
             due.append(delivery)
         self._deliver(handler, due)
         return len(due)

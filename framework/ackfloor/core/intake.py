@@ -206,9 +206,7 @@ class Intake:
             delivery.closed = True
             if handler.rules.by_hand and delivery.started_s:
                 delivery.claim()
-            if delivery.retrying:
-                delivery.retrying = False
-                handler.open_retries -= 1
+            handler.redelivered(delivery)
         assignment.waiting.clear()
         assignment.backoff.clear()
         handler.lanes.drop(assignment.topic, assignment.partition)
@@ -336,10 +334,9 @@ class Intake:
                 break
             waiting.popleft()
             assignment.waiting_bytes -= delivery.size
-            delivery.retrying = True
+            handler.redelivers(delivery)
             due.append(delivery)
         if due:
-            handler.open_retries += len(due)
             self._dispatch(handler, due, now, ahead=True)
         return len(due)
 

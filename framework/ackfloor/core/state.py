@@ -118,6 +118,8 @@ class WorkerState:
             items = lanes.admit_all(batch, by_key)
         else:
             items = self._admitted(handler, batch, by_key)
+        if ahead:
+            _give_room_behind(handler, batch, items)
         if items:
             self.commands.append(Dispatch(rules.name, items, ahead, alone))
 
@@ -269,3 +271,18 @@ class WorkerState:
         """Pause and resume fetching by the present levels."""
         self.unbalanced = False
         self.flow.balance(self.assignments.values(), self.commands)
+
+
+def _give_room_behind(
+    handler: HandlerState, batch: Sequence[Delivery], items: Sequence[Delivery | Run]
+) -> None:
+    """Of redeliveries that were put on lanes, those that are not first there take no slot.
+
+    What is first may be withheld, and be waiting for that room itself.
+    """
+    idle = {id(item) for item in items}
+    for delivery in batch:
+        if delivery.retrying and delivery.lone is None:
+            run = delivery.run
+            if id(run) not in idle or run[0] is not delivery:
+                handler.gives_room(delivery)

@@ -201,9 +201,7 @@ class Suspects:
     def _condemn(self, delivery: Delivery, suspicion: Suspicion, now: Now) -> None:
         delivery.closed = True
         assignment = delivery.assignment
-        if delivery.retrying:
-            delivery.retrying = False
-            assignment.handler.open_retries -= 1
+        assignment.handler.redelivered(delivery)
         what = (
             f"{suspicion.crashes} worker processes died with this record in flight, the last one "
             f"with nothing else: it {suspicion.how}"

@@ -277,6 +277,28 @@ class TestLanes:
         world.tick(6.0)
         assert world.start().offset == 1
 
+    def test_followers_take_no_room_from_their_head(self) -> None:
+        """Redeliveries of one key: the head is withheld, the others wait behind it."""
+        world = forced_open(replace(RULES, ordering="key", concurrency=2), count=0)
+        world.assign(topic=TIER)
+        world.redeliver(range(3), key=b"k")
+        world.tick(0.01)
+        fail(world)
+        for _ in range(5):
+            world.tick(0.1)
+        assert withheld(world) == 1
+        world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+        world.take()
+        world.tick(5.0)
+        for offset in range(3):
+            delivery = world.start()
+            assert delivery.offset == offset
+            world.finish(delivery, ACKED)
+            world.engine.left("bill", [delivery.run])
+            world.tick(0.1)
+        assert world.engine.state.handlers["bill"].open_retries == 0
+        assert world.engine.flow.open_count == 0
+
     def test_in_place_the_policy_goes_on_but_for_the_last_attempt(self) -> None:
         """Nothing leaves, so nothing needs to be withheld before."""
         rules = replace(RULES, ordering="key", in_place=True)

@@ -204,6 +204,7 @@ class World:
         partition: int = 0,
         headers: Headers = (),
         size: int = 2,
+        key: bytes | None = None,
     ) -> None:
         """Records of the retry tier are read, due now or at the given time."""
         due_ms = self.now.wall_ms if due_ms is None else due_ms
@@ -211,6 +212,7 @@ class World:
         for record in records:
             record._headers = [*(record._headers or ()), *headers]
             record._value = b"x" * size
+            record._key = key
         self.engine.polled(records, self.now)
         self.take()
 
