@@ -140,7 +140,10 @@ class WorkerBreakers:
         }
         if opened == self._told:
             return
-        errors = {name: [failing, handlers[name].breaker.error] for name, failing in opened.items()}
+        errors = {
+            name: [failing, handlers[name].circuit.breaker.error]
+            for name, failing in opened.items()
+        }
         if self._send(Kind.BREAKERS_OPEN, json.dumps(errors).encode()):
             self._told = opened
 

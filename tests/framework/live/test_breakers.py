@@ -270,7 +270,7 @@ class Station:
 
     def __init__(self, rules: HandlerRules = RULES) -> None:
         self.world = HeldWorld(rules)
-        self.handler = self.world.engine.state.handlers["bill"]
+        self.circuit = self.world.engine.state.handlers["bill"].circuit
         self.told: list[dict[str, Any]] = []
         self.room = True
         self.breakers = WorkerBreakers(self.world.engine, self._send)
@@ -306,17 +306,17 @@ def test_a_worker_does_what_it_is_told_and_answers() -> None:
     station = Station()
     station.work()
     assert station.take(1, bill=Word(Forced.OPEN, inf, "why")) == Answer(1)
-    assert (station.world.held, station.handler.forced) == (True, Forced.OPEN)
-    assert station.handler.forced_reason == "why"
+    assert (station.world.held, station.circuit.forced) == (True, Forced.OPEN)
+    assert station.circuit.forced_reason == "why"
     until_s = station.world.now_s + 60
     assert station.take(2, bill=Word(Forced.CLOSED, until_s)) == Answer(2)
-    assert (station.world.held, station.handler.forced) == (False, Forced.CLOSED)
-    assert station.handler.forced_until_s == until_s
+    assert (station.world.held, station.circuit.forced) == (False, Forced.CLOSED)
+    assert station.circuit.forced_until_s == until_s
     answer = station.take(3, bill=Word(Forced.CLOSED), pay=Word(Forced.OPEN))
     assert answer == Answer(3, "it has no handler pay")
-    assert station.handler.forced_until_s == inf
+    assert station.circuit.forced_until_s == inf
     assert station.take(4) == Answer(4)
-    assert station.handler.forced is None
+    assert station.circuit.forced is None
 
 
 def test_an_edition_about_others_leaves_a_breaker_alone() -> None:
@@ -327,9 +327,9 @@ def test_an_edition_about_others_leaves_a_breaker_alone() -> None:
     station.take(1, bill=word)
     station.world.tick()
     delivery = station.world.start()
-    station.handler.breaker.allowed = 4
+    station.circuit.breaker.allowed = 4
     station.take(2, bill=word, pay=Word(Forced.OPEN))
-    assert station.handler.breaker.allowed == 4
+    assert station.circuit.breaker.allowed == 4
     station.world.finish(delivery, ACKED)
     assert len(station.world.told(BreakerOpened)) == 1
 
@@ -340,11 +340,11 @@ def test_a_word_ends_when_its_time_is_over() -> None:
     station.work()
     station.take(1, bill=Word(Forced.OPEN, station.world.now_s + 60))
     station.world.tick(61)
-    assert (station.handler.forced, station.handler.breaker.is_open) == (None, True)
+    assert (station.circuit.forced, station.circuit.breaker.is_open) == (None, True)
     for _ in range(3):
         station.world.finish(station.world.start(), ACKED)
         station.world.tick(0.01)
-    assert not station.handler.breaker.is_open
+    assert not station.circuit.breaker.is_open
     assert station.take(2) == Answer(2)
 
 
@@ -400,7 +400,7 @@ def test_what_was_open_before_does_not_stay_so_without_partitions() -> None:
     station = Station()
     station.breakers.resume(RESUMED, station.world.now)
     station.world.tick(RESUMED_S - 1)
-    assert station.handler.breaker.is_open
+    assert station.circuit.breaker.is_open
     assert station.world.engine.next_due_s(station.world.now) > station.world.now_s + 0.5
     station.world.tick(1)
     assert [each.why for each in station.world.told(BreakerClosed)] == ["left"]
@@ -410,7 +410,7 @@ def test_a_breaker_that_is_disabled_since_does_not_begin_open() -> None:
     """The settings may have changed meanwhile; the supervisor is told."""
     station = Station(HandlerRules("bill", breaker=CircuitBreaker(enabled=False)))
     station.breakers.resume(RESUMED, station.world.now)
-    assert not station.handler.breaker.is_open
+    assert not station.circuit.breaker.is_open
     station.breakers.tell()
     assert station.told == [{}]
 
@@ -420,7 +420,7 @@ def test_forced_open_without_partitions_the_worker_rests() -> None:
     station = Station()
     station.take(1, bill=Word(Forced.OPEN))
     station.world.tick(3600)
-    assert station.handler.breaker.is_open
+    assert station.circuit.breaker.is_open
     assert station.world.engine.next_due_s(station.world.now) > station.world.now_s + 0.5
     station.work()
     station.world.tick()
