@@ -81,6 +81,8 @@ class Router:
             retry: the RetryPolicy; default 1s, 5s, 25s, 2m5s, 10m, 10m, then the DLQ.
             breaker: the CircuitBreaker: how many records have to fail in a row until failures leave
                 for the retry topics at a drip; default 50; None for none.
+            guard: deprecated and ignored, but that None, False or `FloodGuard(enabled=False)`
+                means `breaker=None`.
             dead_letter_on: exceptions that no redelivery will cure, matched by isinstance.
             ack: "auto" (default): return settles; "manual": the delivery is answered by hand.
             max_extend: how far after its start `delivery.extend` may move a deadline.

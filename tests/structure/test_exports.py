@@ -30,9 +30,10 @@ WITH_ALL = [name for name, file in modules().items() if exported(file.read_text(
 
 @pytest.mark.parametrize("name", WITH_ALL)
 def test_all_is_sorted_and_exists(name: str) -> None:
-    """`__all__` is in order, names nothing twice, and every name in it can be had."""
+    """`__all__` is in order, constants first, names nothing twice, and every name can be had."""
     module = importlib.import_module(name)
-    assert module.__all__ == sorted(set(module.__all__))
+    in_order = sorted(set(module.__all__), key=lambda export: (not export.isupper(), export))
+    assert module.__all__ == in_order
     assert [export for export in module.__all__ if not hasattr(module, export)] == []
 
 

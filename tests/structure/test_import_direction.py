@@ -60,6 +60,7 @@ LAYERS: Final = {
             "ackfloor.app",
             "ackfloor.broadcast",
             "ackfloor.codec",
+            "ackfloor.flood_guard",
             "ackfloor.handler",
             "ackfloor.batching",
             "ackfloor.isolation",

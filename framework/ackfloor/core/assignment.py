@@ -192,8 +192,14 @@ class Assignment:
     """One partition during one epoch.
 
     Attributes:
+        tier_s: the nominal delay in seconds where the topic is a retry tier.
+        restored_epoch: the leader epoch that the restored runs were settled in.
+        mark: what the marks of its records begin with; the runtime's (see runtime/marks.py).
         parking: records written to a retry or dead-letter topic whose report is outstanding.
         refused: those of which the write was refused, and is planned again.
+        held, held_bytes: records that wait in lanes behind one that failed, and the bytes of their
+            values.
+        open_bytes: bytes of the open records' values.
         paused: it is not read at the moment.
         orphaned: its topic was deleted: nothing more is read or committed, what was read is
             handled.
@@ -258,16 +264,13 @@ class Assignment:
         self.epoch = epoch
         self.handler = handler
         self.source_topic = source_topic
-        #: The nominal delay in seconds where the topic is a retry tier.
         self.tier_s = tier_s
         self.tracker: AckTracker[Delivery] = AckTracker(position, restored.runs if restored else ())
-        #: The leader epoch that the restored runs were settled in.
         self.restored_epoch = restored.leader_epoch if restored else UNKNOWN
         self.leader_epochs = LeaderEpochs()
         self.topic_hash = topic_hash
         self.inbox = inbox
         self.clock = clock
-        #: What the marks of its records begin with; the runtime's (see runtime/marks.py).
         self.mark = 0
         self.parking = 0
         self.refused = 0
@@ -280,10 +283,8 @@ class Assignment:
         self.backoff: list[tuple[float, int, Delivery]] = []
         #: Those of them that the circuit breaker withholds.
         self.withheld = WithheldRecords()
-        #: Records that wait in lanes behind one that failed, and the bytes of their values.
         self.held = 0
         self.held_bytes = 0
-        #: Bytes of the open records' values.
         self.open_bytes = 0
         self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats

@@ -10,7 +10,13 @@ import pytest
 
 from ackfloor import App, DeadLetter, Delivery, Discard, Pause, Retry, RetryPolicy
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import DeliveryTimedOut, LateAnswers, RecordsAcked, RecordsReceived
+from ackfloor.core.messages import (
+    BatchFailed,
+    DeliveryTimedOut,
+    LateAnswers,
+    RecordsAcked,
+    RecordsReceived,
+)
 from ackfloor.core.model import TopicPartition
 from ackfloor.runtime.invoke import current_delivery
 from tests.framework.runtime import puppets
@@ -67,41 +73,67 @@ def test_lists_have_the_same_order_and_length(kind: str, ordering: str) -> None:
 
 
 @ANY
-@pytest.mark.parametrize(
-    ("raised", "reason"),
-    [(ValueError("x"), Reason.ERROR), (Retry(after="10ms"), Reason.RETRY)],
-    ids=["error", "retry"],
-)
-def test_a_failed_batch_comes_back_one_by_one(kind: str, raised: Exception, reason: Reason) -> None:
-    """Those that nobody answered; a poison record takes the others down once."""
+def test_a_failed_batch_is_tried_one_by_one_at_once(kind: str) -> None:
+    """Those that nobody answered, as the same attempt: a poison record fails alone."""
     calls: list[list[tuple[str, int]]] = []
 
     def script(items: list[str], deliveries: list[Delivery]) -> Iterator[Gate]:
         calls.append([(item, d.attempt) for item, d in zip(items, deliveries, strict=True)])
-        if deliveries[0].attempt == 1:
-            assert deliveries[0].ack()
-            assert not deliveries[0].retry()
-            assert deliveries[1].dead_letter("bad")
-            assert deliveries[2].discard("old")
+        if len(deliveries) > 1:
+            answer_three(deliveries)
         if "4" in items:
-            raise raised
+            raise ValueError("x")
         return
         yield
 
     with live(batch_app(kind, script, batch_wait="2s")) as worker:
         worker.send("orders", b"", n=5)
-        # The one that is handled may be later than the one that fails.
-        worker.until(lambda: len(worker.dlq("orders")) == 2 and len(calls) >= 3)
-        parked = worker.parked("orders")
-        dead = worker.dlq("orders")
+        worker.until(lambda: len(worker.dlq("orders")) == 2 and worker.settled())
+        parked, dead = worker.parked("orders"), worker.dlq("orders")
+        failed = worker.watcher.told(BatchFailed)
     assert calls[0] == [(str(n), 1) for n in range(5)]
-    assert sorted(calls[1:]) == [[("3", 2)], [("4", 2)]]
-    assert {record.value for record in parked} == {b"3", b"4"}
-    assert {record.reason for record in parked} == {reason}
+    assert sorted(calls[1:]) == [[("3", 1)], [("4", 1)], [("4", 2)]]
+    assert [(event.count, event.error_type) for event in failed] == [(2, "ValueError")]
+    assert [(record.value, record.reason) for record in parked] == [(b"4", Reason.ERROR)]
     assert sorted((r.value, r.reason) for r in dead if r.value) == [
         (b"1", Reason.DEAD_LETTER),
         (b"4", Reason.EXHAUSTED),
     ]
+
+
+@ANY
+def test_a_wait_that_is_asked_for_goes_for_all(kind: str) -> None:
+    """That nobody answered: it is a plan, and says of each when it comes again, alone."""
+    calls: list[list[tuple[str, int]]] = []
+
+    def script(items: list[str], deliveries: list[Delivery]) -> Iterator[Gate]:
+        calls.append([(item, d.attempt) for item, d in zip(items, deliveries, strict=True)])
+        if deliveries[0].attempt == 1:
+            answer_three(deliveries)
+            raise Retry(after="10ms")
+        return
+        yield
+
+    with live(batch_app(kind, script, batch_wait="2s")) as worker:
+        worker.send("orders", b"", n=5)
+        worker.until(lambda: len(calls) >= 3 and worker.settled())
+        parked, dead = worker.parked("orders"), worker.dlq("orders")
+        assert worker.watcher.told(BatchFailed) == []
+    assert calls[0] == [(str(n), 1) for n in range(5)]
+    assert sorted(calls[1:]) == [[("3", 2)], [("4", 2)]]
+    assert {(record.value, record.reason) for record in parked} == {
+        (b"3", Reason.RETRY),
+        (b"4", Reason.RETRY),
+    }
+    assert [record.value for record in dead] == [b"1"]
+
+
+def answer_three(deliveries: list[Delivery]) -> None:
+    """Answer the first three of a batch by hand, each in another way."""
+    assert deliveries[0].ack()
+    assert not deliveries[0].retry()
+    assert deliveries[1].dead_letter("bad")
+    assert deliveries[2].discard("old")
 
 
 @ANY
@@ -237,19 +269,22 @@ def test_a_pause_keeps_what_nobody_answered(kind: str, ordering: str) -> None:
 @ANY
 @pytest.mark.parametrize("raised", [DeadLetter("x"), Discard("x")], ids=["dead letter", "discard"])
 def test_what_is_raised_goes_for_all(kind: str, raised: Exception) -> None:
-    """That nobody has answered."""
+    """That nobody has answered; what the dead letters get has said so of each record alone."""
+    sizes: list[int] = []
 
     def script(_: list[str], deliveries: list[Delivery]) -> Iterator[Gate]:
-        deliveries[0].ack()
+        sizes.append(len(deliveries))
+        if len(deliveries) > 1:
+            deliveries[0].ack()
         raise raised
         yield
 
     with live(batch_app(kind, script, batch_wait="2s")) as worker:
         worker.send("orders", b"", n=5)
-        worker.until(worker.settled)
         expected = 4 if isinstance(raised, DeadLetter) else 0
-        assert len(worker.dlq("orders")) == expected
+        worker.until(lambda: worker.settled() and len(worker.dlq("orders")) == expected)
         assert worker.parked("orders") == []
+    assert sizes == [5] + [1] * expected
 
 
 @EITHER
@@ -273,12 +308,11 @@ def test_an_error_after_all_answers_is_logged(kind: str, caplog: pytest.LogCaptu
 def test_failures_in_place_keep_the_order(kind: str, ordering: str) -> None:
     """A failed batch is handled record by record, each once its predecessor is settled."""
     done: list[str] = []
-    alone: list[int] = []
+    calls: list[tuple[int, int]] = []
 
     def script(items: list[str], deliveries: list[Delivery]) -> Iterator[Gate]:
-        if deliveries[0].attempt > 1:
-            alone.append(len(items))
-        if len(items) > 1 or (items == ["2"] and deliveries[0].attempt == 2):
+        calls.append((deliveries[0].attempt, len(items)))
+        if len(items) > 1 or (items == ["2"] and deliveries[0].attempt < 3):
             raise ValueError("not in company")
         done.extend(items)
         return
@@ -292,10 +326,11 @@ def test_failures_in_place_keep_the_order(kind: str, ordering: str) -> None:
         worker.send("orders", b"", n=10, key=b"k")
         worker.until(worker.settled)
         assert worker.parked("orders") + worker.dlq("orders") == []
-    assert set(alone) == {1}
     assert sorted(done) == [str(n) for n in range(10)]
     if ordering != "unordered":
         assert done == [str(n) for n in range(10)]
+    assert [call for call in calls if call[0] > 1] == [(2, 1), (3, 1)]
+    assert sum(size == 1 for _, size in calls) == 12, "nobody but the third failed alone"
 
 
 @ANY

@@ -216,7 +216,9 @@ def test_what_was_let_through_and_not_taken_goes_first_when_the_hold_ends(reason
     items: list[Any] = [object() for _ in range(5)]
     queue.hold() if reason == "held" else queue.seclude(True)
     queue.put(items)
-    queue.alone.extend(item for _ in range(2) if (item := queue.take_held(0.0)) is not None)
+    assert queue.waits() == 0
+    queue.alone.extend(item for _ in range(2) if (item := queue.take_held()) is not None)
+    assert queue.waits() == 2
     assert list(queue.alone) == items[:2]
     queue.unhold() if reason == "held" else queue.seclude(False)
     assert list(queue.ready) == items

@@ -84,7 +84,7 @@ def test_every_delivery_of_a_record_is_in_one_trace_and_the_dead_letter_stays_in
     """Retry topics carry the header on; each span says which attempt it is, and of what."""
     app = App("billing")
 
-    @app.handler("orders", retry=TWICE, guard=None)
+    @app.handler("orders", retry=TWICE, breaker=None)
     async def bill(delivery: Delivery) -> None:
         raise ValueError(f"no account, attempt {delivery.attempt}")
 
@@ -130,7 +130,7 @@ def test_a_span_says_what_the_handler_said(
     """What is no failure is no error; what says its own word has no stack."""
     app, told = App("billing"), [raised]
 
-    @app.handler("orders", retry=TWICE, dead_letter_on=(KeyError,), guard=None)
+    @app.handler("orders", retry=TWICE, dead_letter_on=(KeyError,), breaker=None)
     def bill(delivery: Delivery) -> None:
         if told:
             raise told.pop()
@@ -150,7 +150,7 @@ def test_what_an_async_handler_raises_by_itself_is_no_cancellation(raised: BaseE
     """Only what comes from outside releases the record, and its span."""
     app = App("billing")
 
-    @app.handler("orders", retry=TWICE, guard=None)
+    @app.handler("orders", retry=TWICE, breaker=None)
     async def bill(delivery: Delivery) -> None:
         if delivery.attempt == 1:
             raise raised
@@ -255,7 +255,7 @@ def test_what_exceptions_say_is_redacted() -> None:
     """Message, stack and status; a payload is often part of an error's text."""
     app = App("billing")
 
-    @app.handler("orders", retry=TWICE, guard=None)
+    @app.handler("orders", retry=TWICE, breaker=None)
     def bill(delivery: Delivery) -> None:
         raise ValueError("card 4111111111111111 refused")
 
