@@ -201,6 +201,7 @@ class Batches:
             return again
         if not rules.in_place:
             assignment.withheld.trials.pop(delivery.record_offset, None)
+            self._state.free(delivery)
             self._parcels.park(delivery, verdict, now)
             return None
         if not isinstance(verdict, Park):

@@ -5,7 +5,8 @@ the retry and dead-letter topics are not to fill with what is no record's fault.
 for the retry topics at a drip, and none is dead-lettered because its budget ran out. The others are
 *withheld*: the record stays open and takes no slot, and the same attempt comes again after one to
 five seconds. A run of failures that is long enough, but held back by starts that still run, is
-treated likewise: nobody knows yet.
+treated likewise: nobody knows yet. What is withheld for that follows the policy after
+`UNDECIDED_TRIALS`: few records that always fail may make a run that nothing ends.
 
 Where records are in lanes, one that is withheld blocks its lane. So after `MOST_TRIALS` the head of
 a lane follows the policy to the end, at the drip as well. Retried in place, failures leave nowhere
@@ -41,6 +42,8 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 5.0
 #: Trials of the head of a lane after which it follows the policy to its end.
 MOST_TRIALS = 20
+#: Trials of a record after which it follows the policy where the breaker has not opened.
+UNDECIDED_TRIALS = 3
 
 
 class Withheld:
@@ -57,22 +60,24 @@ class Withheld:
         """What becomes of a delivery that failed; None where its record is withheld."""
         rules = delivery.assignment.handler.rules
         verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
-        if not self._restrains(delivery.assignment.handler, now):
+        trials = delivery.assignment.withheld.trials.get(delivery.record_offset, 0)
+        if not self._restrains(delivery.assignment.handler, trials, now):
             return verdict
         if isinstance(verdict, Bury) and verdict.reason in {Reason.EXHAUSTED, Reason.CRASH}:
-            trials = delivery.assignment.withheld.trials.get(delivery.record_offset, 0)
             if rules.ordering == "unordered" or trials < MOST_TRIALS:
                 return None
         elif is_no_sign(delivery, outcome) or (isinstance(verdict, Park) and rules.in_place):
             return verdict
         return verdict if self._may_leave(delivery.assignment.handler, now) else None
 
-    def _restrains(self, handler: HandlerState, now: Now) -> bool:
-        """Whether failures of a handler don't simply follow the policy."""
+    def _restrains(self, handler: HandlerState, trials: int, now: Now) -> bool:
+        """Whether the failure of a record does not simply follow the policy."""
         breaker, rules = handler.circuit.breaker, handler.rules.breaker
         if breaker.is_open:
             return True
         if not rules.enabled or handler.circuit.forced is Forced.CLOSED:
+            return False
+        if trials >= UNDECIDED_TRIALS:
             return False
         # Each worker's part of the run: together they let no more go before one of them opens.
         enough = max(1.0, breaker.threshold(rules, now.mono_s) * self._state.share_of(handler))

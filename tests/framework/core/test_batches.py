@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
+from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import BreakerOpened, RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
@@ -502,6 +504,31 @@ class TestBreaker:
         world.collect()
         assert len(world.told(BreakerOpened)) == 1
         assert world.told(BatchFailed) == []
+
+    def test_a_lane_is_free_once_its_withheld_head_has_left(self) -> None:
+        """What came behind it is held no longer, so fetching goes on."""
+        world = batched("partition", breaker=CircuitBreaker(3, park_rate="1/h"))
+        world.engine.force("bill", Forced.OPEN, inf, "", world.now)
+        drip = world.engine.state.handlers["bill"].circuit.drip
+        while drip.take(0.001, 1.0, world.now_s):
+            pass
+        world.read([0, 1])
+        world.tick(1.0)
+        first = Batch()
+        run = world.ready.popleft()
+        assert isinstance(run, Run)
+        first.runs.append(run)
+        first.items.append(run.popleft())
+        first.items[0].batch = first
+        begin(first, world.now_s)
+        world.end(first, FAILED)
+        orders = world.engine.assignments["orders", 0]
+        assert (len(orders.withheld), orders.held) == (1, 2)
+        world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+        world.tick(1.0)
+        world.end(world.take_batch(), FAILED)
+        assert [parcel.delivery.offset for parcel in world.parcels] == [0]
+        assert (len(orders.withheld), orders.held) == (0, 0)
 
     def test_a_batch_that_timed_out_is_parked_at_its_deadline(self) -> None:
         """It hangs, perhaps for all of them: trying each alone would take as many time-outs."""

@@ -201,6 +201,21 @@ def test_undecided_failures_are_withheld_as_well() -> None:
     assert world.ready, "they come again"
 
 
+def test_a_few_that_always_fail_are_not_withheld_for_ever() -> None:
+    """In a quiet topic their run ends with nothing; after three trials they follow the policy."""
+    rules = replace(RULES, policy=RetryPolicy("1s", 1, "1s", 0, 0), breaker=CircuitBreaker(9, 8))
+    world = HeldWorld(rules)
+    world.partitions.update({"orders": 16, TIER: 0})
+    world.assign()
+    world.read([0])
+    for _ in range(20):
+        world.tick(6.0)
+        if world.startable():
+            world.finish(world.start(), BOOM)
+    assert not world.held
+    assert [type(parcel.verdict) for parcel in world.parcels] == [Bury]
+
+
 def test_a_worker_withholds_from_its_share_of_the_run_on() -> None:
     """Four workers let no more go before the first opens than one does."""
     world = HeldWorld(replace(RULES, concurrency=64, breaker=CircuitBreaker(40)))
