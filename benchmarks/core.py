@@ -49,7 +49,7 @@ def by_key(count: Count) -> int:
 
 def parked(count: Count) -> int:
     """Read, failed, written to a retry topic, settled."""
-    stage = Stage(guarded=False)
+    stage = Stage(breakers=False)
     batches = [stored("topic0", 0, range(n, n + BATCH)) for n in range(0, RECORDS, BATCH)]
     failed = Failed(Failure("ValueError", "no"))
 

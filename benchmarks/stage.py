@@ -50,7 +50,7 @@ class Stage:
         handlers: how many.
         partitions: of each topic.
         ordering: "unordered" or "key".
-        guarded: whether failures stop a handler that fails too often, as by default.
+        breakers: whether the handlers have circuit breakers, as by default.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Stage:
         handlers: int = 1,
         partitions: int = 1,
         ordering: str = "unordered",
-        guarded: bool = True,
+        breakers: bool = True,
     ) -> None:
         self.mono_s = 1_000.0
         self.topics = [f"topic{n}" for n in range(handlers)]
@@ -74,7 +74,7 @@ class Stage:
                     ordering=ordering,
                     policy=policy,
                     concurrency=10**6,
-                    breaker=CircuitBreaker(enabled=guarded),
+                    breaker=CircuitBreaker(enabled=breakers),
                 )
                 for topic in self.topics
             ],

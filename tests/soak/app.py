@@ -27,7 +27,7 @@ FOLDER = Path(os.environ["SOAK_FOLDER"])
 CONTROL = FOLDER / "control"
 SLOW, STUCK = CONTROL / "slow", CONTROL / "stuck"
 RETRY = RetryPolicy("300ms", 6, "1800ms", ATTEMPTS - 1, 0.15)
-#: As short as everything else here: what is bad itself is judged after twenty probes.
+#: As short as everything else here: a breaker with nothing but bad records left gives in soon.
 BREAKER = CircuitBreaker(gives_in_after="30s")
 
 pen = Pen(FOLDER / "ledger")

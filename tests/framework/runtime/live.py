@@ -232,7 +232,7 @@ def live(
     broker: MemoryBroker | None = None,
     events: EventLoopThread | None = None,
     observers: Sequence[Any] = (),
-    guarded: bool = False,
+    breakers: bool = False,
     **config: Any,
 ) -> Iterator[Live]:
     """Run an app's worker; `config` are fields of `WorkerConfig`.
@@ -243,7 +243,7 @@ def live(
     clock = ForwardClock()
     broker = broker or MemoryBroker(clock)
     off = CircuitBreaker(enabled=False)
-    handlers = [spec if guarded else replace(spec, breaker=off) for spec in app.handlers]
+    handlers = [spec if breakers else replace(spec, breaker=off) for spec in app.handlers]
     topology = create_topics(broker, app.group, handlers, partitions)
     watcher = Watcher()
     outside = Outside(

@@ -227,12 +227,12 @@ class OnKafka:
         app: App,
         sections: Mapping[str, Mapping[str, object]],
         observers: Sequence[Any],
-        guarded: bool,
+        breakers: bool,
     ) -> None:
         self.watcher = Watcher()
         settings = Settings.from_code(sections)
         off = CircuitBreaker(enabled=False)
-        handlers = app.handlers if guarded else [replace(s, breaker=off) for s in app.handlers]
+        handlers = app.handlers if breakers else [replace(s, breaker=off) for s in app.handlers]
         self.launch = Launch(app, settings, settings.applied(handlers))
         self._prepare()
         events = EventLoopThread()
@@ -300,7 +300,7 @@ class Crowd:
         app: App,
         *,
         observers: Sequence[Any] = (),
-        guarded: bool = False,
+        breakers: bool = False,
         **settings: object,
     ) -> OnKafka:
         """Start one more worker of an app; `settings` are those of `app`, `consumer` of Kafka.
@@ -318,7 +318,7 @@ class Crowd:
             session_ms = str(round(SESSION_S * 1000))
             self.place.set_group("consumer.session.timeout.ms", session_ms)
         own = {"group": app.group, "commit_interval": "50ms", **settings}
-        self.workers.append(OnKafka(app, {"kafka": kafka, "app": own}, observers, guarded))
+        self.workers.append(OnKafka(app, {"kafka": kafka, "app": own}, observers, breakers))
         return self.workers[-1]
 
     def turn(self) -> None:

@@ -201,7 +201,7 @@ def outage(servers: str, seconds: float, rate: float, kind: str, **options: Any)
             await bank.call()
             ledger.end(number)
 
-        worker, writer = crowd.start(app, guarded=True), Writer(crowd)
+        worker, writer = crowd.start(app, breakers=True), Writer(crowd)
         with traffic(writer, rate):
             crowd.turn_for(QUIET_S)
             begun_s, before, bank.up = time.monotonic(), writer.sent, False

@@ -82,7 +82,7 @@ def test_healthy_keys_do_not_wait_for_failing_ones(bootstrap_servers: str, dice:
             await asyncio.sleep(takes_s)
             ledger.end(number)
 
-        worker, writer = crowd.start(app, guarded=True), Writer(crowd)
+        worker, writer = crowd.start(app, breakers=True), Writer(crowd)
         _warm_up(crowd, writer, ledger)
         with traffic(writer, dice.uniform(150, 220)):
             crowd.turn_for(10)
@@ -116,7 +116,7 @@ def test_a_burst_with_stuck_records_does_not_hold_up_what_follows(
                 await asyncio.sleep(3_600)
             ledger.end(number)
 
-        worker = crowd.start(app, guarded=True)
+        worker = crowd.start(app, breakers=True)
         crowd.until(lambda: ledger.handled, "the first record")
         writer.write(burst)
         crowd.until(lambda: len(ledger.handled) == writer.sent - len(stuck), "the burst")
@@ -157,7 +157,7 @@ def test_healthy_records_do_not_wait_behind_failed_ones_after_a_restart(
                 raise ValueError("no such customer")
             ledgers[-1].end(number)
 
-        before = crowd.start(app, guarded=True)
+        before = crowd.start(app, breakers=True)
         writer.write(total - writer.sent)
         crowd.until(lambda: len(ledgers[0].begun_s) == total, "a look at every record")
         crowd.until(lambda: len(ledgers[0].handled) == total - failing, "what can be handled")
@@ -166,7 +166,7 @@ def test_healthy_records_do_not_wait_behind_failed_ones_after_a_restart(
 
         ledgers.append(Ledger())
         writer.write(dice.randrange(200, 400))
-        worker, fresh = crowd.start(app, guarded=True), range(total, writer.sent)
+        worker, fresh = crowd.start(app, breakers=True), range(total, writer.sent)
         crowd.until(lambda: len(ledgers[1].handled) >= len(fresh), "what was written meanwhile")
         assert ledgers[1].handled == dict.fromkeys(fresh, 1), "what was settled comes again"
         begun_s = ledgers[1].begun_s
