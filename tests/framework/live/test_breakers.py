@@ -15,7 +15,7 @@ from ackfloor.control import ControlRequest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
-from ackfloor.core.breakers import RESUMED_S
+from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import ACKED, Failed
@@ -399,7 +399,7 @@ def test_what_was_open_before_does_not_stay_so_without_partitions() -> None:
     """Nothing can be tried then; nor does the loop wake up for it all the time."""
     station = Station()
     station.breakers.resume(RESUMED, station.world.now)
-    station.world.tick(RESUMED_S - 1)
+    station.world.tick(LEFT_S - 1)
     assert station.circuit.breaker.is_open
     assert station.world.engine.next_due_s(station.world.now) > station.world.now_s + 0.5
     station.world.tick(1)
