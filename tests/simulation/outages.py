@@ -191,7 +191,8 @@ OUTAGES: Mapping[str, Callable[[int], Outage]] = {
     "dead-fast": partial(dead, _FAST_S, 100.0, 60.0, 1),
     "dead-fast-4-workers": partial(dead, _FAST_S, 100.0, 60.0, 4),
     "dead-hang": partial(dead, 30.0, 20.0, 60.0, 1),
-    "dead-quiet": partial(dead, _FAST_S, 1 / 60, 10_800.0, 1),
+    "dead-quiet": partial(dead, _FAST_S, 1 / 60, 3_600.0, 1),
+    "dead-quiet-3h": partial(dead, _FAST_S, 1 / 60, 10_800.0, 1),
     "dead-ended": ended,
     "poison-60%": partial(poison, 0.6),
     "poison-90%": partial(poison, 0.9),
@@ -202,6 +203,10 @@ OUTAGES: Mapping[str, Callable[[int], Outage]] = {
     "restart-5000": partial(restart, 5_000, _FAIL[0], 0.1),
     "restart-64-hang": partial(restart, 64, Act("hang"), 0.0),
 }
+
+
+#: They take minutes; a shorter one of the kind is in each run of the tests.
+LONG = frozenset({"dead-quiet-3h"})
 
 
 class Bound(NamedTuple):

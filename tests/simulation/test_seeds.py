@@ -6,7 +6,7 @@ from random import SystemRandom
 
 import pytest
 
-from tests.simulation.outages import OUTAGES
+from tests.simulation.outages import LONG, OUTAGES
 from tests.simulation.untraced import simulate
 
 #: Parts of the thousand, so that none comes near the time that a test has on a busy machine.
@@ -22,7 +22,7 @@ def test_every_promise_is_kept(part: int) -> None:
     assert f"{1_000 // PARTS} seeds from {first}" in run.stdout
 
 
-@pytest.mark.parametrize("name", sorted(OUTAGES))
+@pytest.mark.parametrize("name", sorted(OUTAGES.keys() - LONG))
 def test_an_outage_does_what_is_promised(name: str) -> None:
     """Another seed each time: healthy work goes on, and failures leave as slowly as they may."""
     first = str(SystemRandom().randrange(1_000_000_000))

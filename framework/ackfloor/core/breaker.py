@@ -160,6 +160,10 @@ class Breaker:
             self._last_first_s = now_s
             self._gave_in = False
             self._again.clear()
+        if self.is_open and self.allowed == 1:
+            # It can't be more open, and an outage of a day would be remembered whole.
+            return
+        if first:
             if started_s > self._success_start_s:
                 self._firsts[origin] = max(started_s, self._firsts.get(origin, started_s))
         elif (

@@ -116,9 +116,10 @@ class Breakers:
         failure = outcome.failure
         words = (failure.message.splitlines() or [""])[0][:SHOWN]
         breaker.error = f"{failure.error_type}: {words}"
-        tried_before = delivery.record_offset in delivery.assignment.withheld.trials
-        first = delivery.attempt == 1 and not tried_before
-        breaker.failed(delivery.origin, started_s, first, now.mono_s)
+        if handler.rules.breaker.enabled and handler.circuit.forced is not Forced.CLOSED:
+            tried_before = delivery.record_offset in delivery.assignment.withheld.trials
+            first = delivery.attempt == 1 and not tried_before
+            breaker.failed(delivery.origin, started_s, first, now.mono_s)
         if is_trial:
             self._tell_trial(delivery, failure.error_type)
 

@@ -244,3 +244,15 @@ def test_it_counts_what_a_look_at_everything_counts(
 def test_k1_holds_at_any_time(count: int) -> None:
     """Fewer than the least number never open it."""
     assert not opens(failing(range(count)), now=10_000.0)
+
+
+def test_an_outage_is_not_remembered_record_by_record() -> None:
+    """While it is open nothing more can be concluded from failures."""
+    breaker = failing(range(5))
+    breaker.open(T + 5.0)
+    for number in range(1_000):
+        breaker.failed(origin(number), T + 6.0 + number, True, T + 6.0 + number)
+    assert breaker.run_length() == 0
+    breaker.trial_succeeded(64)
+    breaker.failed(origin(1), T + 2_000.0, True, T + 2_000.0)
+    assert breaker.run_length() == 1

@@ -327,6 +327,17 @@ class TestForced:
         assert not world.held
         assert len(world.parcels) > parcels + 10
 
+    def test_what_fails_while_it_is_kept_closed_is_forgotten(self) -> None:
+        """Left to itself again, it begins anew; and nothing piles up meanwhile."""
+        world = world_of()
+        world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+        for _ in range(20):
+            end(world)
+        assert world.engine.state.handlers["bill"].circuit.breaker.run_length() == 0
+        world.engine.force("bill", None, inf, "", world.now)
+        world.tick()
+        assert not world.held
+
     def test_for_a_while(self) -> None:
         """The engine wakes for its end."""
         world = world_of(0)
