@@ -201,6 +201,8 @@ class Breaker:
 
     def open(self, now_s: float) -> None:
         """Start nothing but trials from now on."""
+        # It may have seen nothing yet, and is to close in time all the same.
+        self._look(now_s)
         self.is_open = True
         self.since_s = now_s
         self.start_over()

@@ -52,6 +52,14 @@ def test_so_many_in_a_row() -> None:
     assert opens(failing(range(5)))
 
 
+def test_one_that_opens_before_it_has_seen_anything_gives_in_as_well() -> None:
+    """K6: in a worker that takes the place of another one, or by an operator's word."""
+    breaker = Breaker()
+    breaker.open(T)
+    assert not breaker.gives_in(RULES, T + 599.0)
+    assert breaker.gives_in(RULES, T + 600.0)
+
+
 def test_one_record_is_one_however_often_it_fails() -> None:
     """K1: its redeliveries say little new."""
     breaker = failing(())
