@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
 
-from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.circuit_breaker import MOST_FAILURES, CircuitBreaker
 from ackfloor.core.model import Origin
 
 #: Seconds without the end of a first delivery after which redeliveries count.
@@ -161,13 +161,13 @@ class Breaker:
             self._gave_in = False
             self._again.clear()
             if started_s > self._success_start_s:
-                self._firsts[origin] = max(started_s, self._firsts.get(origin, started_s))
+                _note(self._firsts, origin, started_s)
         elif (
             not self._gave_in
             and started_s > self._success_start_s
             and now_s - self._last_first_s >= FIRSTS_MISSED_S
         ):
-            self._again[origin] = max(started_s, self._again.get(origin, started_s))
+            _note(self._again, origin, started_s)
 
     def run_length(self) -> int:
         """Different records that failed, and nothing that started later has succeeded yet."""
@@ -288,3 +288,12 @@ class Breaker:
         """Twice as many may run; returns whether that is all of them."""
         self.allowed *= 2
         return self.allowed >= concurrency
+
+
+def _note(starts_s: dict[Origin, float], origin: Origin, started_s: float) -> None:
+    """A record failed; once there are as many as any breaker needs, others change nothing."""
+    before_s = starts_s.get(origin)
+    if before_s is not None:
+        starts_s[origin] = max(started_s, before_s)
+    elif len(starts_s) < MOST_FAILURES:
+        starts_s[origin] = started_s

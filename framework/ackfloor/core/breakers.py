@@ -118,7 +118,8 @@ class Breakers:
         breaker.error = f"{failure.error_type}: {words}"
         tried_before = delivery.record_offset in delivery.assignment.withheld.trials
         first = delivery.attempt == 1 and not tried_before
-        breaker.failed(delivery.origin, started_s, first, now.mono_s)
+        if handler.rules.breaker.enabled:
+            breaker.failed(delivery.origin, started_s, first, now.mono_s)
         if is_trial:
             self._tell_trial(delivery, failure.error_type)
 
@@ -136,12 +137,12 @@ class Breakers:
 
     def _is_in_question(self, handler: HandlerState, now_s: float) -> bool:
         breaker, rules = handler.circuit.breaker, handler.rules.breaker
-        length = breaker.run_length()
-        if length < rules.quiet_failures or not rules.enabled or handler.circuit.forced is not None:
+        if not rules.enabled or handler.circuit.forced is not None:
             return False
         if breaker.is_open and breaker.allowed == 1:
             return False
-        return length >= breaker.threshold(rules, now_s)
+        length = breaker.run_length()
+        return length >= rules.quiet_failures and length >= breaker.threshold(rules, now_s)
 
     def judge(self, running: Iterable[Delivery], now: Now) -> None:
         """Open the breakers of handlers of which too many records failed in a row.

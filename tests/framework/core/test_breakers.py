@@ -68,6 +68,14 @@ def breaker_of(world: HeldWorld) -> BreakerState:
     return world.engine.state.handlers["bill"].circuit.breaker.state
 
 
+def test_one_that_is_disabled_keeps_nothing_of_what_fails() -> None:
+    """It would never be judged, and a run that nothing ends would take more and more memory."""
+    world = world_of(30, replace(RULES, breaker=CircuitBreaker(5, 3, enabled=False)))
+    for _ in range(10):
+        end(world)
+    assert world.engine.state.handlers["bill"].circuit.breaker.run_length() == 0
+
+
 def test_it_opens_and_says_so() -> None:
     """Readiness names the handler, the count, the error, and the command that lets them go."""
     world = opened()
