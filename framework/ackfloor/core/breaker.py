@@ -178,6 +178,13 @@ class Breaker:
         quiet = now_s - self._last_success_s >= rules.quiet_after_s
         return rules.quiet_failures if quiet else rules.failures
 
+    def decides_soon(self, rules: CircuitBreaker, now_s: float) -> bool:
+        """Whether a success ends the run soon, or it opens it: what runs holds it back so long.
+
+        Redeliveries don't count: they start again and again, and always after what runs.
+        """
+        return len(self._firsts) >= self.threshold(rules, now_s)
+
     def convinced(self, running: Iterable[float], rules: CircuitBreaker, now_s: float) -> bool:
         """Whether the run is long enough without what a start that still runs holds back.
 
