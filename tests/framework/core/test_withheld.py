@@ -254,6 +254,19 @@ def test_a_worker_withholds_from_its_share_of_the_run_on() -> None:
     assert withheld(world) == 27
 
 
+def test_nothing_is_kept_of_a_record_that_was_retried_in_place_and_is_settled() -> None:
+    """A lane's head leaves for the dead letters in the end; how often it was tried is forgotten."""
+    rules = replace(RULES, ordering="key", in_place=True, policy=RetryPolicy("1s", 1, "1s", 0, 0))
+    world = forced_open(rules, count=1)
+    while not world.parcels:
+        world.tick(LONGEST_WAIT_S)
+        if world.startable():
+            fail(world)
+    assert world.engine.assignments["orders", 0].withheld.trials == {0: MOST_TRIALS}
+    world.confirm()
+    assert world.engine.assignments["orders", 0].withheld.trials == {}
+
+
 def test_a_partition_that_leaves_takes_its_records_along() -> None:
     """What fails then is left to its next owner, and nothing is counted as withheld."""
     world = forced_open()
