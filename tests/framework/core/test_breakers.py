@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from math import inf
 
@@ -13,13 +14,16 @@ from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnde
 from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import Pause, Probe, Resume, Unhold
-from ackfloor.core.model import Failure, TopicPartition
+from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
+from ackfloor.core.parking import Parking
 from ackfloor.core.retry import RetryPolicy
-from tests.framework.core.worlds import TIER, HeldWorld
+from ackfloor.core.state import Route
+from tests.framework.core.worlds import TIER, HeldWorld, MemoryRecord
 
 BOOM = Failed(Failure("Boom", "the bank is away"))
 DECODE = Rejected(Failure("DecodeError", "no JSON"), Reason.DECODE)
@@ -352,3 +356,24 @@ class TestForced:
         world.revoke()
         world.tick(1.0)
         assert world.held
+
+
+def test_handlers_whose_trials_hang_stop_no_other() -> None:
+    """What they read and have not tried takes the worker's limits, and a healthy one needs them."""
+    names = [f"h{number}" for number in range(5)]
+    routes = {f"t{name}": Route(name, f"t{name}") for name in names}
+    world = HeldWorld(routes=routes, limits=FlowLimits(max_open=400, partition_open=400))
+    parking = Parking("g", world.pick, {}, release="r1")
+    rules = [HandlerRules(name) for name in names]
+    engine = world.engine = Engine(
+        rules, routes, parking, limits=world.limits, inbox=deque(), clock=lambda: world.now_s
+    )
+    engine.assign([StartPosition(topic, 0, 0) for topic in routes], world.now)
+    for name in names[:4]:
+        engine.force(name, Forced.OPEN, inf, "", world.now)
+    for offset in range(100):
+        engine.polled([MemoryRecord(f"t{name}", 0, offset) for name in names[:4]], world.now)
+        engine.tick(world.now)
+        world.take()
+    paused = {topic for (topic, _), a in engine.assignments.items() if a.paused}
+    assert paused == {f"t{name}" for name in names[:4]}
