@@ -332,8 +332,13 @@ class Breakers:
             size = sum(a.open_bytes - a.waiting_bytes for a in mine)
         circuit.count_gate.limit = max(1, limits.max_open // WAITING_PART)
         circuit.size_gate.limit = max(1, limits.max_open_bytes // WAITING_PART)
-        full = circuit.count_gate.update(count)
-        circuit.full = circuit.size_gate.update(size) or full
+        if circuit.breaker.is_open or circuit.breaker.run_length():
+            full = circuit.count_gate.update(count)
+            circuit.full = circuit.size_gate.update(size) or full
+        else:
+            # It works: what is still withheld comes again with half of its slots, and what is new
+            # needs the others.
+            circuit.full = circuit.count_gate.shut = circuit.size_gate.shut = False
         self._state.rest(handler)
 
     # Telling.

@@ -358,6 +358,27 @@ class TestForced:
         assert world.held
 
 
+def test_once_it_works_again_what_is_new_does_not_wait_for_what_was_withheld() -> None:
+    """That comes again with half of the slots; the others wait for what is not read yet."""
+    rules = replace(RULES, breaker=CircuitBreaker(5, 3, park_rate="1/h"))
+    world = HeldWorld(rules, limits=FlowLimits(max_open=40, partition_open=40))
+    world.assign()
+    world.read(range(30))
+    for _ in range(25):
+        end(world)
+        world.tick()
+    assignment = world.engine.assignments["orders", 0]
+    assert assignment.paused
+    for _ in range(3):
+        world.tick(0.1)
+        end(world, ACKED)
+    assert breaker_of(world) is BreakerState.CLOSED
+    world.tick()
+    withheld = world.engine.state.withheld(assignment.handler)
+    assert withheld > 40 // 4 // 2, "more than fetching would go on at if it were open"
+    assert not assignment.paused
+
+
 def test_handlers_whose_trials_hang_stop_no_other() -> None:
     """What they read and have not tried takes the worker's limits, and a healthy one needs them."""
     names = [f"h{number}" for number in range(5)]
