@@ -76,6 +76,7 @@ class Breaker:
 
     __slots__ = (
         "_again",
+        "_failed_last",
         "_firsts",
         "_gave_in",
         "_last_first_s",
@@ -100,6 +101,8 @@ class Breaker:
         self._took_s: deque[float] = deque(maxlen=REMEMBERED)
         #: When the last success, and the last first delivery, ended; of the first look before.
         self._last_success_s = self._last_first_s = inf
+        #: The last that said something has failed.
+        self._failed_last = False
         #: It closed for want of anything but redeliveries, which don't open it again.
         self._gave_in = False
         self.is_open = False
@@ -140,7 +143,7 @@ class Breaker:
         self._last_success_s = now_s
         if first or self._last_first_s > now_s:
             self._last_first_s = now_s
-        self._gave_in = False
+        self._gave_in = self._failed_last = False
         if self._firsts or self._again:
             start_s = self._success_start_s
             self._firsts = {o: at_s for o, at_s in self._firsts.items() if at_s > start_s}
@@ -156,6 +159,7 @@ class Breaker:
             now_s: the time.
         """
         self._look(now_s)
+        self._failed_last = True
         if first:
             self._last_first_s = now_s
             self._gave_in = False
@@ -234,6 +238,14 @@ class Breaker:
         """Whether there has been nothing but redeliveries for so long that it should close."""
         quiet_since_s = max(self._last_first_s, self._last_success_s, self.since_s)
         return self.is_open and now_s - quiet_since_s >= rules.gives_in_after_s
+
+    def recovered(self, now_s: float) -> bool:
+        """Whether its last trial has succeeded and there has been nothing to try for a minute.
+
+        Where little comes, slow start would last for hours, and limit nothing.
+        """
+        quiet_s = now_s - max(self._last_success_s, self.since_s)
+        return self.allowed > 1 and not self._failed_last and quiet_s >= FIRSTS_MISSED_S
 
     def give_in(self) -> None:
         """Close, and let no redelivery open it again."""

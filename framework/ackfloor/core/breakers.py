@@ -264,6 +264,8 @@ class Breakers:
         if handler.circuit.breaker.gives_in(rules, now.mono_s):
             return "gave in"
         circuit = handler.circuit
+        if circuit.dry and circuit.breaker.recovered(now.mono_s):
+            return "recovered"
         if any(a.handler is handler for a in self._state.assignments.values()):
             circuit.owned_s = now.mono_s
         return "left" if now.mono_s >= circuit.owned_s + LEFT_S else ""

@@ -358,6 +358,27 @@ class TestForced:
         assert world.held
 
 
+def test_slow_start_ends_where_nothing_more_comes() -> None:
+    """It would not be ready for an hour, although all that there was has been handled."""
+    world = opened(7)
+    world.tick(0.1)
+    end(world, ACKED)
+    world.tick(0.1)
+    end(world)
+    assert not world.startable()
+    for _ in range(100):
+        world.tick(1.0)
+    assert breaker_of(world) is BreakerState.SLOW_START, "what was tried last has failed"
+    world.read([90])
+    end(world, ACKED)
+    for _ in range(59):
+        world.tick(1.0)
+    assert breaker_of(world) is BreakerState.SLOW_START
+    world.tick(1.5)
+    assert breaker_of(world) is BreakerState.CLOSED
+    assert world.told(BreakerClosed)[-1].why == "recovered"
+
+
 def test_once_it_works_again_what_is_new_does_not_wait_for_what_was_withheld() -> None:
     """That comes again with half of the slots; the others wait for what is not read yet."""
     rules = replace(RULES, breaker=CircuitBreaker(5, 3, park_rate="1/h"))
