@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
 
-from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.circuit_breaker import MOST_FAILURES, CircuitBreaker
 from ackfloor.core.model import Origin
 
 #: Seconds without the end of a first delivery after which redeliveries count.
@@ -76,6 +76,7 @@ class Breaker:
 
     __slots__ = (
         "_again",
+        "_failed_last",
         "_firsts",
         "_gave_in",
         "_last_first_s",
@@ -100,6 +101,8 @@ class Breaker:
         self._took_s: deque[float] = deque(maxlen=REMEMBERED)
         #: When the last success, and the last first delivery, ended; of the first look before.
         self._last_success_s = self._last_first_s = inf
+        #: The last that said something has failed.
+        self._failed_last = False
         #: It closed for want of anything but redeliveries, which don't open it again.
         self._gave_in = False
         self.is_open = False
@@ -140,7 +143,7 @@ class Breaker:
         self._last_success_s = now_s
         if first or self._last_first_s > now_s:
             self._last_first_s = now_s
-        self._gave_in = False
+        self._gave_in = self._failed_last = False
         if self._firsts or self._again:
             start_s = self._success_start_s
             self._firsts = {o: at_s for o, at_s in self._firsts.items() if at_s > start_s}
@@ -156,6 +159,7 @@ class Breaker:
             now_s: the time.
         """
         self._look(now_s)
+        self._failed_last = True
         if first:
             self._last_first_s = now_s
             self._gave_in = False
@@ -165,13 +169,13 @@ class Breaker:
             return
         if first:
             if started_s > self._success_start_s:
-                self._firsts[origin] = max(started_s, self._firsts.get(origin, started_s))
+                _note(self._firsts, origin, started_s)
         elif (
             not self._gave_in
             and started_s > self._success_start_s
             and now_s - self._last_first_s >= FIRSTS_MISSED_S
         ):
-            self._again[origin] = max(started_s, self._again.get(origin, started_s))
+            _note(self._again, origin, started_s)
 
     def run_length(self) -> int:
         """Different records that failed, and nothing that started later has succeeded yet."""
@@ -181,6 +185,13 @@ class Breaker:
         """How long a run opens it now."""
         quiet = now_s - self._last_success_s >= rules.quiet_after_s
         return rules.quiet_failures if quiet else rules.failures
+
+    def decides_soon(self, rules: CircuitBreaker, now_s: float) -> bool:
+        """Whether a success ends the run soon, or it opens it: what runs holds it back so long.
+
+        Redeliveries don't count: they start again and again, and always after what runs.
+        """
+        return len(self._firsts) >= self.threshold(rules, now_s)
 
     def convinced(self, running: Iterable[float], rules: CircuitBreaker, now_s: float) -> bool:
         """Whether the run is long enough without what a start that still runs holds back.
@@ -205,6 +216,8 @@ class Breaker:
 
     def open(self, now_s: float) -> None:
         """Start nothing but trials from now on."""
+        # It may have seen nothing yet, and is to close in time all the same.
+        self._look(now_s)
         self.is_open = True
         self.since_s = now_s
         self.start_over()
@@ -229,6 +242,14 @@ class Breaker:
         """Whether there has been nothing but redeliveries for so long that it should close."""
         quiet_since_s = max(self._last_first_s, self._last_success_s, self.since_s)
         return self.is_open and now_s - quiet_since_s >= rules.gives_in_after_s
+
+    def recovered(self, now_s: float) -> bool:
+        """Whether its last trial has succeeded and there has been nothing to try for a minute.
+
+        Where little comes, slow start would last for hours, and limit nothing.
+        """
+        quiet_s = now_s - max(self._last_success_s, self.since_s)
+        return self.allowed > 1 and not self._failed_last and quiet_s >= FIRSTS_MISSED_S
 
     def give_in(self) -> None:
         """Close, and let no redelivery open it again."""
@@ -290,3 +311,12 @@ class Breaker:
         """Twice as many may run; returns whether that is all of them."""
         self.allowed *= 2
         return self.allowed >= concurrency
+
+
+def _note(starts_s: dict[Origin, float], origin: Origin, started_s: float) -> None:
+    """A record failed; once there are as many as any breaker needs, others change nothing."""
+    before_s = starts_s.get(origin)
+    if before_s is not None:
+        starts_s[origin] = max(started_s, before_s)
+    elif len(starts_s) < MOST_FAILURES:
+        starts_s[origin] = started_s

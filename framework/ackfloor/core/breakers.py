@@ -137,12 +137,12 @@ class Breakers:
 
     def _is_in_question(self, handler: HandlerState, now_s: float) -> bool:
         breaker, rules = handler.circuit.breaker, handler.rules.breaker
-        length = breaker.run_length()
-        if length < rules.quiet_failures or not rules.enabled or handler.circuit.forced is not None:
+        if not rules.enabled or handler.circuit.forced is not None:
             return False
         if breaker.is_open and breaker.allowed == 1:
             return False
-        return length >= breaker.threshold(rules, now_s)
+        length = breaker.run_length()
+        return length >= rules.quiet_failures and length >= breaker.threshold(rules, now_s)
 
     def judge(self, running: Iterable[Delivery], now: Now) -> None:
         """Open the breakers of handlers of which too many records failed in a row.
@@ -264,6 +264,8 @@ class Breakers:
         if handler.circuit.breaker.gives_in(rules, now.mono_s):
             return "gave in"
         circuit = handler.circuit
+        if circuit.dry and circuit.breaker.recovered(now.mono_s):
+            return "recovered"
         if any(a.handler is handler for a in self._state.assignments.values()):
             circuit.owned_s = now.mono_s
         return "left" if now.mono_s >= circuit.owned_s + LEFT_S else ""
@@ -332,8 +334,13 @@ class Breakers:
             size = sum(a.open_bytes - a.waiting_bytes for a in mine)
         circuit.count_gate.limit = max(1, limits.max_open // WAITING_PART)
         circuit.size_gate.limit = max(1, limits.max_open_bytes // WAITING_PART)
-        full = circuit.count_gate.update(count)
-        circuit.full = circuit.size_gate.update(size) or full
+        if circuit.breaker.is_open or circuit.breaker.run_length():
+            full = circuit.count_gate.update(count)
+            circuit.full = circuit.size_gate.update(size) or full
+        else:
+            # It works: what is still withheld comes again with half of its slots, and what is new
+            # needs the others.
+            circuit.full = circuit.count_gate.shut = circuit.size_gate.shut = False
         self._state.rest(handler)
 
     # Telling.

@@ -12,7 +12,8 @@ Records that wait in tiers leave when their time comes, ten minutes from now per
 that is new may have to wait for that. So the tiers share a quarter of the worker's limits evenly,
 and what they hold beyond it (a batch may overshoot) does not count against the others. The same
 holds for a source partition and the records that wait in it behind one that failed (retry in
-place): past its share the partition waits, and not the worker.
+place): past its share the partition waits, and not the worker. And for all that a handler holds
+whose circuit breaker is not closed: past its share that handler waits.
 
 Most of the time every gate is open and far from its limit. So a look at the levels also notes how
 much may be read before any gate can shut, anywhere, and until then nobody needs to look again.
@@ -205,7 +206,8 @@ class FlowControl:
             if (a.tier_s is not None or a.held or a.withheld) and not a.stopping
         ]
         self._share(waiting)
-        full = self._full(waiting)
+        tripped = [a for a in assignments if a.handler.circuit.breaker.is_open and not a.stopping]
+        full = self._full(dict.fromkeys([*waiting, *tripped]))
         self.any_paused = False
         pause: list[TopicPartition] = []
         resume: list[tuple[TopicPartition, int]] = []
@@ -287,7 +289,7 @@ class FlowControl:
             else:
                 a.gates.span.limit = min(limits.tier_buffer, count)
 
-    def _full(self, waiting: Sequence[Assignment]) -> bool:
+    def _full(self, waiting: Collection[Assignment]) -> bool:
         """Whether the worker holds too much, waiting records counted as their part at most."""
         limits = self.limits
         count = sum([_waits(a) for a in waiting]) - limits.max_open // WAITING_PART
@@ -302,9 +304,14 @@ class FlowControl:
 
 
 def _waits(a: Assignment) -> int:
+    if a.handler.circuit.breaker.is_open:
+        # What was not tried yet waits as well, and has a limit of its own.
+        return len(a.tracker.open)
     return max(a.held if a.tier_s is None else len(a.waiting), len(a.withheld))
 
 
 def _waiting_bytes(a: Assignment) -> int:
+    if a.handler.circuit.breaker.is_open:
+        return a.open_bytes
     size = a.held_bytes if a.tier_s is None else a.waiting_bytes
     return max(size, a.withheld.size)

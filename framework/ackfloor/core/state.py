@@ -199,9 +199,11 @@ class WorkerState:
 
     def settle(self, delivery: Delivery) -> None:
         """Settle one record that did not come the ordinary way."""
-        if delivery.assignment.tracker.settle(delivery.record_offset) is not None:
+        assignment = delivery.assignment
+        if assignment.tracker.settle(delivery.record_offset) is not None:
             self.flow.sub(1, delivery.size)
-            delivery.assignment.open_bytes -= delivery.size
+            assignment.open_bytes -= delivery.size
+            assignment.withheld.trials.pop(delivery.record_offset, None)
             self.commits.settled(1)
 
     def block(self, delivery: Delivery, *, again: bool) -> None:

@@ -186,16 +186,18 @@ class Suspects:
                 continue
             lane = None if rules.ordering == "unordered" else delivery.lane(rules.ordering == "key")
             queue = None if lane is None else self._lanes.get((rules.name, lane))
-            if queue is not None:
-                queue.append((delivery, suspicion))
-            elif suspicion is not None:
+            if queue is None and suspicion is None:
+                others.append(delivery)
+                continue
+            if queue is None:
                 queue = _Queue(handler, lane)
-                queue.append((delivery, suspicion))
                 self._waiting.append(queue)
                 if lane is not None:
                     self._lanes[rules.name, lane] = queue
-            else:
-                others.append(delivery)
+            queue.append((delivery, suspicion))
+            if lane is not None and delivery.retrying:
+                # The head of its lane may have failed, and be waiting for that room itself.
+                handler.gives_room(delivery)
         return others
 
     def _condemn(self, delivery: Delivery, suspicion: Suspicion, now: Now) -> None:

@@ -5,8 +5,9 @@ the retry and dead-letter topics are not to fill with what is no record's fault.
 for the retry topics at a drip, and none is dead-lettered because its budget ran out. The others are
 *withheld*: the record stays open and takes no slot, and the same attempt comes again after one to
 five seconds. A run of failures that is long enough, but held back by starts that still run, is
-treated likewise: nobody knows yet. What is withheld for that follows the policy after
-`UNDECIDED_TRIALS`: few records that always fail may make a run that nothing ends.
+treated likewise: nobody knows yet. A worker begins with that at its part of such a run. What is
+withheld for a part follows the policy after `UNDECIDED_TRIALS`: few records that always fail may
+make one that nothing ends.
 
 Where records are in lanes, one that is withheld blocks its lane. So after `MOST_TRIALS` the head of
 a lane follows the policy to the end, at the drip as well. Retried in place, failures leave nowhere
@@ -44,6 +45,8 @@ LONGEST_WAIT_S = 5.0
 MOST_TRIALS = 20
 #: Trials of a record after which it follows the policy where the breaker has not opened.
 UNDECIDED_TRIALS = 3
+#: So many different records are the smallest part of a run.
+FEWEST_PART = 3
 
 
 class Withheld:
@@ -77,10 +80,13 @@ class Withheld:
             return True
         if not rules.enabled or handler.circuit.forced is Forced.CLOSED:
             return False
+        if breaker.decides_soon(rules, now.mono_s):
+            return True
         if trials >= UNDECIDED_TRIALS:
             return False
         # Each worker's part of the run: together they let no more go before one of them opens.
-        enough = max(1.0, breaker.threshold(rules, now.mono_s) * self._state.share_of(handler))
+        share = self._state.share_of(handler)
+        enough = max(FEWEST_PART, breaker.threshold(rules, now.mono_s) * share)
         return breaker.run_length() >= enough
 
     def _may_leave(self, handler: HandlerState, now: Now) -> bool:

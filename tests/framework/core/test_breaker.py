@@ -17,7 +17,7 @@ from ackfloor.core.breaker import (
     Breaker,
     BreakerState,
 )
-from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.circuit_breaker import MOST_FAILURES, CircuitBreaker
 from ackfloor.core.model import Origin
 
 RULES = CircuitBreaker(5, 3, "60s", gives_in_after="10m")
@@ -50,6 +50,21 @@ def test_so_many_in_a_row() -> None:
     """Five records, not four."""
     assert not opens(failing(range(4)))
     assert opens(failing(range(5)))
+
+
+def test_one_that_opens_before_it_has_seen_anything_gives_in_as_well() -> None:
+    """K6: in a worker that takes the place of another one, or by an operator's word."""
+    breaker = Breaker()
+    breaker.open(T)
+    assert not breaker.gives_in(RULES, T + 599.0)
+    assert breaker.gives_in(RULES, T + 600.0)
+
+
+def test_a_run_that_nothing_ends_takes_no_memory_without_end() -> None:
+    """An operator may keep it closed for days, with nothing that succeeds."""
+    breaker = failing([0.0] * MOST_FAILURES)
+    breaker.failed(origin(MOST_FAILURES), T, True, T)
+    assert breaker.run_length() == MOST_FAILURES
 
 
 def test_one_record_is_one_however_often_it_fails() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from math import inf
 
@@ -13,13 +14,16 @@ from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnde
 from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import Pause, Probe, Resume, Unhold
-from ackfloor.core.model import Failure, TopicPartition
+from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
+from ackfloor.core.parking import Parking
 from ackfloor.core.retry import RetryPolicy
-from tests.framework.core.worlds import TIER, HeldWorld
+from ackfloor.core.state import Route
+from tests.framework.core.worlds import TIER, HeldWorld, MemoryRecord
 
 BOOM = Failed(Failure("Boom", "the bank is away"))
 DECODE = Rejected(Failure("DecodeError", "no JSON"), Reason.DECODE)
@@ -66,6 +70,14 @@ def opened(count: int = 30, rules: HandlerRules = RULES) -> HeldWorld:
 def breaker_of(world: HeldWorld) -> BreakerState:
     """The state of the handler's breaker."""
     return world.engine.state.handlers["bill"].circuit.breaker.state
+
+
+def test_one_that_is_disabled_keeps_nothing_of_what_fails() -> None:
+    """It would never be judged, and a run that nothing ends would take more and more memory."""
+    world = world_of(30, replace(RULES, breaker=CircuitBreaker(5, 3, enabled=False)))
+    for _ in range(10):
+        end(world)
+    assert world.engine.state.handlers["bill"].circuit.breaker.run_length() == 0
 
 
 def test_it_opens_and_says_so() -> None:
@@ -355,3 +367,66 @@ class TestForced:
         world.revoke()
         world.tick(1.0)
         assert world.held
+
+
+def test_slow_start_ends_where_nothing_more_comes() -> None:
+    """It would not be ready for an hour, although all that there was has been handled."""
+    world = opened(7)
+    world.tick(0.1)
+    end(world, ACKED)
+    world.tick(0.1)
+    end(world)
+    assert not world.startable()
+    for _ in range(100):
+        world.tick(1.0)
+    assert breaker_of(world) is BreakerState.SLOW_START, "what was tried last has failed"
+    world.read([90])
+    end(world, ACKED)
+    for _ in range(59):
+        world.tick(1.0)
+    assert breaker_of(world) is BreakerState.SLOW_START
+    world.tick(1.5)
+    assert breaker_of(world) is BreakerState.CLOSED
+    assert world.told(BreakerClosed)[-1].why == "recovered"
+
+
+def test_once_it_works_again_what_is_new_does_not_wait_for_what_was_withheld() -> None:
+    """That comes again with half of the slots; the others wait for what is not read yet."""
+    rules = replace(RULES, breaker=CircuitBreaker(5, 3, park_rate="1/h"))
+    world = HeldWorld(rules, limits=FlowLimits(max_open=40, partition_open=40))
+    world.assign()
+    world.read(range(30))
+    for _ in range(25):
+        end(world)
+        world.tick()
+    assignment = world.engine.assignments["orders", 0]
+    assert assignment.paused
+    for _ in range(3):
+        world.tick(0.1)
+        end(world, ACKED)
+    assert breaker_of(world) is BreakerState.CLOSED
+    world.tick()
+    withheld = world.engine.state.withheld(assignment.handler)
+    assert withheld > 40 // 4 // 2, "more than fetching would go on at if it were open"
+    assert not assignment.paused
+
+
+def test_handlers_whose_trials_hang_stop_no_other() -> None:
+    """What they read and have not tried takes the worker's limits, and a healthy one needs them."""
+    names = [f"h{number}" for number in range(5)]
+    routes = {f"t{name}": Route(name, f"t{name}") for name in names}
+    world = HeldWorld(routes=routes, limits=FlowLimits(max_open=400, partition_open=400))
+    parking = Parking("g", world.pick, {}, release="r1")
+    rules = [HandlerRules(name) for name in names]
+    engine = world.engine = Engine(
+        rules, routes, parking, limits=world.limits, inbox=deque(), clock=lambda: world.now_s
+    )
+    engine.assign([StartPosition(topic, 0, 0) for topic in routes], world.now)
+    for name in names[:4]:
+        engine.force(name, Forced.OPEN, inf, "", world.now)
+    for offset in range(100):
+        engine.polled([MemoryRecord(f"t{name}", 0, offset) for name in names[:4]], world.now)
+        engine.tick(world.now)
+        world.take()
+    paused = {topic for (topic, _), a in engine.assignments.items() if a.paused}
+    assert paused == {f"t{name}" for name in names[:4]}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.breaker import Forced
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Run
@@ -17,8 +19,9 @@ from ackfloor.core.messages import (
 )
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import RELEASED, Bury, Failed
+from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.suspects import COMMIT_S, LONGEST_S
-from tests.framework.core.worlds import DLQ, TIER, MemoryRecord, World
+from tests.framework.core.worlds import DLQ, TIER, HeldWorld, MemoryRecord, World
 
 HOW = "was killed by signal 11 (SIGSEGV)"
 BY_KEY = HandlerRules("bill", "key")
@@ -418,6 +421,32 @@ def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:
     step(made)
     assert handler.open_retries == 0
     assert made.engine.suspects.over == [(TIER, 0, 1), (TIER, 0, 0)]
+
+
+def test_a_suspect_that_waits_for_its_lane_takes_no_room_from_the_head_of_it() -> None:
+    """The head failed while the circuit breaker was open, and needs the only slot to come again."""
+    policy = RetryPolicy("1s", 1, "1s", 1, 0)
+    made = HeldWorld(HandlerRules("bill", "key", concurrency=1, policy=policy))
+    made.engine.suspects.learn([(TIER, 0, 1, 1, HOW)])
+    made.assign(topic=TIER)
+    made.engine.force("bill", Forced.OPEN, inf, "", made.now)
+    made.redeliver([0], key=b"k")
+    made.tick()
+    made.finish(made.start(), Failed(Failure("Boom", "x")))
+    made.engine.force("bill", Forced.CLOSED, inf, "", made.now)
+    made.redeliver([1], key=b"k")
+    handled: list[int] = []
+    for _ in range(5):
+        step(made, 1.0)
+        made.tick()
+        while made.startable():
+            delivery = made.start()
+            made.finish(delivery)
+            if delivery.lone is None:
+                made.engine.left("bill", [delivery.run])
+            handled.append(delivery.offset)
+    assert handled == [0, 1]
+    assert made.engine.state.handlers["bill"].open_retries == 0
 
 
 def test_what_is_learnt_replaces_what_was_known() -> None:

@@ -201,6 +201,26 @@ def test_undecided_failures_are_withheld_as_well() -> None:
     assert world.ready, "they come again"
 
 
+def test_a_whole_run_is_withheld_until_it_is_decided() -> None:
+    """W2: where successes take long, the judgement waits for longer than three trials take."""
+    world = only_worker(replace(RULES, concurrency=64))
+    world.read(range(60))
+    slow, usual = world.start(), world.start()
+    world.now_s += 30.0
+    world.finish(usual, ACKED)
+    slow.started_s = world.now_s
+    for delivery in [world.start() for _ in range(40)]:
+        world.finish(delivery, BOOM)
+    left = len(world.parcels)
+    for _ in range(40):
+        world.tick(1.0)
+        while not world.held and world.startable():
+            world.finish(world.start(), BOOM)
+    assert not world.held
+    drip = 40 * RULES.breaker.park_rate_per_s
+    assert len(world.parcels) - left <= drip + 1
+
+
 def test_a_few_that_always_fail_are_not_withheld_for_ever() -> None:
     """In a quiet topic their run ends with nothing; after three trials they follow the policy."""
     rules = replace(RULES, policy=RetryPolicy("1s", 1, "1s", 0, 0), breaker=CircuitBreaker(9, 8))
@@ -232,6 +252,19 @@ def test_a_worker_withholds_from_its_share_of_the_run_on() -> None:
     assert len(world.parcels) == before + 1, "and one at once by the drip"
     assert world.engine.state.share_of(world.engine.state.handlers["bill"]) == share
     assert withheld(world) == 27
+
+
+def test_nothing_is_kept_of_a_record_that_was_retried_in_place_and_is_settled() -> None:
+    """A lane's head leaves for the dead letters in the end; how often it was tried is forgotten."""
+    rules = replace(RULES, ordering="key", in_place=True, policy=RetryPolicy("1s", 1, "1s", 0, 0))
+    world = forced_open(rules, count=1)
+    while not world.parcels:
+        world.tick(LONGEST_WAIT_S)
+        if world.startable():
+            fail(world)
+    assert world.engine.assignments["orders", 0].withheld.trials == {0: MOST_TRIALS}
+    world.confirm()
+    assert world.engine.assignments["orders", 0].withheld.trials == {}
 
 
 def test_a_partition_that_leaves_takes_its_records_along() -> None:
