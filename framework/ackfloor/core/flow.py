@@ -215,18 +215,7 @@ class FlowControl:
             if a.stopping:
                 # What it still holds drains; nothing that is read of it now would be kept.
                 continue
-            tracker = a.tracker
-            if a.tier_s is None:
-                shut = a.gates.span.update(tracker.span())
-                shut |= a.gates.held.update(a.held)
-                shut |= a.gates.bytes.update(a.held_bytes)
-            else:
-                shut = a.gates.span.update(len(tracker.open))
-                shut |= a.gates.bytes.update(a.waiting_bytes)
-            shut |= a.gates.open.update(len(tracker.open))
-            shut |= a.gates.open_bytes.update(a.open_bytes)
-            shut |= a.commit.metadata_gate.update(a.commit.metadata_length)
-            shut |= full or a.handler.resting
+            shut = _shut(a) or full or a.handler.resting
             self.any_paused |= shut
             self._narrow(a)
             if shut == a.paused:
@@ -236,7 +225,7 @@ class FlowControl:
             if shut:
                 pause.append(partition)
             else:
-                resume.append((partition, tracker.position))
+                resume.append((partition, a.tracker.position))
         if pause:
             commands.append(Pause(tuple(pause)))
         if resume:
@@ -301,6 +290,21 @@ class FlowControl:
         self._tier_count_room, self._tier_bytes_room = self._count_room, self._bytes_room
         full = self._count_gate.update(self.open_count - max(0, count))
         return self._bytes_gate.update(self.open_bytes - max(0, size)) or full
+
+
+def _shut(a: Assignment) -> bool:
+    """Whether a gate of a partition is shut at its present levels; each is looked at."""
+    tracker, gates = a.tracker, a.gates
+    if a.tier_s is None:
+        shut = gates.span.update(tracker.span())
+        shut |= gates.held.update(a.held)
+        shut |= gates.bytes.update(a.held_bytes)
+    else:
+        shut = gates.span.update(len(tracker.open))
+        shut |= gates.bytes.update(a.waiting_bytes)
+    shut |= gates.open.update(len(tracker.open))
+    shut |= gates.open_bytes.update(a.open_bytes)
+    return shut | a.commit.metadata_gate.update(a.commit.metadata_length)
 
 
 def _waits(a: Assignment) -> int:
