@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ackfloor.core.circuit import Circuit, WithheldRecords
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.commit_lane import CommitLane
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import BEHIND, TAKES_ROOM, Delivery
 from ackfloor.core.flow import FlowLimits, PartitionGates
 from ackfloor.core.gapset import GapSet
 from ackfloor.core.gathering import Gathering
@@ -128,19 +128,19 @@ class HandlerState:
 
     def redelivers(self, delivery: Delivery) -> None:
         """A redelivery is about to be dispatched."""
-        delivery.retrying = delivery.takes_room = True
+        delivery.retrying = TAKES_ROOM
         self.open_retries += 1
 
     def redelivered(self, delivery: Delivery) -> None:
         """A delivery has ended; where it was a redelivery, it takes no room any more."""
         if delivery.retrying:
             self.gives_room(delivery)
-            delivery.retrying = False
+            delivery.retrying = 0
 
     def gives_room(self, delivery: Delivery) -> None:
         """A redelivery takes no slot of its own: it has ended, or waits behind another."""
-        if delivery.takes_room:
-            delivery.takes_room = False
+        if delivery.retrying == TAKES_ROOM:
+            delivery.retrying = BEHIND
             self.open_retries -= 1
 
     def retry_room(self) -> int:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from ackfloor.core.lanes import Run
 
 
+#: Of a redelivery: it is counted among those that take slots, or waits in a lane behind another.
+TAKES_ROOM, BEHIND = 1, 2
+
+
 class Delivery:
     """One attempt to handle one record.
 
@@ -61,15 +65,12 @@ class Delivery:
         "run",
         "size",
         "started_s",
-        "takes_room",
     )
 
     run: Run
     #: Set where the handler takes batches, when it starts.
     batch: Batch
     _claim: bytearray
-    #: Set with `retrying`: it is counted among those that take slots.
-    takes_room: bool
     on_answer: Callable[[], None] | None
 
     def __init__(
@@ -89,8 +90,8 @@ class Delivery:
         self.finished_s = 0.0
         self.extended_until_s = 0.0
         self.closed = False
-        #: A redelivery that is dispatched and not answered.
-        self.retrying = False
+        #: `TAKES_ROOM` or `BEHIND` where it is a redelivery that is dispatched and not answered.
+        self.retrying = 0
         self.outcome: Outcome | None = None
         #: Its lane, where it was dispatched without a run; see `lanes`.
         self.lone: Hashable | None = None
@@ -312,7 +313,8 @@ def first_deliveries(
         delivery.size = size
         delivery.received_s = received_s
         delivery.started_s = delivery.finished_s = delivery.extended_until_s = 0.0
-        delivery.closed = delivery.retrying = False
+        delivery.closed = False
+        delivery.retrying = 0
         delivery.outcome = delivery.envelope = delivery.lone = None
         made.append(delivery)
     return made

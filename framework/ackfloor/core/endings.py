@@ -17,7 +17,7 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
 from ackfloor.core.breakers import Breakers
 from ackfloor.core.deadlines import Deadlines
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TAKES_ROOM, Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
@@ -36,7 +36,6 @@ from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import (
     ACKED,
     CONSUME_TIMEOUT,
-    Acked,
     Discarded,
     Failed,
     Outcome,
@@ -122,17 +121,21 @@ class Endings:
 
     def _redelivery_ended(self, delivery: Delivery, outcome: Outcome | None, now: Now) -> None:
         assignment = delivery.assignment
-        assignment.handler.redelivered(delivery)
-        handled = isinstance(outcome, Acked | Discarded)
-        if handled and assignment.handler.rules.ordering != "unordered":
+        handler, trials = assignment.handler, assignment.withheld.trials
+        # What `redelivered` does, without two calls for each record.
+        if delivery.retrying == TAKES_ROOM:
+            handler.open_retries -= 1
+        delivery.retrying = 0
+        handled = outcome is ACKED or isinstance(outcome, Discarded)
+        if handled and handler.rules.ordering != "unordered":
             self._state.free(delivery)
-        tried_before = delivery.record_offset in assignment.withheld.trials
-        if handled:
-            assignment.withheld.trials.pop(delivery.record_offset, None)
-        envelope, stats = delivery.envelope, assignment.stats
-        if envelope is None or tried_before:
+        if trials and delivery.record_offset in trials:
             # It was withheld: its own time has passed long ago, or it had none.
+            if handled:
+                del trials[delivery.record_offset]
             return
+        envelope, stats = delivery.envelope, assignment.stats
+        assert envelope is not None, "a redelivery says what came before it, or was withheld"
         if envelope.replays and delivery.attempt == 1:
             # An operator put it back to work: no failure of this life came before.
             stats.replays_handled += handled

@@ -87,11 +87,11 @@ class InPlace:
 
     def release(self, handler: HandlerState, most: int, now: Now) -> int:
         """Deliver up to so many of a handler's records again that are due; returns how many."""
-        waiting = [a for a in self._state.assignments.values() if a.backoff]
+        assignments = self._state.assignments.values()
+        waiting = [a for a in assignments if a.backoff and a.handler is handler]
         released = 0
         for assignment in sorted(waiting, key=_head_due_s):
-            if assignment.handler is handler:
-                released += self._release(assignment, most - released, now)
+            released += self._release(assignment, most - released, now)
         return released
 
     def _release(self, assignment: Assignment, room: int, now: Now) -> int:

@@ -84,7 +84,7 @@ def test_too_few_partitions_are_named_with_their_bound() -> None:
 
 @pytest.mark.parametrize(
     ("partitions", "redeliveries", "in_place", "dead"),
-    [(4, 2, True, range(6, 46)), (4, None, True, None), (4, 2, False, range(60))],
+    [(4, 2, True, range(6, 60)), (4, None, True, None), (4, 2, False, range(60))],
     ids=["block", "block for ever", "park"],
 )
 def test_the_bounds_are_those_of_the_engine(

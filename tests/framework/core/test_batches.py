@@ -530,6 +530,22 @@ class TestBreaker:
         assert [parcel.delivery.offset for parcel in world.parcels] == [0]
         assert (len(orders.withheld), orders.held) == (0, 0)
 
+    @pytest.mark.parametrize("in_place", [False, True], ids=["park", "block"])
+    def test_what_fails_while_its_partition_leaves_stays_open(self, in_place: bool) -> None:
+        """For whoever owns it next, whether it would be withheld or tried again in place."""
+        world = batched("partition", breaker=self.BREAKER, in_place=in_place)
+        drip = world.engine.state.handlers["bill"].circuit.drip
+        while drip.take(0.001, 1.0, world.now_s):
+            pass
+        batch = started(world)
+        for delivery in batch.items:
+            delivery.retry()
+        world.engine.stop([TopicPartition("orders", 0)])
+        world.collect()
+        world.end(batch)
+        assert world.floor() == 0
+        assert world.engine.assignments["orders", 0].backoff == []
+
     def test_a_batch_that_timed_out_is_parked_at_its_deadline(self) -> None:
         """It hangs, perhaps for all of them: trying each alone would take as many time-outs."""
         world = batched(breaker=self.BREAKER)

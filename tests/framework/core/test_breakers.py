@@ -339,6 +339,32 @@ class TestForced:
         assert not world.held
         assert len(world.parcels) > parcels + 10
 
+    def test_open_where_it_is_open_already(self) -> None:
+        """Slow start ends: an operator knows better."""
+        world = opened()
+        end(world, ACKED)
+        world.engine.force("bill", Forced.OPEN, inf, "", world.now)
+        world.take()
+        assert breaker_of(world) is BreakerState.OPEN
+        assert len(world.told(BreakerOpened)) == 1
+        assert world.told(BreakerOpened)[0].sample == 5
+
+    def test_left_to_itself_it_says_who_opened_it(self) -> None:
+        """Nothing has failed here, so no count is told."""
+        world = world_of()
+        world.engine.force("bill", Forced.OPEN, world.now_s + 5.0, "maintenance", world.now)
+        world.take()
+        world.tick(6.0)
+        assert "an operator had opened it" in _told_later(world)
+
+    def test_a_report_of_a_trial_after_the_close_is_nothing(self) -> None:
+        """Two commands of one turn: the first has closed it."""
+        world = opened()
+        world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+        world.take()
+        world.engine.probed("bill", 0, world.now)
+        assert world.take() == []
+
     def test_what_fails_while_it_is_kept_closed_is_forgotten(self) -> None:
         """Left to itself again, it begins anew; and nothing piles up meanwhile."""
         world = world_of()
