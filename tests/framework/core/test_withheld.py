@@ -348,6 +348,18 @@ class TestLanes:
         assert world.engine.state.handlers["bill"].open_retries == 0
         assert world.engine.flow.open_count == 0
 
+    def test_followers_that_leave_with_their_partition_took_no_room(self) -> None:
+        """What counts is one redelivery, the head of the lane."""
+        world = forced_open(replace(RULES, ordering="key", concurrency=8), count=0)
+        world.assign(topic=TIER)
+        world.redeliver(range(3), key=b"k")
+        world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+        world.tick(0.01)
+        handler = world.engine.state.handlers["bill"]
+        assert handler.open_retries == 1
+        world.revoke(topic=TIER)
+        assert handler.open_retries == 0
+
     def test_in_place_the_policy_goes_on_but_for_the_last_attempt(self) -> None:
         """Nothing leaves, so nothing needs to be withheld before."""
         rules = replace(RULES, ordering="key", in_place=True)
