@@ -114,7 +114,9 @@ class Breakers:
         if is_no_sign(delivery, outcome):
             return
         failure = outcome.failure
-        words = (failure.message.splitlines() or [""])[0][:SHOWN]
+        # Masked first: a line that was cut might not match any more.
+        said = self._state.redact(failure.message) or ""
+        words = (said.splitlines() or [""])[0][:SHOWN]
         breaker.error = f"{failure.error_type}: {words}"
         if handler.rules.breaker.enabled and handler.circuit.forced is not Forced.CLOSED:
             tried_before = delivery.record_offset in delivery.assignment.withheld.trials

@@ -72,6 +72,7 @@ class Engine:
         commit_interval_s: seconds between commits.
         commit_count: settled records that bring a commit forward.
         transactional: parked records and the commits that settle them are written together.
+        redact: masks what exceptions say, before any of it is shown.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Engine:
         commit_interval_s: float = 1.0,
         commit_count: int = 10_000,
         transactional: bool = False,
+        redact: Callable[[str], str | None] | None = None,
     ) -> None:
         self._state = WorkerState(
             handlers,
@@ -96,6 +98,7 @@ class Engine:
             clock=clock,
             commit_interval_s=commit_interval_s,
             commit_count=commit_count,
+            redact=redact,
         )
         self._parcels = Parcels(self._state, transactional=transactional)
         self.suspects = Suspects(self._state, self._parcels)

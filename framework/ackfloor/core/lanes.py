@@ -65,10 +65,6 @@ class Lanes:
         """Whether a lane waits for a head that failed."""
         return bool(self._held)
 
-    def waiting(self) -> int:
-        """How many lanes have work and don't wait for their head."""
-        return len(self._live) - len(self._blocked)
-
     def records(self) -> int:
         """How many records are in runs: they wait for the one in front of them, or for a slot.
 

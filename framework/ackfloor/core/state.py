@@ -55,6 +55,7 @@ class WorkerState:
         "handlers",
         "inbox",
         "parking",
+        "redact",
         "routes",
         "stats",
         "unbalanced",
@@ -71,7 +72,10 @@ class WorkerState:
         clock: Callable[[], float],
         commit_interval_s: float,
         commit_count: int,
+        redact: Callable[[str], str | None] | None = None,
     ) -> None:
+        #: Masks what exceptions say, before any of it is shown.
+        self.redact = redact or str
         self.handlers = {rules.name: HandlerState(rules) for rules in handlers}
         self.routes = routes
         self.parking = parking

@@ -92,6 +92,16 @@ def test_it_opens_and_says_so() -> None:
     assert Pause((ORDERS,)) not in world.commands, "fetching goes on"
 
 
+def test_what_exceptions_say_is_masked() -> None:
+    """Where it is shown: on readiness, in the snapshot, and in the event."""
+    world = world_of()
+    world.engine.state.redact = lambda text: text.replace("bank", "***")
+    for _ in range(5):
+        end(world)
+    assert world.told(BreakerOpened)[0].error_message == "the *** is away"
+    assert "bank" not in world.engine.faults.all()[0].message
+
+
 def test_records_are_tried_one_by_one_in_their_order() -> None:
     """The next when one has ended; each once, while there are others."""
     world = opened()
