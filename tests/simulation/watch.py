@@ -492,9 +492,11 @@ class Watch:
                 continue
             gaps = _gaps(metadata, *key) if metadata else set()
             place = f"{key.topic}/{key.partition}"
+            # An offset that never arrives may be in the gap set of one commit and not of the next.
+            records = {g for g in owned.gaps if Place(*key, g) in self._copies}
             self.check(
                 "3",
-                position >= owned.landed and all(g < position or g in gaps for g in owned.gaps),
+                position >= owned.landed and all(g < position or g in gaps for g in records),
                 f"what is stored of {place} goes back: {owned.landed} with {sorted(owned.gaps)} to "
                 f"{position} with {sorted(gaps)}",
             )
