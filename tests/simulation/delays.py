@@ -7,8 +7,6 @@ a sick one, which it has to wait for.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from tests.simulation.plan import APART, Plan, RecordPlan
 from tests.simulation.watch import Broken
 from tests.simulation.world import Result, play
@@ -37,7 +35,7 @@ def delayed(plan: Plan, result: Result) -> Broken | None:
     sick_lanes = {_lane(plan, record) for record in plan.records if record.sick}
     # Those behind a sick one in its lane come later, and have their slots then.
     behind_s = sum(r.acts[0].takes_s for r in plan.records if _lane(plan, r) in sick_lanes)
-    allowed_s = result.sick_slots_s + behind_s + _longest_lane_s(plan) + SLACK_S
+    allowed_s = result.sick_slots_s + behind_s + _backlog_s(plan) + SLACK_S
     for record in plan.healthy().records:
         ordered = plan.handlers[record.handler].ordering != "unordered"
         if ordered and _lane(plan, record) in sick_lanes:
@@ -52,16 +50,19 @@ def delayed(plan: Plan, result: Result) -> Broken | None:
     return None
 
 
-def _longest_lane_s(plan: Plan) -> float:
-    """Seconds of work in the longest lane: a slot does all of it before it looks at another.
+def _backlog_s(plan: Plan) -> float:
+    """Seconds in which the slots of a handler with lanes do all of its work.
 
-    Which lane it takes first may differ where some records are left out.
+    A slot goes on with a lane before it looks at another. Which lane comes first may differ where
+    some records are left out, and where slots are short a record may be first or last.
     """
-    lanes: dict[tuple[int, int, bytes | None], float] = defaultdict(float)
-    for record in plan.records:
-        if plan.handlers[record.handler].ordering != "unordered":
-            lanes[_lane(plan, record)] += record.acts[0].takes_s
-    return max(lanes.values(), default=0.0)
+    work_s = [
+        sum(record.acts[0].takes_s for record in plan.records if record.handler == number)
+        / handler.concurrency
+        for number, handler in enumerate(plan.handlers)
+        if handler.ordering != "unordered"
+    ]
+    return max(work_s, default=0.0)
 
 
 def _lane(plan: Plan, record: RecordPlan) -> tuple[int, int, bytes | None]:
