@@ -135,7 +135,6 @@ class Batches:
         elif rules.in_place:
             self._in_place.failed(delivery, verdict, now)
         else:
-            delivery.assignment.withheld.trials.pop(delivery.record_offset, None)
             self._parcels.park(delivery, verdict, now)
 
     def _count(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
@@ -200,7 +199,6 @@ class Batches:
             handler.behind[again] = due_s
             return again
         if not rules.in_place:
-            assignment.withheld.trials.pop(delivery.record_offset, None)
             self._state.free(delivery)
             self._parcels.park(delivery, verdict, now)
             return None

@@ -68,7 +68,7 @@ class WithheldRecords:
         self._sizes: dict[int, int] = {}
         #: Bytes of all of these.
         self.size = 0
-        #: Offset -> how often it was withheld, until it is settled or parked.
+        #: Offset -> how often it was withheld, until it is settled.
         self.trials: dict[int, int] = {}
 
     def __len__(self) -> int:

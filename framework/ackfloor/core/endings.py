@@ -204,7 +204,6 @@ class Endings:
     def _leave_lane(self, delivery: Delivery, outcome: Failed | Rejected) -> None:
         """A record that is parked has left its lane, which goes on."""
         assignment = delivery.assignment
-        assignment.withheld.trials.pop(delivery.record_offset, None)
         rules = assignment.handler.rules
         if rules.ordering != "unordered":
             self._state.free(delivery)
