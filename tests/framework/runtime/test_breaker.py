@@ -11,7 +11,7 @@ import pytest
 from ackfloor import App, Delivery, Pause, RetryPolicy
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, RecordWithheld, TrialEnded
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.messages import BatchFailed
+from ackfloor.core.messages import BatchFailed, DeliveryFailed
 from tests.framework.runtime import puppets
 from tests.framework.runtime.live import EVERY_KIND, Gate, Live, live, register
 
@@ -51,6 +51,11 @@ def send(worker: Live, count: int = RECORDS) -> None:
         worker.send("orders", b"x", key=str(number).encode())
 
 
+def failed(worker: Live) -> set[int]:
+    """The offsets whose failure the engine knows."""
+    return {event.offset for event in worker.watcher.told(DeliveryFailed)}
+
+
 def come_back(worker: Live, bank: Dependency) -> None:
     """End an outage and wait until everything is handled, what was parked included."""
     bank.away = False
@@ -79,7 +84,9 @@ def test_an_outage_costs_no_record_and_leaves_few_parked(
         worker.until(lambda: {offset for offset, _ in bank.asked} == set(tried), "a try of each")
         worker.until(lambda: worker.watcher.told(BreakerOpened))
         if on_failure == "block":
-            # The policy goes on in place, but for the last attempt.
+            # The policy goes on in place, but for the last attempt. The delay of a record begins
+            # once the engine has its failure.
+            worker.until(lambda: failed(worker) == set(tried), "a failure of each")
             worker.skip(60)
         worker.until(lambda: worker.watcher.told(RecordWithheld))
         worker.until(lambda: worker.watcher.told(TrialEnded), "a trial that fails")
