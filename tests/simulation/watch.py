@@ -119,8 +119,8 @@ class Watch:
         self._copies: dict[Place, int] = {}
         #: Partition -> its copies, in the order of their offsets.
         self._logs: dict[tuple[str, int], list[tuple[Place, int]]] = {}
-        #: Settled, and by which process last.
-        self._settled: dict[Place, int] = {}
+        #: Settled, and by which processes.
+        self._settled: dict[Place, set[int]] = {}
         self._removed: set[Place] = set()
         self._content: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._owned: dict[tuple[int, str, int], Owned] = {}
@@ -370,7 +370,7 @@ class Watch:
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
         if owned is None or delivery.assignment.closed:
             return
-        self._settled[place] = life.number
+        self._settled.setdefault(place, set()).add(life.number)
         owned.settled.add(delivery.offset)
         uid = self._copies[place]
         call = self._calls.get(delivery)
@@ -392,8 +392,10 @@ class Watch:
             place = Place(delivery.topic, delivery.partition, delivery.offset)
             if delivery.offset not in owned.reported:
                 owned.settled.discard(delivery.offset)
-                if self._settled.get(place, life.number) != life.number:
-                    # Another process has settled it since.
+                settled_by = self._settled.get(place, set())
+                settled_by.discard(life.number)
+                if settled_by:
+                    # Another process has settled it as well.
                     continue
                 self._settled.pop(place, None)
                 if self.fate.get(call.uid) == call.settles:
@@ -439,7 +441,7 @@ class Watch:
             f"{place} is not byte for byte what was produced",
         )
         self._add_copy(place, uid)
-        self._settled[source] = life.number
+        self._settled.setdefault(source, set()).add(life.number)
         owned = self._owned.get((life.number, source.topic, source.partition))
         if owned is not None and not delivery.assignment.closed:
             owned.settled.add(source.offset)
