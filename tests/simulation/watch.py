@@ -495,7 +495,8 @@ class Watch:
             gaps = _gaps(metadata, *key) if metadata else set()
             place = f"{key.topic}/{key.partition}"
             # An offset that never arrives may be in the gap set of one commit and not of the next.
-            records = {g for g in owned.gaps if Place(*key, g) in self._copies}
+            places = {g: Place(*key, g) for g in owned.gaps}
+            records = {g for g, p in places.items() if p in self._copies and p not in self._removed}
             self.check(
                 "3",
                 position >= owned.landed and all(g < position or g in gaps for g in records),
