@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.batch import Batch
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Commit, Dispatch, Publish
+from ackfloor.core.messages import Commit, Publish
 from ackfloor.core.model import CommitPosition, Headers, Now, StartPosition
 from ackfloor.core.outcomes import ACKED, Outcome
 from ackfloor.core.parcel import Parcel
@@ -151,12 +152,13 @@ class Stage:
 
     def _take(self) -> None:
         for command in self.engine.take_commands():
-            if isinstance(command, Dispatch):
-                self.ready.extend(command.items)
-            elif isinstance(command, Publish):
+            if isinstance(command, Publish):
                 self.parcels.append(command.parcel)
             elif isinstance(command, Commit):
                 self.commits.append(command.positions)
+        for topic in self.topics:
+            items = self.engine.next_items(topic, 0, self.now)
+            self.ready.extend(item for item in items if not isinstance(item, Batch))
 
 
 def stored(

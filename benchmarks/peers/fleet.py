@@ -26,6 +26,8 @@ from benchmarks.topic import PARTITIONS
 SHARED = "BENCH_FLEET"
 #: How often the sum is looked at, in seconds.
 LOOK_S = 0.002
+#: Monotonic seconds that do not come.
+NEVER_S = 1e12
 #: Of each worker: records settled, partitions it has.
 WORDS = 2
 
@@ -54,13 +56,15 @@ class Member:
 
     def follow(self, loop: Loop, topic: str) -> None:
         """Turn the worker's loop until killed."""
-        for executor in loop.executors.by_name.values():
-            executor.hold()
+        handlers = loop.engine.state.handlers.values()
+        for handler in handlers:
+            # As in a pause, but that records are read meanwhile.
+            handler.held_until_s = NEVER_S
         while sum(shares := self._words[1::WORDS]) < PARTITIONS or not all(shares):
             loop.turn()
             self._words[self._mine + 1] = sum(name == topic for name, _ in loop.engine.assignments)
-        for executor in loop.executors.by_name.values():
-            executor.unhold()
+        for handler in handlers:
+            handler.held_until_s = 0.0
         while True:
             loop.turn()
 

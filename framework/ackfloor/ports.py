@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ackfloor.control import Control, SettingsState
+from ackfloor.core.batch import Batch
 from ackfloor.core.causes import Trouble
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
@@ -214,8 +215,9 @@ class Publisher(Protocol):
         ...
 
 
-#: What an executor is given: deliveries (unordered, or the only one of a lane) or runs (lanes).
-Items = Sequence[Delivery | Run]
+#: What an executor is given: deliveries (unordered, or the only one of a lane), runs (lanes), or
+#: batches where its handler takes those.
+Items = Sequence[Delivery | Run | Batch]
 #: Where a handler is: "file:line function" of each frame, the innermost last.
 Stack = tuple[str, ...]
 
@@ -223,20 +225,27 @@ Stack = tuple[str, ...]
 class Executor(Protocol):
     """Runs the deliveries of one handler, at most `concurrency` at once.
 
-    It takes items from a ready queue, stamps `started_s` before and `outcome` and `finished_s`
-    after, and appends the delivery to the inbox it was made with. Except for the start-up and
-    the end, every method may be called from the owner thread at any time and never blocks.
+    It is given a little more than it runs, and starts that in order as slots become free. It stamps
+    `started_s` before and `outcome` and `finished_s` after, and posts each delivery to the inbox it
+    was made with. Except for the start-up and the end, every method may be called from the owner
+    thread at any time and never blocks.
     """
 
     def start(self) -> None:
         """Start the workers."""
         ...
 
-    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes), at the end or ahead of all others.
+    def submit(self, items: Items) -> None:
+        """Start these, in this order, behind what was given before."""
+        ...
 
-        `alone` starts them although the executor is secluded, of a run its first record.
-        """
+    def take_back(self) -> None:
+        """Give back what has not started, soon: it is posted as `returned`, in its order. Who
+        visits a lane leaves it after the record at hand."""
+        ...
+
+    def queued(self) -> int:
+        """Items that no slot has taken yet."""
         ...
 
     def running(self) -> Iterable[Delivery]:
@@ -246,10 +255,6 @@ class Executor(Protocol):
 
     def stack(self, delivery: Delivery) -> Stack:
         """Where the handler of a running delivery is now; empty where that can't be told."""
-        ...
-
-    def queued(self) -> int:
-        """Items that no worker has taken yet."""
         ...
 
     def abandon(self, delivery: Delivery) -> None:
@@ -262,30 +267,9 @@ class Executor(Protocol):
         """Abandoned handlers that are still running."""
         ...
 
-    def hold(self) -> None:
-        """Start no further delivery until `unhold`."""
-        ...
-
-    def unhold(self) -> None:
-        """Start deliveries again."""
-        ...
-
-    def seclude(self, on: bool) -> None:
-        """Start nothing but what is dispatched to run alone, until told that this is over."""
-        ...
-
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on. More start at once; of too many,
         those that run may end, and start nothing else."""
-        ...
-
-    def startable(self) -> int:
-        """Items that a slot may take now, in spite of a hold."""
-        ...
-
-    def probe(self, count: int, most: int) -> int:
-        """Start up to `count` more of what a hold keeps waiting, so that at most `most` wait for a
-        slot; returns fewer than `count` only where no more are waiting."""
         ...
 
     def stop(self, timeout_s: float) -> int:

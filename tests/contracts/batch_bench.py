@@ -6,11 +6,14 @@ What such an executor posts is ended by the owner thread; here that is done at o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.forming import form
 from ackfloor.core.outcomes import Held
+from ackfloor.core.queue import Item
 from ackfloor.ports import Executor
 from tests.contracts.executor_contract import Bench
 
@@ -18,8 +21,9 @@ from tests.contracts.executor_contract import Bench
 class _Owner(deque[tuple[str, Batch]]):
     """What the owner thread does with a batch of one, at once."""
 
-    def __init__(self, bench: Bench, executors: list[Executor]) -> None:
+    def __init__(self, bench: BatchBench, executors: list[Executor]) -> None:
         super().__init__()
+        self._bench = bench
         self._inbox = bench.inbox
         self._executors = executors
 
@@ -27,13 +31,11 @@ class _Owner(deque[tuple[str, Batch]]):
         """A call has ended, or was given up."""
         handler, batch = item
         held = isinstance(batch.outcome, Held)
+        if held:
+            self._bench.recalled = True
         for delivery in batch.items:
             if held:
-                delivery.reopen()
-                if batch.runs:
-                    batch.runs[0].appendleft(delivery)
-                else:
-                    self._executors[-1].dispatch([delivery], ahead=True)
+                self._paused(handler, delivery, batch)
             elif batch.outcome is not None and delivery.outcome is None:
                 delivery.outcome, delivery.finished_s = batch.outcome, batch.finished_s
                 self._inbox.answered.append(delivery)
@@ -41,21 +43,47 @@ class _Owner(deque[tuple[str, Batch]]):
             return
         batch.over = True
         for run in batch.runs:
-            if run:
-                self._executors[-1].dispatch([run], ahead=held)
+            if held and run:
+                self._inbox.returned.appendleft((handler, run))
+            elif run and not self._bench.recalled:
+                self._bench.submit(self._executors[-1], [run])
             else:
                 self._inbox.left.append((handler, run))
 
+    def _paused(self, handler: str, delivery: Delivery, batch: Batch) -> None:
+        """What asked for a pause is the first again, unless it is over."""
+        delivery.reopen()
+        if delivery.closed:
+            return
+        if batch.runs:
+            batch.runs[0].appendleft(delivery)
+        else:
+            self._inbox.returned.appendleft((handler, delivery))
+
 
 class BatchBench(Bench):
-    """Batches of one, ended by an owner."""
+    """Batches of one, ended by an owner.
+
+    Attributes:
+        recalled: everything came back, and nothing was submitted since: lanes do not go on.
+    """
 
     single = False
+    batches = True
     _executors: list[Executor]
 
     def __init__(self) -> None:
         super().__init__()
+        self.recalled = False
         self.inbox.batches = _Owner(self, self._executors)
+
+    def submit(self, executor: Executor, items: Sequence[Item]) -> None:
+        self.recalled = False
+        executor.submit([form(item, deque()) for item in items])
+
+    def take_back(self, executor: Executor) -> None:
+        self.recalled = True
+        executor.take_back()
 
     def deliveries(self, count: int, *, manual: bool = False) -> list[Delivery]:
         found = super().deliveries(count, manual=manual)

@@ -1,6 +1,6 @@
 """CrashContract: what every `ports.Executor` does for the search for records that kill a process.
 
-It notes what runs where the supervisor finds it (`runtime/marks.py`), and it can be secluded, so
+It notes what runs where the supervisor finds it (`runtime/marks.py`), and it can be emptied, so
 that one record runs with nothing beside it.
 """
 
@@ -10,6 +10,7 @@ import time
 
 from ackfloor.core.outcomes import ACKED
 from ackfloor.errors import Pause
+from ackfloor.ports import Executor
 from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, run_of
 
 
@@ -32,10 +33,10 @@ class CrashContract:
         """Nobody waits for it: the worker is to be replaced, and what it had in hand is open."""
         executor = bench.executor(concurrency=1)
         first, second = bench.deliveries(2)
-        executor.dispatch([first])
+        bench.submit(executor, [first])
         eventually(lambda: bench.answered == [0])
         executor._words = _Unwritable()  # type: ignore[attr-defined]
-        executor.dispatch([second])
+        bench.submit(executor, [second])
         eventually(lambda: bench.inbox.broken)
         assert [type(broken) for broken in bench.inbox.broken] == [SystemExit]
         eventually(lambda: not any(executor.running()))
@@ -44,7 +45,7 @@ class CrashContract:
     def test_what_runs_is_marked_until_its_slot_does_something_else(self, bench: Bench) -> None:
         """By topic, partition and offset; nothing is left when all slots are idle."""
         bench.shut(0, 1)
-        bench.executor(concurrency=2).dispatch(bench.deliveries(3))
+        bench.submit(bench.executor(concurrency=2), bench.deliveries(3))
         eventually(lambda: in_flight(bench) == [0, 1])
         assert bench.area.in_flight()[0] == ("orders", 0, 0)
         bench.open(0)
@@ -60,88 +61,90 @@ class CrashContract:
         if bench.cancels:
             bench.acts = lambda d: d.offset == 0 and time.sleep(0.2)
         executor = bench.executor(concurrency=1)
-        executor.dispatch([first])
+        bench.submit(executor, [first])
         eventually(lambda: in_flight(bench) == [0])
         first.closed = True
         executor.abandon(first)
-        executor.dispatch([second])
+        bench.submit(executor, [second])
         eventually(lambda: 1 in in_flight(bench))
         if not bench.cancels:
             assert in_flight(bench) == [0, 1]
         bench.open()
         eventually(lambda: in_flight(bench) == [])
 
-    def test_secluded_it_starts_nothing_but_what_is_to_run_alone(self, bench: Bench) -> None:
-        """Whatever was queued before and is queued meanwhile waits, in its order."""
-        bench.shut(0)
-        zero, one, two, three = bench.deliveries(4)
-        executor = bench.executor(concurrency=1)
-        executor.dispatch([zero, one])
-        eventually(lambda: bench.started == [0])
-        executor.seclude(True)
-        executor.dispatch([two])
-        bench.open(0)
+    def test_taken_back_it_runs_nothing_beside_what_is_to_run_alone(self, bench: Bench) -> None:
+        """What ran before may end first; what was given back waits with the owner, in its order."""
+        bench.shut(0, 1, 4)
+        zero, one, two, three, four = bench.deliveries(5)
+        executor = bench.executor(concurrency=2)
+        bench.submit(executor, [zero, one, two, three])
+        eventually(lambda: sorted(bench.started) == [0, 1])
+        bench.take_back(executor)
+        eventually(lambda: bench.returned == [2, 3])
+        bench.open(0, 1)
         eventually(lambda: not any(executor.running()))
-        executor.dispatch([three], ahead=True, alone=True)
-        eventually(lambda: bench.answered == [0, 3])
+        bench.submit(executor, [four])
+        eventually(lambda: 4 in bench.started)
         time.sleep(WATCH_S)
-        assert bench.started == [0, 3]
-        assert executor.queued() == 2
-        executor.seclude(False)
-        eventually(lambda: bench.answered == [0, 3, 1, 2])
+        assert list(executor.running()) == [four]
+        assert sorted(bench.started) == [0, 1, 4]
+        bench.open(4)
+        eventually(lambda: 4 in bench.answered)
+        bench.submit_again(executor)
+        eventually(lambda: sorted(bench.answered) == [0, 1, 2, 3, 4])
 
-    def test_secluded_it_takes_one_record_of_a_lane(self, bench: Bench) -> None:
-        """The lane goes on when the seclusion is over."""
+    @staticmethod
+    def _came(bench: Bench, executor: Executor, offsets: list[int]) -> bool:
+        """Whether these have come; a slot that was about to look gives a lane back once more."""
+        bench.submit_again(executor)
+        return bench.answered == offsets
+
+    def test_taken_back_it_runs_one_record_of_a_lane(self, bench: Bench) -> None:
+        """A lane whose first record was lent: the rest waits with the owner until that is over."""
+        first, *rest = bench.deliveries(3)
         executor = bench.executor(concurrency=2, lanes=True)
-        run = run_of("a", bench.deliveries(3))
-        executor.seclude(True)
-        executor.dispatch([run], alone=True)
-        eventually(lambda: bench.answered == [0])
+        bench.take_back(executor)
+        lent = run_of("a", [first])
+        bench.submit(executor, [lent])
+        eventually(lambda: self._came(bench, executor, [0]))
         time.sleep(WATCH_S)
-        assert bench.answered == [0]
-        executor.seclude(False)
+        assert (bench.started, len(lent)) == ([0], 0)
+        bench.submit(executor, [run_of("a", rest)])
         eventually(lambda: bench.answered == [0, 1, 2])
 
-    def test_a_lane_that_runs_stops_at_its_next_record_when_secluded(self, bench: Bench) -> None:
-        """What runs may end, and nothing else starts."""
+    def test_a_lane_that_runs_stops_at_its_next_record_for_what_is_alone(
+        self, bench: Bench
+    ) -> None:
+        """What runs may end, then one record runs alone, then the lane goes on."""
         bench.shut(0)
+        deliveries = bench.deliveries(11)
         executor = bench.executor(concurrency=2, lanes=True)
-        executor.dispatch([run_of("a", bench.deliveries(2))])
+        run = run_of("a", deliveries[:2])
+        bench.submit(executor, [run])
         eventually(lambda: bench.started == [0])
-        executor.seclude(True)
+        bench.take_back(executor)
         bench.open(0)
-        eventually(lambda: bench.answered == [0])
+        eventually(lambda: list(bench.inbox.left) == [("bill", run)])
+        bench.inbox.left.clear()
+        eventually(lambda: not any(executor.running()))
+        bench.submit(executor, [run_of("b", deliveries[10:])])
+        eventually(lambda: self._came(bench, executor, [0, 10]))
         time.sleep(WATCH_S)
-        assert bench.started == [0]
-        executor.seclude(False)
-        eventually(lambda: bench.answered == [0, 1])
-
-    def test_a_pause_and_a_seclusion_are_lifted_one_by_one(self, bench: Bench) -> None:
-        """The end of either does not end the other."""
-        (delivery,) = bench.deliveries(1)
-        executor = bench.executor()
-        executor.hold()
-        executor.seclude(True)
-        executor.dispatch([delivery])
-        executor.unhold()
-        time.sleep(WATCH_S)
-        assert bench.started == []
-        executor.hold()
-        executor.seclude(False)
-        time.sleep(WATCH_S)
-        assert bench.started == []
-        executor.unhold()
-        eventually(lambda: delivery.outcome is ACKED)
+        assert bench.started == [0, 10]
+        bench.submit(executor, [run])
+        eventually(lambda: bench.answered == [0, 10, 1])
 
     def test_what_runs_alone_may_ask_for_a_pause(self, bench: Bench) -> None:
-        """It waits like the others then, and runs when both are over."""
+        """It comes back like any other, and runs when it is submitted again."""
         bench.raises[0] = [Pause("1s")]
         (delivery,) = bench.deliveries(1)
         executor = bench.executor()
-        executor.seclude(True)
-        executor.dispatch([delivery], alone=True)
+        bench.take_back(executor)
+        bench.submit(executor, [delivery])
+        eventually(lambda: bench.returned == [0])
         eventually(lambda: bench.inbox.held)
-        executor.seclude(False)
-        executor.unhold()
+        time.sleep(WATCH_S)
+        assert bench.started == [0]
+        bench.submit_again(executor)
         eventually(lambda: delivery.outcome is ACKED)
         assert bench.started == [0, 0]

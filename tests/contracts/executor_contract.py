@@ -12,19 +12,23 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
 import pytest
 
 from ackfloor.core.assignment import Assignment
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.forming import unform
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Failed
-from ackfloor.errors import Pause, Retry
+from ackfloor.core.queue import Item
+from ackfloor.errors import Retry
 from ackfloor.ports import Executor
-from ackfloor.runtime.inbox import Inbox
+from ackfloor.runtime.inbox import Held, Inbox
 from ackfloor.runtime.invoke import Invocation, current_delivery
 from ackfloor.runtime.marks import Area, Marks
 from ackfloor.testing.log import MemoryRecord
@@ -59,6 +63,20 @@ def eventually(done: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
+class _Pauses(deque[Held]):
+    """What handlers asked for, and what had been given back when each was posted."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self._bench = bench
+        self.given_back: list[list[int]] = []
+
+    def append(self, held: Held) -> None:
+        """A handler asks for a pause."""
+        self.given_back.append(self._bench.returned)
+        super().append(held)
+
+
 class Bench(ABC):
     """Executors and what their handlers do."""
 
@@ -70,9 +88,12 @@ class Bench(ABC):
     #: Whether a handler takes one delivery; otherwise a batch, whose deliveries are answered by
     #: hand without `ack="manual"`.
     single = True
+    #: Whether what an executor is given are batches.
+    batches = False
 
     def __init__(self) -> None:
         self.inbox = Inbox()
+        self.pauses = self.inbox.held = _Pauses(self)
         self.started: list[int] = []
         self.gates: dict[int, threading.Event] = {}
         self.raises: dict[int, list[BaseException]] = {}
@@ -123,10 +144,59 @@ class Bench(ABC):
             for n in range(count)
         ]
 
+    def submit(self, executor: Executor, items: Sequence[Item]) -> None:
+        """Give an executor items, as the owner thread does."""
+        executor.submit(items)
+
+    def submit_again(self, executor: Executor) -> None:
+        """Give an executor again what it gave back, by itself or not."""
+        if items := self.returned_items():
+            self.submit(executor, items)
+
+    def take_back(self, executor: Executor) -> None:
+        """Have an executor give back what has not started."""
+        executor.take_back()
+
+    @property
+    def returned(self) -> list[int]:
+        """Offsets of what was given back unstarted, in order."""
+        items: deque[Item] = deque()
+        for _, item in reversed(list(self.inbox.returned)):
+            _put_first(items, item, whole=False)
+        return offsets_of(items)
+
+    def returned_items(self) -> list[Item]:
+        """Take what was given back, to submit it again: lanes that were left come last."""
+        items: deque[Item] = deque()
+        found = [self.inbox.returned.popleft()[1] for _ in range(len(self.inbox.returned))]
+        for item in reversed(found):
+            _put_first(items, item, whole=True)
+        left = [self.inbox.left.popleft() for _ in range(len(self.inbox.left))]
+        self.inbox.left.extend((name, run) for name, run in left if not run)
+        items.extend(run for _, run in left if run)
+        return list(items)
+
     @property
     def answered(self) -> list[int]:
         """Offsets of the deliveries that came back, in order."""
         return [delivery.offset for delivery in list(self.inbox.answered)]
+
+
+def _put_first(items: deque[Item], item: Item | Batch, *, whole: bool) -> None:
+    """Put what was given back before the others; what was in a batch also back into its lanes."""
+    if not isinstance(item, Batch):
+        items.appendleft(item)
+    elif whole:
+        unform(item, items)
+    else:
+        rest = [delivery for run in item.runs for delivery in list(run)]
+        items.extendleft(reversed([*item.items, *rest]))
+
+
+def offsets_of(items: Iterable[Item]) -> list[int]:
+    """Offsets of deliveries, and of those in runs."""
+    each = (list(item) if isinstance(item, Run) else [item] for item in items)
+    return [delivery.offset for deliveries in each for delivery in deliveries]
 
 
 def run_of(name: str, deliveries: Sequence[Delivery]) -> Run:
@@ -150,7 +220,7 @@ class ExecutorContract:
         """With its outcome, and with the times between which its handler ran."""
         before_s = time.monotonic()
         (delivery,) = bench.deliveries(1)
-        bench.executor().dispatch([delivery])
+        bench.submit(bench.executor(), [delivery])
         eventually(lambda: bench.inbox.answered)
         assert delivery.outcome is ACKED
         assert before_s <= delivery.started_s <= delivery.finished_s <= time.monotonic()
@@ -160,7 +230,7 @@ class ExecutorContract:
         bench.shut(0, 1, 2)
         executor = bench.executor(concurrency=2)
         deliveries = bench.deliveries(5)
-        executor.dispatch(deliveries)
+        bench.submit(executor, deliveries)
         eventually(lambda: len(bench.started) == 2)
         assert (sorted(bench.started), executor.queued()) == ([0, 1], 3)
         assert set(executor.running()) == set(deliveries[:2])
@@ -174,20 +244,26 @@ class ExecutorContract:
         eventually(lambda: list(executor.running()) == [])
 
     def test_many_deliveries_all_come_back(self, bench: Bench) -> None:
-        """However they are dispatched, each is handled once."""
+        """However they are submitted, each is handled once."""
         executor = bench.executor(concurrency=8)
         deliveries = bench.deliveries(2000)
         for n in range(0, 1000, 10):
-            executor.dispatch(deliveries[n : n + 10])
-        executor.dispatch(deliveries[1000:])
-        eventually(lambda: len(bench.answered) == 2000)
+            bench.submit(executor, deliveries[n : n + 10])
+        bench.submit(executor, deliveries[1000:])
+
+        def all_came() -> bool:
+            # What would wait behind one that takes long comes back by itself.
+            bench.submit_again(executor)
+            return len(bench.answered) == 2000
+
+        eventually(all_came)
         assert sorted(bench.answered) == sorted(bench.started) == list(range(2000))
 
     def test_exceptions_come_back_as_outcomes(self, bench: Bench) -> None:
         """An error and an explicit retry are failures with their reason; work goes on."""
         bench.raises = {0: [ValueError("no")], 1: [Retry(after="5s", reason="later")]}
         deliveries = bench.deliveries(3)
-        bench.executor(concurrency=1).dispatch(deliveries)
+        bench.submit(bench.executor(concurrency=1), deliveries)
         eventually(lambda: len(bench.answered) == 3)
         first, second, third = (delivery.outcome for delivery in deliveries)
         assert isinstance(first, Failed)
@@ -196,67 +272,37 @@ class ExecutorContract:
         assert second.after_s == 5.0
         assert third is ACKED
 
-    def test_what_goes_ahead_is_taken_first(self, bench: Bench) -> None:
-        """Items put ahead are taken before the waiting ones, in their own order."""
+    def test_what_is_submitted_later_starts_later(self, bench: Bench) -> None:
+        """Behind everything that was given before, in its own order."""
         bench.shut(0)
         executor = bench.executor(concurrency=1)
         deliveries = bench.deliveries(5)
-        executor.dispatch(deliveries[:3])
+        bench.submit(executor, deliveries[:3])
         eventually(lambda: bench.started)
-        executor.dispatch(deliveries[3:], ahead=True)
+        bench.submit(executor, deliveries[3:])
         bench.open()
         eventually(lambda: len(bench.answered) == 5)
-        assert bench.started == [0, 3, 4, 1, 2]
+        assert bench.started == [0, 1, 2, 3, 4]
 
     def test_a_closed_delivery_does_not_start(self, bench: Bench) -> None:
         """Nor does one whose partition is about to leave; neither comes back."""
         executor = bench.executor(concurrency=1)
         closed, good = bench.deliveries(2)
         closed.closed = True
-        executor.dispatch([closed, good])
+        bench.submit(executor, [closed, good])
         eventually(lambda: bench.answered == [1])
         good.assignment.stopping = True
-        executor.dispatch(bench.deliveries(3)[2:])
+        bench.submit(executor, bench.deliveries(3)[2:])
         eventually(lambda: executor.queued() == 0)
         time.sleep(WATCH_S)
         assert bench.started == [1]
-
-    def test_hold_keeps_what_has_not_started(self, bench: Bench) -> None:
-        """What runs goes on, what is dispatched meanwhile waits, and unhold lets it go."""
-        bench.shut(0)
-        executor = bench.executor(concurrency=1)
-        deliveries = bench.deliveries(3)
-        executor.dispatch(deliveries[:2])
-        eventually(lambda: bench.started)
-        executor.hold()
-        executor.dispatch(deliveries[2:])
-        bench.open()
-        eventually(lambda: bench.answered == [0])
-        time.sleep(WATCH_S)
-        assert (bench.started, executor.queued()) == ([0], 2)
-        executor.unhold()
-        eventually(lambda: bench.answered == [0, 1, 2])
-
-    def test_a_pause_puts_the_delivery_back_first(self, bench: Bench) -> None:
-        """It is not answered, its handler is held, and it is the first to start again."""
-        bench.raises = {0: [Pause("30s", "away")]}
-        executor = bench.executor(concurrency=1)
-        executor.dispatch(bench.deliveries(3))
-        eventually(lambda: bench.inbox.held)
-        assert bench.inbox.held[0] == ("bill", 30.0, "away")
-        time.sleep(WATCH_S)
-        assert bench.started == [0]
-        assert bench.answered == []
-        executor.unhold()
-        eventually(lambda: len(bench.answered) == 3)
-        assert bench.started == [0, 0, 1, 2]
 
     def test_an_abandoned_delivery_gives_its_slot_up(self, bench: Bench) -> None:
         """The next one starts although the first never returned."""
         bench.shut(0)
         executor = bench.executor(concurrency=1)
         stuck, good = bench.deliveries(2)
-        executor.dispatch([stuck, good])
+        bench.submit(executor, [stuck, good])
         eventually(lambda: bench.started == [0])
         stuck.closed = True
         executor.abandon(stuck)
@@ -270,10 +316,10 @@ class ExecutorContract:
         """The slot's next delivery is not the one that is cut short."""
         executor = bench.executor(concurrency=1)
         first, second = bench.deliveries(2)
-        executor.dispatch([first])
+        bench.submit(executor, [first])
         eventually(lambda: bench.answered == [0])
         bench.shut(1)
-        executor.dispatch([second])
+        bench.submit(executor, [second])
         eventually(lambda: bench.started == [0, 1])
         executor.abandon(first)
         time.sleep(WATCH_S)
@@ -288,7 +334,7 @@ class ExecutorContract:
         executor = bench.executor(concurrency=4, lanes=True)
         deliveries = bench.deliveries(13)
         ada, bob = run_of("ada", deliveries[:3]), run_of("bob", deliveries[10:])
-        executor.dispatch([ada, bob])
+        bench.submit(executor, [ada, bob])
         eventually(lambda: len(bench.started) == 2)
         time.sleep(WATCH_S)
         assert sorted(bench.started) == [0, 10]
@@ -303,23 +349,13 @@ class ExecutorContract:
         executor = bench.executor(concurrency=1, lanes=True)
         bench.shut(0)
         deliveries = bench.deliveries(1000)
-        executor.dispatch([run_of("long", deliveries[:999])])
+        bench.submit(executor, [run_of("long", deliveries[:999])])
         eventually(lambda: bench.started == [0])
-        executor.dispatch([run_of("short", deliveries[999:])])
+        bench.submit(executor, [run_of("short", deliveries[999:])])
         bench.open()
         eventually(lambda: len(bench.inbox.left) == 2)
         assert bench.started.index(999) < 998
         assert [n for n in bench.started if n < 999] == list(range(999))
-
-    def test_a_pause_keeps_the_order_of_its_lane(self, bench: Bench) -> None:
-        """The record is first in its lane again."""
-        bench.raises = {1: [Pause("1s")]}
-        executor = bench.executor(concurrency=1, lanes=True)
-        executor.dispatch([run_of("ada", bench.deliveries(3))])
-        eventually(lambda: bench.inbox.held)
-        executor.unhold()
-        eventually(lambda: len(bench.inbox.left) == 1)
-        assert bench.answered == [0, 1, 2]
 
     @pytest.mark.parametrize("lanes", [False, True], ids=["unordered", "lanes"])
     @pytest.mark.parametrize("error", EXITS, ids=repr)
@@ -331,8 +367,8 @@ class ExecutorContract:
         first, second = bench.deliveries(2)
         executor = bench.executor(concurrency=1, lanes=lanes)
         # In lanes of their own: what failed holds its lane.
-        executor.dispatch(
-            [run_of("a", [first]), run_of("b", [second])] if lanes else [first, second]
+        bench.submit(
+            executor, [run_of("a", [first]), run_of("b", [second])] if lanes else [first, second]
         )
         eventually(lambda: bench.answered == [0, 1])
         assert isinstance(first.outcome, Failed)
@@ -343,7 +379,7 @@ class ExecutorContract:
     def test_stopping_an_idle_executor_leaves_nothing(self, bench: Bench) -> None:
         """Nobody is running afterwards, and nothing starts any more."""
         executor = bench.executor(concurrency=3)
-        executor.dispatch(bench.deliveries(1))
+        bench.submit(executor, bench.deliveries(1))
         eventually(lambda: bench.answered == [0])
         assert executor.stop(BOUND_S) == 0
         assert list(executor.running()) == []
@@ -353,7 +389,7 @@ class ExecutorContract:
         bench.shut(0)
         executor = bench.executor(concurrency=1)
         running, queued = bench.deliveries(2)
-        executor.dispatch([running, queued])
+        bench.submit(executor, [running, queued])
         eventually(lambda: bench.started == [0])
         left = executor.stop(bench.stop_s)
         bench.open()
@@ -371,7 +407,7 @@ class ExecutorContract:
         """What was queued is taken by the new slots while the old ones still run."""
         bench.shut(*range(6))
         executor = bench.executor(concurrency=1)
-        executor.dispatch(bench.deliveries(6))
+        bench.submit(executor, bench.deliveries(6))
         eventually(lambda: len(bench.started) == 1)
         executor.resize(4)
         eventually(lambda: len(bench.started) == 4)
@@ -383,7 +419,7 @@ class ExecutorContract:
         """They stay in sight, and take nothing else; who is left goes on with the rest."""
         bench.shut(*range(8))
         executor = bench.executor(concurrency=4)
-        executor.dispatch(bench.deliveries(8))
+        bench.submit(executor, bench.deliveries(8))
         eventually(lambda: len(bench.started) == 4)
         executor.resize(1)
         assert len(list(executor.running())) == 4
@@ -401,7 +437,7 @@ class ExecutorContract:
         """Slots that were too many and still run are taken back: none is started beside them."""
         bench.shut(*range(20))
         executor = bench.executor(concurrency=4)
-        executor.dispatch(bench.deliveries(20))
+        bench.submit(executor, bench.deliveries(20))
         eventually(lambda: len(bench.started) == 4)
         for concurrency in (1, 4, 2, 3, 1, 4):
             executor.resize(concurrency)
@@ -416,7 +452,7 @@ class ExecutorContract:
         deliveries = bench.deliveries(2000)
         for n in range(0, 2000, 20):
             executor.resize(1 + n // 20 % 8)
-            executor.dispatch(deliveries[n : n + 20])
+            bench.submit(executor, deliveries[n : n + 20])
             if n % 200 == 0:
                 eventually(lambda count=n + 20: len(bench.answered) == count)
         eventually(lambda: len(bench.answered) == 2000)
@@ -428,7 +464,7 @@ class ExecutorContract:
         executor = bench.executor(concurrency=4)
         for n, delivery in enumerate(bench.deliveries(100)):
             executor.resize(4 if n % 2 else 1)
-            executor.dispatch([delivery])
+            bench.submit(executor, [delivery])
             eventually(lambda count=n + 1: len(bench.answered) == count)
         assert bench.started == list(range(100))
 
@@ -437,7 +473,7 @@ class ExecutorContract:
         executor = bench.executor(concurrency=4, lanes=True)
         deliveries = bench.deliveries(900)
         runs = [run_of(f"lane {n}", deliveries[n::9]) for n in range(9)]
-        executor.dispatch(runs)
+        bench.submit(executor, runs)
         sizes = cycle((5, 1, 3, 2, 4))
 
         def all_came() -> bool:
@@ -454,7 +490,7 @@ class ExecutorContract:
         bench.shut(0, 1, 2, 3)
         executor = bench.executor(concurrency=2)
         deliveries = bench.deliveries(4)
-        executor.dispatch(deliveries)
+        bench.submit(executor, deliveries)
         eventually(lambda: len(bench.started) == 2)
         executor.resize(1)
         for delivery in deliveries[:2]:

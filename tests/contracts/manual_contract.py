@@ -15,7 +15,7 @@ class ManualContract:
         """The slot is taken until the answer, which comes from another thread, not until return."""
         executor = bench.executor(concurrency=1, manual=True)
         first, second = bench.deliveries(2, manual=True)
-        executor.dispatch([first, second])
+        bench.submit(executor, [first, second])
         eventually(lambda: bench.started)
         time.sleep(WATCH_S)
         assert bench.started == [0]
@@ -33,7 +33,7 @@ class ManualContract:
         bench.raises = {0: [ValueError("before")], 1: [ValueError("after")]}
         bench.acts = lambda delivery: delivery.offset == 1 and delivery.ack()
         first, second = bench.deliveries(2, manual=True)
-        bench.executor(concurrency=1, manual=True).dispatch([first, second])
+        bench.submit(bench.executor(concurrency=1, manual=True), [first, second])
         eventually(lambda: bench.answered == [0, 1] and bench.inbox.errors)
         assert isinstance(first.outcome, Failed)
         assert second.outcome is ACKED

@@ -23,6 +23,7 @@ from tests.contracts.batch_bench import BatchBench
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
+from tests.contracts.take_back_contract import TakeBackContract
 
 
 class AsyncBench(Bench):
@@ -108,7 +109,7 @@ class ThreadBench(Bench):
         self.area.close()
 
 
-class TestAsyncExecutor(ExecutorContract, ManualContract, CrashContract):
+class TestAsyncExecutor(ExecutorContract, TakeBackContract, ManualContract, CrashContract):
     """AsyncExecutor keeps the contract."""
 
     @pytest.fixture
@@ -123,13 +124,13 @@ class TestAsyncExecutor(ExecutorContract, ManualContract, CrashContract):
         bench.shut(0)
         bench.acts = lambda _: bench.gates[0].wait()
         executor = bench.executor(concurrency=1)
-        executor.dispatch(bench.deliveries(1))
+        bench.submit(executor, bench.deliveries(1))
         eventually(lambda: bench.started == [0])
         assert executor.stop(0.0) == 1
         bench.open()
 
 
-class TestThreadExecutor(ExecutorContract, ManualContract, CrashContract):
+class TestThreadExecutor(ExecutorContract, TakeBackContract, ManualContract, CrashContract):
     """ThreadExecutor keeps the contract."""
 
     @pytest.fixture
@@ -158,7 +159,7 @@ class ThreadBatchBench(BatchBench, ThreadBench):
         super()._call(batch.items[0])
 
 
-class TestAsyncBatchExecutor(ExecutorContract, CrashContract):
+class TestAsyncBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
     """AsyncBatchExecutor keeps the contract."""
 
     @pytest.fixture
@@ -169,7 +170,7 @@ class TestAsyncBatchExecutor(ExecutorContract, CrashContract):
         bench.close()
 
 
-class TestThreadBatchExecutor(ExecutorContract, CrashContract):
+class TestThreadBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
     """ThreadBatchExecutor keeps the contract."""
 
     @pytest.fixture

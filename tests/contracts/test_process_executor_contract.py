@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +19,14 @@ from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
 from ackfloor.signature import read_signature
 from tests.contracts.batch_bench import BatchBench
-from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
+from tests.contracts.executor_contract import (
+    BOUND_S,
+    WATCH_S,
+    Bench,
+    ExecutorContract,
+    eventually,
+)
+from tests.contracts.take_back_contract import TakeBackContract
 from tests.framework.runtime import puppets
 
 #: Each takes half a second of a core to start.
@@ -81,7 +88,7 @@ class ProcessBench(Bench):
         self.area.close()
 
 
-class TestProcessExecutor(ExecutorContract):
+class TestProcessExecutor(ExecutorContract, TakeBackContract):
     """ProcessExecutor keeps the contract."""
 
     @pytest.fixture
@@ -96,7 +103,7 @@ class TestProcessExecutor(ExecutorContract):
         bench.shut(0, 1, 2)
         executor = bench.executor(concurrency=2)
         deliveries = bench.deliveries(5)
-        executor.dispatch(deliveries)
+        bench.submit(executor, deliveries)
         # Handed over is not begun: what runs is told by the handlers.
         eventually(lambda: len(bench.started) == 2)
         assert (sorted(bench.started), executor.queued()) == ([0, 1], 3)
@@ -107,6 +114,33 @@ class TestProcessExecutor(ExecutorContract):
         eventually(lambda: len(bench.answered) == 5)
         assert executor.queued() == 0
         eventually(lambda: list(executor.running()) == [])
+
+    def test_what_a_process_has_in_hand_and_has_not_begun_comes_back(self, bench: Bench) -> None:
+        """In order, before or after what it was not given yet; what it is at goes on."""
+        executor = bench.executor(concurrency=1)
+        deliveries = bench.deliveries(400)
+        # Quick ones first: from then on it has several in hand.
+        bench.submit(executor, deliveries[:50])
+        eventually(lambda: len(bench.answered) == 50)
+        bench.shut(50)
+        bench.submit(executor, deliveries[50:])
+        eventually(lambda: 50 in bench.started)
+        bench.take_back(executor)
+        eventually(lambda: sorted(bench.returned) == list(range(51, 400)))
+        assert sum(later < sooner for sooner, later in pairwise(bench.returned)) <= 1
+        assert list(executor.running()) == [deliveries[50]]
+        bench.open()
+        eventually(lambda: 50 in bench.answered)
+        time.sleep(WATCH_S)
+        assert bench.started == list(range(51))
+        bench.submit_again(executor)
+
+        def all_came() -> bool:
+            bench.submit_again(executor)
+            return len(bench.answered) == 400
+
+        eventually(all_came)
+        assert sorted(bench.started) == list(range(400))
 
     # A process takes half a second to start: none can be asked for and dismissed every millisecond.
     test_idle_slots_leave_and_work_goes_on = None  # type: ignore[assignment]

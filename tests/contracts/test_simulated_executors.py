@@ -32,6 +32,7 @@ from tests.contracts.batch_bench import BatchBench
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
+from tests.contracts.take_back_contract import TakeBackContract
 from tests.simulation.event_loop import SimEventLoop, SimEvents
 from tests.simulation.executor import (
     Answer,
@@ -276,7 +277,7 @@ def benched(kind: type[SimBench]) -> Iterator[SimBench]:
     bench.close()
 
 
-class TestSimThreads(ExecutorContract, ManualContract, CrashContract):
+class TestSimThreads(ExecutorContract, TakeBackContract, ManualContract, CrashContract):
     """SimThreads keep the contract."""
 
     @pytest.fixture
@@ -285,7 +286,7 @@ class TestSimThreads(ExecutorContract, ManualContract, CrashContract):
         yield from benched(SimBench)
 
 
-class TestSimThreadBatches(ExecutorContract, CrashContract):
+class TestSimThreadBatches(ExecutorContract, TakeBackContract, CrashContract):
     """SimThreadBatches keep the contract."""
 
     @pytest.fixture
@@ -294,7 +295,9 @@ class TestSimThreadBatches(ExecutorContract, CrashContract):
         yield from benched(SimBatchBench)
 
 
-class TestAsyncExecutorOnSimEvents(ExecutorContract, ManualContract, CrashContract):
+class TestAsyncExecutorOnSimEvents(
+    ExecutorContract, TakeBackContract, ManualContract, CrashContract
+):
     """AsyncExecutor keeps the contract on an event loop of the simulation."""
 
     @pytest.fixture
@@ -303,7 +306,7 @@ class TestAsyncExecutorOnSimEvents(ExecutorContract, ManualContract, CrashContra
         yield from benched(SimAsyncBench)
 
 
-class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, CrashContract):
+class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, TakeBackContract, CrashContract):
     """AsyncBatchExecutor keeps the contract there."""
 
     @pytest.fixture
@@ -312,7 +315,7 @@ class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, CrashContract):
         yield from benched(SimAsyncBatchBench)
 
 
-class TestSimProcesses(ExecutorContract):
+class TestSimProcesses(ExecutorContract, TakeBackContract):
     """SimProcesses keep the contract."""
 
     @pytest.fixture
@@ -327,7 +330,7 @@ class TestSimProcesses(ExecutorContract):
         rules = stuck.assignment.handler.rules
         stuck.assignment.handler.rules = replace(rules, consume_timeout_s=0.0)
         executor = bench.executor(concurrency=1)
-        executor.dispatch([stuck, good])
+        bench.submit(executor, [stuck, good])
         eventually(lambda: bench.started == [0])
         executor.abandon(stuck)
         eventually(lambda: 1 in bench.answered)
@@ -340,7 +343,7 @@ class TestSimProcesses(ExecutorContract):
         bench.shut(0)
         (extended,) = bench.deliveries(1)
         executor = bench.executor(concurrency=1)
-        executor.dispatch([extended])
+        bench.submit(executor, [extended])
         eventually(lambda: bench.started == [0])
         executor.abandon(extended)
         eventually(lambda: executor.abandoned() == 0)

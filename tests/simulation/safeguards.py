@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ackfloor.core.deadlines import Deadlines
-from ackfloor.core.messages import Dispatch, Resume
+from ackfloor.core.messages import Resume
 from ackfloor.core.model import Now
 
 Original = Callable[..., Any]
@@ -104,7 +104,7 @@ def _each_alone(_: Original) -> Original:
     ) -> None:
         for delivery in batch:
             delivery.lone = delivery.lane(handler.rules.ordering == "key")
-        self.commands.append(Dispatch(handler.rules.name, batch, ahead, alone))
+        handler.queue.put(batch, ahead=ahead or alone)
 
     return dispatch
 
@@ -260,6 +260,6 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
               "core.transactions:Transactions.again", _nothing),
     Safeguard("what a breaker withholds is delivered again", 12, "core.withheld:Withheld.withhold",
               _nothing),
-    Safeguard("an open breaker tries records", 12, "core.breakers:Breakers._try", _nothing),
+    Safeguard("an open breaker tries records", 12, "core.breakers:Breakers.trials", _nothing),
     Safeguard("the budget of retries ends", 10, "core.retry:RetryPolicy.delay_s", _without_end),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from ackfloor.core.gapset import GapSet
 from ackfloor.core.gathering import Gathering
 from ackfloor.core.lanes import Lanes
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
+from ackfloor.core.queue import HandlerQueue
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.tracker import AckTracker
 
@@ -71,12 +72,12 @@ class HandlerState:
         "behind",
         "circuit",
         "gathering",
-        "held",
         "held_reason",
         "held_until_s",
         "lanes",
         "lone",
         "open_retries",
+        "queue",
         "resting",
         "rests_in_pause",
         "rules",
@@ -94,8 +95,8 @@ class HandlerState:
         #: It asked for a pause until then (monotonic seconds); 0 where it did not.
         self.held_until_s = 0.0
         self.held_reason = ""
-        #: Its executor was told to start nothing by itself: for a pause, or by its breaker.
-        self.held = False
+        #: What may start, and no executor has.
+        self.queue = HandlerQueue()
         self.circuit = Circuit()
         #: The part of the group's partitions of its topics that this worker owns; None where that
         #: is to be counted anew.
@@ -121,10 +122,16 @@ class HandlerState:
 
     def forget_closed(self) -> None:
         """Partitions were dropped: what waits here of them is gone."""
+        self.queue.forget_closed()
         if self.gathering is not None:
             self.gathering.forget_closed()
         if self.behind:
             self.behind = {d: due_s for d, due_s in self.behind.items() if not d.closed}
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing starts by itself: in a pause, or while its breaker is not closed."""
+        return bool(self.held_until_s) or self.circuit.breaker.is_open
 
     def redelivers(self, delivery: Delivery) -> None:
         """A redelivery is about to be dispatched."""

@@ -24,7 +24,8 @@ class Batch:
         outcome: how the call ended; None while it runs. The slot's.
         finished_s: when (monotonic seconds). The slot's.
         abandoned: its slot was told to give it up.
-        failure: what ended the items that nobody answered; the engine's, as is all below.
+        given: it is with the executor, and its call has not ended; the engine's, as is all below.
+        failure: what ended the items that nobody answered.
         counted: whether the handler's circuit breaker has counted that failure.
         failed: items that failed in a lane and are judged when the batch is over.
         paused: items whose call asked for a pause, or killed its process; they are delivered again.
@@ -37,6 +38,7 @@ class Batch:
         "failed",
         "failure",
         "finished_s",
+        "given",
         "items",
         "outcome",
         "over",
@@ -50,6 +52,7 @@ class Batch:
         self.outcome: Outcome | None = None
         self.finished_s = 0.0
         self.abandoned = False
+        self.given = False
         self.failure: Failed | Rejected | None = None
         self.counted = False
         self.failed: list[tuple[Delivery, Failed | Rejected]] = []

@@ -37,7 +37,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import BatchFailed, Dispatch
+from ackfloor.core.messages import BatchFailed
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import APART, Apart, Failed, Held, Outcome, Park, Rejected
 from ackfloor.core.parcels import Parcels
@@ -167,8 +167,7 @@ class Batches:
 
     def _put_back_loose(self, handler: HandlerState, paused: Iterable[Delivery]) -> None:
         again = [d for d in map(self._again, paused) if d is not None]
-        if again:
-            self._state.commands.append(Dispatch(handler.rules.name, again, ahead=True))
+        handler.queue.put(again, ahead=True)
 
     def _again(self, delivery: Delivery) -> Delivery | None:
         """The same attempt once more; None where its partition is about to leave."""
@@ -221,7 +220,7 @@ class Batches:
             self._state.hand_out(handler, rest)
 
     def tick(self, now: Now) -> None:
-        """Dispatch what has waited long enough for company; end what an answer was missing of."""
+        """Queue what has waited long enough for company; end what an answer was missing of."""
         if self._lingering:
             lingering, self._lingering = self._lingering, []
             for handler, batch in lingering:
@@ -229,9 +228,7 @@ class Batches:
         for handler in self._state.handlers.values():
             gathering = handler.gathering
             if gathering is not None and gathering:
-                items = gathering.due(now.mono_s, handler.rules.batch_wait_s)
-                if items:
-                    self._state.commands.append(Dispatch(handler.rules.name, items))
+                handler.queue.put(gathering.due(now.mono_s, handler.rules.batch_wait_s))
 
     def next_s(self) -> float:
         """Monotonic seconds at which something has waited long enough; inf where nothing waits."""

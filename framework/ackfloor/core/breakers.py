@@ -1,8 +1,8 @@
 """Breakers: when the handlers' circuit breakers open and close, and what is tried meanwhile.
 
-`breaker` judges; here is what follows. Open, a handler's executor starts nothing by itself. Records
-that were not tried yet are let through one by one (`Probe`), in their order; only where none waits,
-what failed before comes again: withheld records and redeliveries whose time has come. So a healthy
+`breaker` judges; here is what follows. Open, a handler's executor is given nothing but trials.
+Records that were not tried yet are given one by one, in their order; only where none waits, what
+failed before comes again: withheld records and redeliveries whose time has come. So a healthy
 record waits for no failed one. Where what the handler keeps reaches its share of the worker's
 limits, fetching of its topics stops, and of no other handler's.
 
@@ -23,14 +23,17 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from ackfloor.core.assignment import HandlerState
+from ackfloor.core.batch import Batch
 from ackfloor.core.breaker import TOGETHER, Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration
 from ackfloor.core.flow import WAITING_PART
-from ackfloor.core.messages import Probe
+from ackfloor.core.forming import form_alone
+from ackfloor.core.lanes import Run
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Failed, Rejected
+from ackfloor.core.queue import Item
 from ackfloor.core.state import WorkerState
 from ackfloor.core.withheld import is_no_sign
 
@@ -174,7 +177,7 @@ class Breakers:
         handler.circuit.breaker.open(now.mono_s)
         handler.circuit.failing = failing
         handler.circuit.owned_s = now.mono_s
-        self._state.hold(handler)
+        self._state.take_back(handler)
         error_type, _, message = handler.circuit.breaker.error.partition(": ")
         name = handler.rules.name
         self._state.events.append(BreakerOpened(name, failing, error_type, message))
@@ -189,7 +192,6 @@ class Breakers:
             breaker.close()
         self._state.faults.clear(FAULT, name)
         self._state.events.append(BreakerClosed(name, now.mono_s - breaker.since_s, why))
-        self._state.hold(handler)
         self._rest(handler)
 
     def resume(self, name: str, failing: int, error: str, now: Now) -> None:
@@ -252,7 +254,7 @@ class Breakers:
             if circuit.breaker.is_open or circuit.withholds or circuit.full:
                 self._rest(handler)
             if circuit.breaker.is_open:
-                self._try(handler, now)
+                circuit.next_trial_s = self._next_trial_s(handler, now)
                 if telling:
                     self._name(handler, now)
 
@@ -272,40 +274,28 @@ class Breakers:
             circuit.owned_s = now.mono_s
         return "left" if now.mono_s >= circuit.owned_s + LEFT_S else ""
 
-    def _try(self, handler: HandlerState, now: Now) -> None:
+    def trials(self, handler: HandlerState, queued: int, now: Now) -> list[Item | Batch]:
+        """What may start now of a handler whose breaker is not closed.
+
+        Args:
+            handler: the handler.
+            queued: what its executor has not started: no endless queue behind slots that hang.
+            now: the time.
+        """
         circuit = handler.circuit
-        circuit.next_trial_s = self._next_trial_s(handler, now)
-        if handler.held_until_s > now.mono_s:
-            return
-        circuit.asked = circuit.breaker.room(now.mono_s)
-        if circuit.asked > 0:
+        breaker = circuit.breaker
+        room = min(breaker.room(now.mono_s), breaker.allowed + TOGETHER - queued)
+        taken: list[Item | Batch] = []
+        if room > 0:
             circuit.dry = False
-            self._ask(handler)
-
-    def _ask(self, handler: HandlerState) -> None:
-        circuit = handler.circuit
-        # Those of this moment, and no endless queue behind slots that hang.
-        most = circuit.breaker.allowed + TOGETHER
-        probe = Probe(handler.rules.name, circuit.asked, most)
-        self._state.commands.append(probe)
-
-    def probed(self, name: str, count: int, now: Now) -> None:
-        """So many trials may start; fewer than were asked for where nothing else waits."""
-        handler = self._state.handlers[name]
-        circuit = handler.circuit
-        if not circuit.breaker.is_open:
-            return
-        count = min(count, circuit.asked)
-        circuit.breaker.tried(count, now.mono_s)
-        circuit.asked -= count
-        if circuit.asked <= 0:
-            return
-        circuit.asked = self._release(handler, circuit.asked, now)
-        if circuit.asked:
-            self._ask(handler)
-        else:
-            circuit.dry = True
-            circuit.next_trial_s = self._next_trial_s(handler, now)
+        while len(taken) < room:
+            taken += _singles(handler, room - len(taken))
+            if len(taken) < room and not self._release(handler, room - len(taken), now):
+                circuit.dry = True
+                break
+        breaker.tried(len(taken), now.mono_s)
+        handler.queue.give(taken)
+        return taken
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds of the next trial, or of the end of an operator's word."""
@@ -370,3 +360,21 @@ class Breakers:
             f"withheld{full}; `ackfloor breaker close {name}` lets all go by the retry policy"
         )
         self._state.faults.put(FAULT, name, text, now.wall_ms)
+
+
+def _singles(handler: HandlerState, count: int) -> list[Item | Batch]:
+    """Take up to so many single records out of a handler's queue that may start, in order."""
+    queue, lanes = handler.queue, handler.lanes
+    found: list[Item | Batch] = []
+    while queue.items and len(found) < count:
+        item = queue.items.popleft()
+        if isinstance(item, Run):
+            if not lanes.begins(item):
+                continue
+        elif item.closed or item.assignment.stopping:
+            continue
+        if handler.gathering is not None:
+            found.append(form_alone(item))
+        else:
+            found.append(lanes.lend(item) if isinstance(item, Run) else item)
+    return found

@@ -25,7 +25,6 @@ from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
     DeliveryTimedOut,
-    Dispatch,
     LateAnswers,
     RecordDiscarded,
     RecordsAcked,
@@ -117,7 +116,7 @@ class Endings:
         if handler.rules.ordering != "unordered":
             runs = handler.lanes.ended(ended)
             if runs:
-                self._state.commands.append(Dispatch(handler.rules.name, runs))
+                handler.queue.put(runs)
 
     def _redelivery_ended(self, delivery: Delivery, outcome: Outcome | None, now: Now) -> None:
         assignment = delivery.assignment

@@ -4,12 +4,12 @@ Facts go in (assigned, polled, answered, published, committed, the time); comman
 come out; the shell around it does what the commands say and reports back. The engine never
 blocks, never reads a clock and never touches Kafka.
 
-The life of a record: `polled` registers it as open and dispatches it (`intake`). Its delivery
-comes back through `answered`, or `expire` ends it at its deadline (`endings`). Handled: the
-record is settled. Failed: a parcel is published to a retry tier or the DLQ, and only its
-delivery report settles the record (`parcels`); or it stays where it is, holds its lane and is
-delivered again (`in_place`). Settling lets the floor move, and `tick`
-commits floors (`commits`).
+The life of a record: `polled` registers it as open and puts it on its handler's queue (`intake`),
+`next_items` gives it to the executor (`scheduler`). Its delivery comes back through `answered`, or
+`expire` ends it at its deadline (`endings`). Handled: the record is settled. Failed: a parcel is
+published to a retry tier or the DLQ, and only its delivery report settles the record (`parcels`);
+or it stays where it is, holds its lane and is delivered again (`in_place`). Settling lets the floor
+move, and `tick` commits floors (`commits`).
 
 Invariants (numbers of the contract; tests/framework/core/test_engine_model.py holds them):
 
@@ -52,7 +52,9 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
 from ackfloor.core.pauses import Pauses
+from ackfloor.core.queue import Item
 from ackfloor.core.reload import Reloaded, check
+from ackfloor.core.scheduler import Scheduler
 from ackfloor.core.state import Route, WorkerState
 from ackfloor.core.suspects import Suspects
 from ackfloor.core.transaction import Outcome, Transaction
@@ -108,6 +110,7 @@ class Engine:
         self.early = Early(self._state, self._parcels)
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._release, self._next_release_s)
+        self._scheduler = Scheduler(self._state, self._breakers)
         withheld = Withheld(self._state)
         self._batches = Batches(
             self._state, self._parcels, self._in_place, self._breakers, withheld
@@ -250,21 +253,27 @@ class Engine:
     def ended(self, handler: str, batch: Batch, now: Now) -> None:
         """A call of a batch handler has ended, or was given up."""
         self.answered(self._batches.ended(batch, now), now)
-        self._batches.let_go(self._state.handlers[handler], batch, now)
+        state = self._state.handlers[handler]
+        state.queue.ended(batch)
+        self._batches.let_go(state, batch, now)
+
+    def next_items(self, handler: str, queued: int, now: Now) -> Sequence[Item | Batch]:
+        """What a handler's executor is to be given now; it has not started `queued` items yet."""
+        return self._scheduler.next_items(self._state.handlers[handler], queued, now)
+
+    def returned(self, handler: str, items: Iterable[Item | Batch]) -> None:
+        """An executor gave items back that it has not started; the first of them comes first."""
+        self._scheduler.returned(self._state.handlers[handler], items)
 
     def left(self, handler: str, runs: Iterable[Run]) -> None:
         """Workers found these runs empty."""
         self._endings.left(handler, runs)
 
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
-        """A handler asked for a pause; its executor has put the record back already."""
+        """A handler asked for a pause; its executor gives back what it has not started."""
         state = self._state.handlers[handler]
         self._breakers.paused(state)
         self._pauses.begin(state, duration_s, reason, now)
-
-    def probed(self, handler: str, count: int, now: Now) -> None:
-        """So many deliveries of a held handler were started on the engine's command."""
-        self._breakers.probed(handler, count, now)
 
     @property
     def in_question(self) -> bool:

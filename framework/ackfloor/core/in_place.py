@@ -27,7 +27,6 @@ from math import inf
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Park, Verdict
 from ackfloor.core.parcels import Parcels
@@ -111,8 +110,7 @@ class InPlace:
         if handler.rules.ordering != "unordered":
             runs = [self._state.lane_of_due(delivery) for delivery in due]
             items = [run for run in runs if run is not None]
-        if items:
-            self._state.commands.append(Dispatch(handler.rules.name, items, ahead=True))
+        handler.queue.put(items, ahead=True)
 
     def next_of(self, handler: HandlerState) -> float:
         """Monotonic seconds at which a handler's next retry becomes due, room or not."""

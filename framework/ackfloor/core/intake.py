@@ -34,7 +34,7 @@ LONGEST_WAIT = 2
 
 
 class Intake:
-    """From assignment and poll to the ready queues."""
+    """From assignment and poll to the handlers' queues."""
 
     __slots__ = ("_orphans", "_parcels", "_state", "_suspects", "_waiting", "lost")
 

@@ -13,13 +13,17 @@ With many keys most lanes have a single record. It is dispatched *lone*, without
 visits its lane, and its own end is when the engine looks at the lane again. What comes after it
 meanwhile waits in a run that nobody has.
 
+Where the first record of a lane is to be tried by itself, it is lent: it is alone in the lane's
+run, and what is behind it waits until that run has been left.
+
 Invariants:
 
-L1  a live run is with at most one worker, or in exactly one ready queue, or with nobody while the
-    lone delivery in front of it has not ended.
+L1  a live run is with at most one worker, or in exactly one queue, or with nobody while the lone
+    delivery in front of it has not ended.
 L2  a lane's records are taken in the order in which they were admitted.
 L3  a run that was seized or dropped is detached: whatever its old worker posts is ignored.
-L4  a blocked lane's run is with nobody and in no queue until what holds the lane lets it go on.
+L4  a blocked lane's run is with nobody and in no queue until what holds the lane lets it go on;
+    nor is what is behind a lent one until that is left.
 L5  an assignment's `held` and `held_bytes` are those of the records that are in lanes whose head
     failed, or were when it did or came since: until that head is settled.
 """
@@ -45,13 +49,15 @@ class Run(deque["Delivery"]):
 class Lanes:
     """The lanes of one handler that have work."""
 
-    __slots__ = ("_behind", "_blocked", "_held", "_live")
+    __slots__ = ("_behind", "_blocked", "_held", "_lent", "_live")
 
     def __init__(self) -> None:
         #: The run of each lane that has work, or its one delivery where that is lone.
         self._live: dict[Hashable, Run | Delivery] = {}
         #: Lane -> the lone delivery that its run waits for.
         self._behind: dict[Hashable, Delivery] = {}
+        #: Lane whose run is lent -> what is behind that.
+        self._lent: dict[Hashable, Run] = {}
         #: Lane -> the delivery that it waits for; each of these lanes is live.
         self._blocked: dict[Hashable, Delivery] = {}
         #: Lane whose head failed and is not settled -> records and bytes that it holds.
@@ -70,15 +76,17 @@ class Lanes:
 
         Looks at each lane, so it is for who asks once a second.
         """
-        return sum(len(run) for run in self._live.values() if isinstance(run, Run))
+        live = sum(len(run) for run in self._live.values() if isinstance(run, Run))
+        return live + sum(map(len, self._lent.values()))
 
     def behind(self, delivery: Delivery) -> int:
         """How many records of its lane wait for a delivery that runs."""
         lane = delivery.lone
-        run = delivery.run if lane is None else self._live.get(lane)
-        if not isinstance(run, Run) or not self.has(run):
-            return 0
-        return len(run) if lane is None or self._behind.get(lane) is delivery else 0
+        if lane is not None:
+            run = self._live.get(lane) if self._behind.get(lane) is delivery else None
+            return len(run) if isinstance(run, Run) else 0
+        run = delivery.run
+        return len(self._lent.get(run.lane, run)) if self.has(run) else 0
 
     def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Delivery | Run]:
         """Queue deliveries on their lanes; return what to dispatch of those that were idle.
@@ -106,6 +114,8 @@ class Lanes:
         """Queue a delivery on its lane; return a run to dispatch if the lane was idle."""
         run = self._live.get(lane)
         if isinstance(run, Run):
+            if self._lent and lane in self._lent:
+                run = self._lent[lane]
             run.append(delivery)
             delivery.run = run
             if self._held and lane in self._held:
@@ -147,18 +157,47 @@ class Lanes:
         for run in runs:
             lane = run.lane
             if live.get(lane) is run:
-                if run:
-                    again.append(run)
+                whole = self.whole(run) if self._lent else run
+                if whole:
+                    again.append(whole)
                 else:
                     del live[lane]
         return again
+
+    def begins(self, run: Run) -> bool:
+        """Whether a lane has a record that may start; what may not any more is passed over."""
+        while run and (run[0].closed or run[0].assignment.stopping):
+            run.popleft()
+        if not run:
+            self.left(run)
+        return bool(run)
+
+    def lend(self, run: Run) -> Run:
+        """Put the first record of a lane's run into one of its own; the rest waits for that."""
+        lane, head = run.lane, run.popleft()
+        first = self._live[lane] = head.run = Run((head,))
+        first.lane = lane
+        self._lent[lane] = run
+        return first
+
+    def whole(self, run: Run) -> Run:
+        """A run that nobody visits, with what waits behind it where it was lent."""
+        rest = self._lent.pop(run.lane, None) if self._live.get(run.lane) is run else None
+        if rest is None:
+            return run
+        for delivery in reversed(run):
+            rest.appendleft(delivery)
+            delivery.run = rest
+        run.clear()
+        self._live[run.lane] = rest
+        return rest
 
     def seize(self, run: Run) -> Run | None:
         """Take a run away from a worker that is stuck; return a new one with the rest."""
         lane = run.lane
         if self._live.get(lane) is not run:
             return None
-        rest = _emptied(run)
+        rest = self._emptied(lane)
         if rest:
             self._live[lane] = rest
             return rest
@@ -241,10 +280,11 @@ class Lanes:
         """A new run with what is left of a lane, which nobody else has any longer."""
         run = self._live.get(lane)
         self._behind.pop(lane, None)
-        if isinstance(run, Run):
-            return _emptied(run)
-        rest = Run()
+        rest = _emptied(run) if isinstance(run, Run) else Run()
         rest.lane = lane
+        for delivery in self._lent.pop(lane, ()):
+            delivery.run = rest
+            rest.append(delivery)
         return rest
 
     def has(self, run: Run) -> bool:
@@ -267,6 +307,7 @@ class Lanes:
             self._behind.pop(lane, None)
             self._blocked.pop(lane, None)
             self._held.pop(lane, None)
+            self._lent.pop(lane, None)
 
 
 def _emptied(run: Run) -> Run:

@@ -6,7 +6,6 @@ for observers (metrics, logs). The hot ones are batches: one object for many rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ackfloor.core.breaker_events import (
@@ -18,27 +17,12 @@ from ackfloor.core.breaker_events import (
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.exit_events import StrayExit
-from ackfloor.core.lanes import Run
 from ackfloor.core.losses import RecordsDeleted, RecordsLost
 from ackfloor.core.model import CommitPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import Transact
 
 # --- commands -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """Put work on a handler's ready queue: deliveries (unordered, or lone) or runs (lanes).
-
-    `ahead` of what waits there (a bounded number): a redelivery has waited its time, and must not
-    wait again behind a backlog of first deliveries. `alone`: although the worker is secluded.
-    """
-
-    handler: str
-    items: Sequence[Delivery | Run]
-    ahead: bool = False
-    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,36 +33,10 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Start no further deliveries of a handler until `Unhold`."""
+class TakeBack:
+    """Have a handler's executor give back what it has not started."""
 
     handler: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unhold:
-    """Start deliveries of a held handler again."""
-
-    handler: str
-
-
-@dataclass(frozen=True, slots=True)
-class Seclude:
-    """Start nothing in this worker but what is dispatched to run alone; or end that."""
-
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Start so many waiting deliveries of a held handler; report for how many there was work.
-
-    No more than `most` of them may wait for a slot.
-    """
-
-    handler: str
-    count: int
-    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +67,7 @@ class Resume:
     positions: tuple[tuple[TopicPartition, int], ...]
 
 
-Command = (
-    Dispatch
-    | Abandon
-    | Hold
-    | Unhold
-    | Seclude
-    | Probe
-    | Publish
-    | Transact
-    | Commit
-    | Pause
-    | Resume
-)
+Command = Abandon | TakeBack | Publish | Transact | Commit | Pause | Resume
 
 # --- events -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ the handler's circuit breaker holds it for a reason of its own.
 from __future__ import annotations
 
 from ackfloor.core.assignment import HandlerState
-from ackfloor.core.messages import HandlerHeld, Hold
+from ackfloor.core.messages import HandlerHeld
 from ackfloor.core.model import Now
 from ackfloor.core.state import WorkerState
 
@@ -29,13 +29,12 @@ class Pauses:
         self._state = state
 
     def begin(self, handler: HandlerState, duration_s: float, reason: str, now: Now) -> None:
-        """A handler asked for a pause; its executor has put the record back already."""
+        """A handler asked for a pause; its executor gives back what it has not started."""
         name, duration_s = handler.rules.name, max(duration_s, SHORTEST_PAUSE_S)
         handler.held_until_s = max(handler.held_until_s, now.mono_s + duration_s)
         handler.held_reason = reason
-        # Again, although it is held perhaps: its executor may have let go meanwhile.
-        handler.held = True
-        self._state.commands.append(Hold(name))
+        # Again: it may have been given something since it asked.
+        self._state.take_back(handler)
         self._state.events.append(HandlerHeld(name, duration_s, reason))
         if duration_s >= LONG_PAUSE_S:
             handler.rests_in_pause = True
@@ -47,7 +46,6 @@ class Pauses:
             if handler.held_until_s and handler.held_until_s <= now.mono_s:
                 handler.held_until_s = 0.0
                 handler.rests_in_pause = False
-                self._state.hold(handler)
                 self._state.rest(handler)
 
     def next_s(self) -> float:

@@ -19,7 +19,7 @@ from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
 from ackfloor.core.gathering import Gathering
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Command, Dispatch, Event, Hold, Unhold
+from ackfloor.core.messages import Command, Event, TakeBack
 from ackfloor.core.parking import Parking
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
@@ -57,6 +57,7 @@ class WorkerState:
         "parking",
         "redact",
         "routes",
+        "secluded",
         "stats",
         "unbalanced",
     )
@@ -81,6 +82,8 @@ class WorkerState:
         self.parking = parking
         self.inbox = inbox
         self.clock = clock
+        #: A suspect of a crash runs, and nothing else of the worker may start.
+        self.secluded = False
         #: Levels have fallen since the last look at them, and something is paused.
         self.unbalanced = False
         self.assignments: dict[tuple[str, int], Assignment] = {}
@@ -108,13 +111,21 @@ class WorkerState:
         ahead: bool = False,
         alone: bool = False,
     ) -> None:
-        """Put deliveries on their handler's ready queue, or on their lanes; see `Dispatch`."""
+        """Put deliveries on their handler's queue, or on their lanes.
+
+        Args:
+            handler: whose they are.
+            batch: deliveries that are due, in order.
+            ahead: before all others. A redelivery has waited its time, and must not wait again
+                behind a backlog of first deliveries.
+            alone: although nothing else of the worker starts.
+        """
         if handler.gathering is not None and not (ahead or alone):
             self._gather(handler, handler.gathering, batch)
             return
         rules = handler.rules
         if rules.ordering == "unordered":
-            self.commands.append(Dispatch(rules.name, batch, ahead, alone))
+            self._queue(handler, batch, ahead=ahead, alone=alone)
             return
         by_key, lanes = rules.ordering == "key", handler.lanes
         items: Sequence[Delivery | Run]
@@ -124,8 +135,16 @@ class WorkerState:
             items = self._admitted(handler, batch, by_key)
         if ahead:
             _give_room_behind(handler, batch, items)
-        if items:
-            self.commands.append(Dispatch(rules.name, items, ahead, alone))
+        self._queue(handler, items, ahead=ahead, alone=alone)
+
+    @staticmethod
+    def _queue(
+        handler: HandlerState, items: Sequence[Delivery | Run], *, ahead: bool, alone: bool
+    ) -> None:
+        if alone:
+            handler.queue.alone.extend(items)
+        else:
+            handler.queue.put(items, ahead=ahead)
 
     @staticmethod
     def _admitted(handler: HandlerState, batch: Sequence[Delivery], by_key: bool) -> list[Run]:
@@ -147,9 +166,7 @@ class WorkerState:
         rules = handler.rules
         size = rules.batch or 1
         if rules.ordering == "unordered":
-            full = gathering.add(deliveries, size)
-            if full:
-                self.commands.append(Dispatch(rules.name, full))
+            handler.queue.put(gathering.add(deliveries, size))
             return
         by_key = rules.ordering == "key"
         runs: list[Run] = []
@@ -159,25 +176,24 @@ class WorkerState:
                 runs.extend(gathering.grew(delivery.run, size))
             else:
                 runs.extend(gathering.add_lane(run, size))
-        if runs:
-            self.commands.append(Dispatch(rules.name, runs))
+        handler.queue.put(runs)
 
     def hand_out_all(self, handler: HandlerState, runs: Sequence[Run]) -> None:
-        """Lanes may go on: dispatch them together where no batch is to be made of each."""
+        """Lanes may go on: queue them together where no batch is to be made of each."""
         if handler.gathering is None:
-            self.commands.append(Dispatch(handler.rules.name, runs))
+            handler.queue.put(runs)
             return
         for run in runs:
             self.hand_out(handler, run)
 
     def hand_out(self, handler: HandlerState, run: Run) -> None:
-        """A lane may go on: dispatch it.
+        """A lane may go on: queue it.
 
         Where it takes batches it may have to wait, for its head or for company.
         """
-        name, gathering, lanes = handler.rules.name, handler.gathering, handler.lanes
+        gathering, lanes = handler.gathering, handler.lanes
         if gathering is None:
-            self.commands.append(Dispatch(name, [run]))
+            handler.queue.put((run,))
             return
         while run:
             head = run[0]
@@ -191,8 +207,7 @@ class WorkerState:
                 return
             if not head.closed:
                 runs = [run] if head.alone else gathering.add_lane(run, handler.rules.batch or 1)
-                if runs:
-                    self.commands.append(Dispatch(name, runs))
+                handler.queue.put(runs)
                 return
             run.popleft()
             if not head.settled:
@@ -239,13 +254,9 @@ class WorkerState:
         handler = delivery.assignment.handler
         handler.lanes.free(delivery.lane(handler.rules.ordering == "key"), delivery)
 
-    def hold(self, handler: HandlerState) -> None:
-        """Have a handler's executor start nothing by itself, or go on, as it is now."""
-        held = bool(handler.held_until_s) or handler.circuit.breaker.is_open
-        if held != handler.held:
-            handler.held = held
-            name = handler.rules.name
-            self.commands.append(Hold(name) if held else Unhold(name))
+    def take_back(self, handler: HandlerState) -> None:
+        """Have a handler's executor give back what it has not started."""
+        self.commands.append(TakeBack(handler.rules.name))
 
     def rest(self, handler: HandlerState) -> None:
         """Stop fetching a handler's topics, or go on, as it is now."""

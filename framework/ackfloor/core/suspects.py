@@ -32,7 +32,7 @@ from typing import NamedTuple
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason, fingerprint
-from ackfloor.core.messages import Seclude, SuspectCleared, SuspectStarted
+from ackfloor.core.messages import SuspectCleared, SuspectStarted
 from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import CONDEMNED, RELEASED, Bury
 from ackfloor.core.parcels import Parcels
@@ -118,7 +118,6 @@ class Suspects:
         "_known",
         "_lanes",
         "_parcels",
-        "_secluded",
         "_state",
         "_until_s",
         "_waiting",
@@ -134,7 +133,6 @@ class Suspects:
         #: (handler, lane) -> the queue of that lane, also while its first suspect runs.
         self._lanes: dict[Hashable, _Queue] = {}
         self._current: tuple[Delivery, _Queue] | None = None
-        self._secluded = False
         #: When the patience with `_current`, or with what must end before it, is over.
         self._until_s = 0.0
         #: Condemned; they stay suspects until they are committed.
@@ -155,7 +153,7 @@ class Suspects:
     @property
     def active(self) -> bool:
         """Whether `tick` has anything to do."""
-        return bool(self._waiting or self._current or self._buried or self._secluded)
+        return bool(self._waiting or self._current or self._buried or self._state.secluded)
 
     def assigned(self, topic: str, partition: int, position: int) -> None:
         """A partition came: what lies below its position has been settled elsewhere."""
@@ -244,7 +242,7 @@ class Suspects:
         alone = suspicion.crashes >= ALONE
         if not alone:
             self._seclude(False, now)
-        elif not self._secluded:
+        elif not self._state.secluded:
             # Whether it is quiet can only be told once nothing starts any more.
             self._seclude(True, now)
             return
@@ -328,10 +326,12 @@ class Suspects:
                 self._forget(buried.assignment.topic, buried.assignment.partition, buried.offset)
 
     def _seclude(self, on: bool, now: Now) -> None:
-        if on != self._secluded:
-            self._secluded = on
+        if on != self._state.secluded:
+            self._state.secluded = on
             self._until_s = now.mono_s + LONGEST_S
-            self._state.commands.append(Seclude(on))
+            if on:
+                for handler in self._state.handlers.values():
+                    self._state.take_back(handler)
 
     def forget_closed(self) -> None:
         """Partitions were dropped: their suspects are the next owner's business."""

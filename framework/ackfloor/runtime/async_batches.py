@@ -18,8 +18,7 @@ from ackfloor.ports import Stack
 from ackfloor.runtime.async_executor import STREAK, AsyncExecutor
 from ackfloor.runtime.async_slot import Slot, breathe, calm
 from ackfloor.runtime.batch_calls import begin, given_up, post, startable
-from ackfloor.runtime.forming import Places, form, form_alone
-from ackfloor.runtime.ready import Item
+from ackfloor.runtime.batch_marks import Places
 
 
 class AsyncBatchExecutor(AsyncExecutor):
@@ -44,21 +43,18 @@ class AsyncBatchExecutor(AsyncExecutor):
             super().abandon(delivery.batch.items[0])
 
     async def _work(self, slot: Slot) -> None:
-        queue = self._queue
+        ready = self._window.ready
         while not slot.abandoned:
             if self._excess:
                 self._retire(slot)
                 return
             try:
-                item = queue.ready.popleft()
+                batch = ready.popleft()
             except IndexError:
                 if not await self._sleep(slot):
                     return
                 continue
-            await self._take(slot, form(item, queue))
-
-    async def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
-        await self._take(slot, form_alone(item) if alone else form(item, self._queue))
+            await self._take(slot, batch)
 
     async def _take(self, slot: Slot, batch: Batch) -> None:
         """Call the handler with a batch, unless nothing of it may start."""
@@ -77,7 +73,7 @@ class AsyncBatchExecutor(AsyncExecutor):
             outcome,
             raised,
             handler=self._invocation.handler,
-            queue=self._queue,
+            window=self._window,
             inbox=self._inbox,
             now_s=self._clock(),
         )

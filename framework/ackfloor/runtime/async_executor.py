@@ -5,7 +5,7 @@ or future per record. All slot state is touched only on the event loop's thread;
 thread talks to it through atomic deque operations and `call_soon_threadsafe`.
 
 Why a lost wake-up can't happen: a slot that finds the deque empty first puts itself on the idle
-list and then looks at the deque again; `dispatch` first fills the deque and then looks at the
+list and then looks at the deque again; `submit` first fills the deque and then looks at the
 idle list. At least one of the two sees the other.
 
 Why a cancelled handler can't take its slot's next record with it: the cancellation is asked for
@@ -29,6 +29,7 @@ from functools import partial
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.core.queue import Item
 from ackfloor.ports import Items, Stack
 from ackfloor.runtime.async_slot import Slot, calm, finish, uncancel
 from ackfloor.runtime.async_slots import AsyncSlots
@@ -37,9 +38,8 @@ from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
-from ackfloor.runtime.probing import let_through
-from ackfloor.runtime.ready import Item, ReadyQueue
 from ackfloor.runtime.stacks import task_stack
+from ackfloor.runtime.window import Window
 
 #: Records handled without a suspension before a slot looks whether the event loop should breathe.
 STREAK = 64
@@ -90,7 +90,7 @@ class AsyncExecutor(AsyncSlots):
         self._clock = clock
         self._lanes = lanes
         self._words = self._marks.words
-        self._queue = ReadyQueue()
+        self._window = Window(invocation.handler, inbox)
         #: Slots are being woken: there is a next look at what waits.
         self._waking = False
 
@@ -100,11 +100,15 @@ class AsyncExecutor(AsyncSlots):
         """Start the slots and return when they are ready."""
         self._events.submit(self._start()).result()
 
-    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
-        self._queue.put(items, ahead=ahead, alone=alone)
+    def submit(self, items: Items) -> None:
+        """Start these, in this order, behind what was given before."""
+        self._window.ready.extend(items)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
+
+    def take_back(self) -> None:
+        """Give back what has not started."""
+        self._window.give_back()
 
     def running(self) -> Iterable[Delivery]:
         """The deliveries that occupy a slot, also those about to start."""
@@ -112,7 +116,7 @@ class AsyncExecutor(AsyncSlots):
 
     def queued(self) -> int:
         """Items that no slot has taken yet."""
-        return len(self._queue)
+        return len(self._window)
 
     def stack(self, delivery: Delivery) -> Stack:
         """Where its handler is; see `ports.Executor`."""
@@ -126,33 +130,9 @@ class AsyncExecutor(AsyncSlots):
         """Handlers that swallowed their cancellation and are still running."""
         return len(self._zombies)
 
-    def hold(self) -> None:
-        """Start no further delivery until `unhold`."""
-        self._queue.hold()
-
-    def unhold(self) -> None:
-        """Start deliveries again."""
-        self._queue.unhold()
-        self._loop.call_soon_threadsafe(self._wake)
-
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on."""
         self._loop.call_soon_threadsafe(self._resize, concurrency)
-
-    def seclude(self, on: bool) -> None:
-        """Start nothing but what is dispatched to run alone, until told that this is over."""
-        self._queue.seclude(on)
-        self._loop.call_soon_threadsafe(self._wake)
-
-    def startable(self) -> int:
-        """Items that a slot may take now, in spite of a hold."""
-        return self._queue.waits()
-
-    def probe(self, count: int, most: int) -> int:
-        """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
-        through = let_through(self._queue, count, most, self._leave)
-        self._loop.call_soon_threadsafe(self._wake)
-        return through
 
     def stop(self, timeout_s: float) -> int:
         """Cancel what runs and return how many handlers did not end in time."""
@@ -180,21 +160,21 @@ class AsyncExecutor(AsyncSlots):
 
     async def _drain(self, slot: Slot) -> None:
         """Handle what is ready, until nothing is or the slot is to leave."""
-        ready, invocation, clock = self._queue.ready, self._invocation, self._clock
+        ready, invocation, clock = self._window.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         assert slot.task is not None, "it runs in its task"
         cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, 0.0
+        # Noted before a lane is taken: who notes it afterwards misses what came in between.
+        recalls = self._window.recalls
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
             except IndexError:
                 slot.streak = streak
                 return
-            if isinstance(item, Run):
-                await self._visit(slot, item)
-                continue
-            if invocation.manual:
-                await self._do(slot, item)
+            if invocation.manual or isinstance(item, Run):
+                await self._do(slot, item, recalls)
+                recalls = self._window.recalls
                 continue
             # What `_handle` does, in line: two calls and a coroutine less for each record.
             slot.current = item
@@ -225,20 +205,19 @@ class AsyncExecutor(AsyncSlots):
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    async def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
-        """Handle what was taken from the queue: records of a lane, or one that is in none."""
+    async def _do(self, slot: Slot, item: Item, recalls: int) -> None:
+        """Handle what was taken: records of a lane, or one that is in none."""
         if isinstance(item, Run):
-            await self._visit(slot, item, alone=alone)
+            await self._visit(slot, item, recalls)
         elif isinstance(result := await self._handle(slot, item), Held):
             self._put_back(item, item, result)
 
-    async def _visit(self, slot: Slot, run: Run, *, alone: bool = False) -> None:
-        """Handle some records of one lane; one of them where it is to run alone."""
-        queue, manual, call = self._queue, self._invocation.manual, self._invocation.call
+    async def _visit(self, slot: Slot, run: Run, recalls: int) -> None:
+        """Handle some records of one lane that was taken after `recalls` was noted."""
+        window, manual, call = self._window, self._invocation.manual, self._invocation.call
         for _ in range(LANE_VISIT):
-            if (queue.shut or self._excess) and not alone:
+            if window.recalls != recalls or self._excess:
                 break
-            alone = False
             try:
                 delivery = run.popleft()
             except IndexError:
@@ -261,7 +240,7 @@ class AsyncExecutor(AsyncSlots):
                     await calm(slot)
             if not self._stays(slot, run, delivery, result):
                 return
-        queue.put([run])
+        window.put_last(run, recalls)
 
     def _stays(self, slot: Slot, run: Run, delivery: Delivery, result: Held | bool) -> bool:
         """Whether a slot goes on with a lane after one of its records; else somebody else does."""
@@ -359,19 +338,16 @@ class AsyncExecutor(AsyncSlots):
             await answered
 
     def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
-        put_back(self._queue, self._inbox, self._invocation.handler, item, delivery, outcome)
+        put_back(self._window, self._inbox, self._invocation.handler, item, delivery, outcome)
 
     async def _sleep(self, slot: Slot) -> bool:
-        """Wait for work, or do what is to run alone; False when the executor is stopping."""
+        """Wait for work; False when the executor is stopping."""
         self._words[slot.place] = 0
         if self._stopping:
             return False
-        if (alone := self._queue.take_alone()) is not None:
-            await self._do(slot, alone, alone=True)
-            return not self._stopping
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiter)
-        if self._queue.waits():
+        if self._window.ready:
             self._wake()
         try:
             await waiter
@@ -392,7 +368,7 @@ class AsyncExecutor(AsyncSlots):
 
         One is enough where handlers wait for nothing: it has done all when this is looked at again.
         """
-        count = min(most, self._queue.waits(), len(self._idle))
+        count = min(most, len(self._window.ready), len(self._idle))
         self._waking = count > 0
         for _ in range(count):
             self._wake_one()

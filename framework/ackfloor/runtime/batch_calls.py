@@ -6,7 +6,7 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.outcomes import Failed, Held, Outcome, Rejected
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
-from ackfloor.runtime.ready import ReadyQueue
+from ackfloor.runtime.window import Window
 
 
 def startable(batch: Batch, *, stopping: bool) -> bool:
@@ -33,7 +33,7 @@ def post(
     exc: BaseException | None,
     *,
     handler: str,
-    queue: ReadyQueue,
+    window: Window,
     inbox: Inbox,
     now_s: float,
 ) -> None:
@@ -44,14 +44,14 @@ def post(
         outcome: what its end means; None where it was cut short and all had ended before.
         exc: what it raised, if anything.
         handler: its name.
-        queue: the handler's.
+        window: the handler's.
         inbox: where the end is posted.
         now_s: monotonic seconds.
     """
     matters = batch.unanswered()
     if isinstance(outcome, Held) and matters:
-        # Before anybody takes the next batch; the owner thread puts this one back.
-        queue.hold()
+        # The owner thread puts this one back as well.
+        window.give_back()
         inbox.held.append(HeldPosted(handler, outcome.duration_s, outcome.reason))
     elif exc is not None and isinstance(outcome, Failed | Rejected) and _all_answered(batch):
         inbox.errors.append((batch.items[0], exc))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import Held, Outcome
+from ackfloor.core.queue import Item
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation
-from ackfloor.runtime.ready import Item, ReadyQueue
+from ackfloor.runtime.window import Window
 
 
 def outcome_of(
@@ -28,12 +29,12 @@ def outcome_of(
 
 
 def put_back(
-    queue: ReadyQueue, inbox: Inbox, handler: str, item: Item, delivery: Delivery, outcome: Held
+    window: Window, inbox: Inbox, handler: str, item: Item, delivery: Delivery, outcome: Held
 ) -> None:
-    """A held delivery waits at the head of the queue until the engine lifts the hold.
+    """A delivery asked for a pause: it is given back, and with it all that has not started.
 
     Args:
-        queue: the handler's.
+        window: the handler's.
         inbox: where the wish for a pause is posted.
         handler: its name.
         item: the delivery, or the run whose first it is again.
@@ -44,8 +45,7 @@ def put_back(
     if delivery.closed:
         # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
         delivery.assignment.stats.late_answers.append(None)
-        queue.put_first(item)
+        inbox.returned.append((handler, item))
         return
-    queue.hold()
-    queue.put_first(item)
+    window.give_back((item,))
     inbox.held.append(HeldPosted(handler, outcome.duration_s, outcome.reason))

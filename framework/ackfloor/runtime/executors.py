@@ -13,7 +13,6 @@ from math import inf
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
-from ackfloor.core.messages import Dispatch, Hold, Probe, Seclude, Unhold
 from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
 from ackfloor.runtime.marks import Marks
@@ -59,26 +58,6 @@ class Executors:
         """Start them all."""
         for executor in self.by_name.values():
             executor.start()
-
-    def dispatch(self, command: Dispatch) -> None:
-        """Hand deliveries or runs to their handler's executor."""
-        self.by_name[command.handler].dispatch(
-            command.items, ahead=command.ahead, alone=command.alone
-        )
-
-    def hold(self, command: Hold | Unhold | Seclude) -> None:
-        """Keep one handler's deliveries waiting, or everybody's; or end that."""
-        if isinstance(command, Seclude):
-            for executor in self.by_name.values():
-                executor.seclude(command.on)
-        elif isinstance(command, Hold):
-            self.by_name[command.handler].hold()
-        else:
-            self.by_name[command.handler].unhold()
-
-    def probe(self, command: Probe) -> int:
-        """Start some of what a hold keeps waiting; returns how many."""
-        return self.by_name[command.handler].probe(command.count, command.most)
 
     def running(self) -> Iterator[Delivery]:
         """The deliveries that occupy a slot."""

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
+from ackfloor.core.queue import Item
 
 
 class Held(NamedTuple):
-    """A handler asked for a pause; the delivery is back in its executor's queue."""
+    """A handler asked for a pause; its executor has given back what it has not started."""
 
     handler: str
     duration_s: float
@@ -25,7 +26,7 @@ class Held(NamedTuple):
 class Inbox:
     """Everything that comes back from handlers."""
 
-    __slots__ = ("answered", "batches", "broken", "errors", "held", "left", "strays")
+    __slots__ = ("answered", "batches", "broken", "errors", "held", "left", "returned", "strays")
 
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
@@ -34,6 +35,8 @@ class Inbox:
         self.batches: deque[tuple[str, Batch]] = deque()
         #: (handler, run) of workers that found their run empty.
         self.left: deque[tuple[str, Run]] = deque()
+        #: (handler, item) of what was given to an executor and has not started, the next first.
+        self.returned: deque[tuple[str, Item | Batch]] = deque()
         self.held: deque[Held] = deque()
         #: What ended a part of an executor, which is not there any more: never an exception of a
         #: handler. The worker is to be replaced.
@@ -42,6 +45,14 @@ class Inbox:
         self.strays: deque[BaseException] = deque()
         #: (delivery, exception) raised after it had been answered; the first delivery of a batch.
         self.errors: deque[tuple[Delivery, BaseException]] = deque()
+
+    def take_returned(self) -> dict[str, list[Item | Batch]]:
+        """What executors gave back, of each handler."""
+        found: dict[str, list[Item | Batch]] = {}
+        for _ in range(len(self.returned)):
+            handler, item = self.returned.popleft()
+            found.setdefault(handler, []).append(item)
+        return found
 
     def take_left(self) -> dict[str, list[Run]]:
         """The runs that workers found empty, of each handler."""

@@ -22,14 +22,10 @@ from ackfloor.core.messages import (
     Abandon,
     Command,
     Commit,
-    Dispatch,
-    Hold,
     Pause,
-    Probe,
     Publish,
     Resume,
-    Seclude,
-    Unhold,
+    TakeBack,
 )
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
@@ -156,13 +152,15 @@ class Loop:
         """Whether every handler has so much to do that what is read now would only take memory."""
         state, by_name = self.engine.state, self.executors.by_name
         return all(
-            by_name[name].queued() >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
+            len(handler.queue) + by_name[name].queued()
+            >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
             for name, handler in state.handlers.items()
         ) and not any(route.hurried for route in state.routes.values())
 
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""
-        if self._inbox.answered or self._inbox.left or self._inbox.batches:
+        inbox = self._inbox
+        if inbox.answered or inbox.left or inbox.batches or inbox.returned:
             return 0.0
         now = self._clock.now()
         longest = LONGEST_BUSY_WAIT_S if self.engine.flow.open_count else LONGEST_IDLE_WAIT_S
@@ -172,19 +170,29 @@ class Loop:
     def _collect(self) -> bool:
         """Take what the executors posted, and what the supervisor said."""
         self.interlude()
-        inbox, engine = self._inbox, self.engine
+        inbox = self._inbox
+        self._take_returned()
         moved = self._take_answers()
-        while inbox.held:
-            held = inbox.held.popleft()
-            now = self._clock.now()
-            engine.hold(held.handler, held.duration_s, held.reason, now)
-            self._notices.pause(held.handler, held.duration_s, held.reason, now.mono_s)
         while inbox.strays:
             self.telling.stray(inbox.strays.popleft(), self._clock.monotonic())
         while inbox.errors:
             delivery, exc = inbox.errors.popleft()
             self._notices.raised_late(delivery, exc, self._clock.monotonic())
         return moved
+
+    def _take_pauses(self) -> None:
+        inbox = self._inbox
+        while inbox.held:
+            held = inbox.held.popleft()
+            now = self._clock.now()
+            self.engine.hold(held.handler, held.duration_s, held.reason, now)
+            self._notices.pause(held.handler, held.duration_s, held.reason, now.mono_s)
+
+    def _take_returned(self) -> None:
+        """Take what executors gave back without having started it."""
+        if self._inbox.returned:
+            for handler, items in self._inbox.take_returned().items():
+                self.engine.returned(handler, items)
 
     def _take_answers(self) -> bool:
         inbox, engine = self._inbox, self.engine
@@ -208,21 +216,31 @@ class Loop:
         self.executors.abandon_answered(now)
 
     def _execute(self) -> bool:
-        """Do what the engine commands, and what it commands in answer to that."""
+        """Do what the engine commands, and give the executors what they have room for."""
         moved = False
+        # Before anything is given.
+        self._take_pauses()
         if self.engine.transactional:
             self.engine.transact(self._clock.now())
         while commands := self.engine.take_commands():
+            moved = True
             for command in commands:
-                # A breaker asks each turn; where nothing waits, nothing has happened.
-                moved |= not isinstance(command, Probe)
                 self._do(command)
+        self._take_returned()
+        return self._feed() or moved
+
+    def _feed(self) -> bool:
+        """Give the executors what may start next; returns whether there was something."""
+        engine, moved, now = self.engine, False, self._clock.now()
+        for name, executor in self.executors.by_name.items():
+            items = engine.next_items(name, executor.queued(), now)
+            if items:
+                executor.submit(items)
+                moved = True
         return moved
 
     def _do(self, command: Command) -> None:
-        if isinstance(command, Dispatch):
-            self.executors.dispatch(command)
-        elif isinstance(command, Publish):
+        if isinstance(command, Publish):
             cast("Sink", self._sink).publish(command.parcel)
         elif isinstance(command, Transact):
             sink = cast("TransactionalSink", self._sink)
@@ -235,10 +253,8 @@ class Loop:
             self._source.pause(command.partitions)
         elif isinstance(command, Resume):
             self._source.resume(command.positions)
-        elif isinstance(command, Hold | Unhold | Seclude):
-            self.executors.hold(command)
-        elif isinstance(command, Probe):
-            self.engine.probed(command.handler, self.executors.probe(command), self._clock.now())
+        elif isinstance(command, TakeBack):
+            self.executors.by_name[command.handler].take_back()
 
     # Settings.
 

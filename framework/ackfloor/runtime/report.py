@@ -122,7 +122,7 @@ def _handler(
         concurrency=rules.concurrency,
         consume_timeout_s=rules.consume_timeout_s,
         running=len(running),
-        queued=executor.queued(),
+        queued=len(handler.queue) + executor.queued(),
         abandoned=executor.abandoned(),
         held_for_s=max(0.0, handler.held_until_s - now.mono_s) if handler.held_until_s else 0.0,
         held_reason=handler.held_reason if handler.held_until_s else "",

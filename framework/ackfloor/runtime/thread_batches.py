@@ -14,8 +14,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.outcomes import ACKED, Outcome
 from ackfloor.ports import Stack
 from ackfloor.runtime.batch_calls import begin, given_up, post, startable
-from ackfloor.runtime.forming import Places, form, form_alone
-from ackfloor.runtime.ready import Item
+from ackfloor.runtime.batch_marks import Places
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.thread_slot import Slot, end_lease
 
@@ -43,23 +42,19 @@ class ThreadBatchExecutor(ThreadExecutor):
 
     def work(self, slot: Slot) -> None:
         """Take and handle batches; runs in the slot's own thread."""
-        queue = self._queue
+        ready = self._window.ready
         while not slot.abandoned:
             if self._excess and self._retire(slot):
                 return
             try:
-                item = queue.ready.popleft()
+                batch = ready.popleft()
             except IndexError:
                 if not self._sleep(slot):
                     return
                 continue
-            batch = form(item, queue)
-            if self._idle and queue.ready:
+            if self._idle and ready:
                 self._wake_one()
             self._take(slot, batch)
-
-    def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
-        self._take(slot, form_alone(item) if alone else form(item, self._queue))
 
     def _take(self, slot: Slot, batch: Batch) -> None:
         """Call the handler with a batch, unless nothing of it may start."""
@@ -84,7 +79,7 @@ class ThreadBatchExecutor(ThreadExecutor):
             outcome,
             raised,
             handler=self.handler,
-            queue=self._queue,
+            window=self._window,
             inbox=self._inbox,
             now_s=self._clock(),
         )

@@ -10,9 +10,9 @@ is interrupted, and nothing starts before fewer run than may. That, and nothing 
 path, takes a lock.
 
 An idle thread sleeps on a lock of its own. It puts itself on the idle list before it looks at
-the deque for the last time, and `dispatch` fills the deque before it looks at the idle list, so
+the deque for the last time, and `submit` fills the deque before it looks at the idle list, so
 a wake-up can't be lost. Each thread that was woken wakes one more with the first item that it
-takes, if there is work left, and so does who puts an item back: no stampede of all threads for a
+takes, if there is work left: no stampede of all threads for a
 handful of records, or for many whose handler waits for nothing.
 """
 
@@ -26,15 +26,15 @@ from collections.abc import Callable, Iterable
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, Held, Outcome
+from ackfloor.core.queue import Item
 from ackfloor.ports import Items, Stack
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
-from ackfloor.runtime.probing import let_through
-from ackfloor.runtime.ready import Item, ReadyQueue
 from ackfloor.runtime.stacks import thread_stack
 from ackfloor.runtime.thread_slot import Slot, end_lease
+from ackfloor.runtime.window import Window
 
 #: Records a thread takes of one lane before it lets another lane have its turn.
 LANE_VISIT = 64
@@ -72,7 +72,7 @@ class ThreadExecutor:
         self._lanes = lanes
         self._marks = marks or Marks()
         self._words = self._marks.words
-        self._queue = ReadyQueue()
+        self._window = Window(invocation.handler, inbox)
         self._idle: deque[Slot] = deque()
         self._slots: list[Slot] = []
         self._zombies: set[Slot] = set()
@@ -110,10 +110,14 @@ class ThreadExecutor:
             self._excess -= too_many
             return not too_many
 
-    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
-        self._queue.put(items, ahead=ahead, alone=alone)
+    def submit(self, items: Items) -> None:
+        """Start these, in this order, behind what was given before."""
+        self._window.ready.extend(items)
         self._wake_one()
+
+    def take_back(self) -> None:
+        """Give back what has not started."""
+        self._window.give_back()
 
     def running(self) -> Iterable[Delivery]:
         """The deliveries that occupy a slot, also those about to start."""
@@ -121,7 +125,7 @@ class ThreadExecutor:
 
     def queued(self) -> int:
         """Items that no thread has taken yet."""
-        return len(self._queue)
+        return len(self._window)
 
     def stack(self, delivery: Delivery) -> Stack:
         """Where its handler is; see `ports.Executor`."""
@@ -144,20 +148,6 @@ class ThreadExecutor:
         """Abandoned threads whose handlers are still running."""
         return sum(1 for slot in list(self._zombies) if slot.is_alive())
 
-    def hold(self) -> None:
-        """Start no further delivery until `unhold`."""
-        self._queue.hold()
-
-    def unhold(self) -> None:
-        """Start deliveries again."""
-        self._queue.unhold()
-        self._wake_one()
-
-    def seclude(self, on: bool) -> None:
-        """Start nothing but what is dispatched to run alone, until told that this is over."""
-        self._queue.seclude(on)
-        self._wake_one()
-
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on."""
         if self._stopping:
@@ -172,17 +162,6 @@ class ThreadExecutor:
             # them: a wake-up that reached one that leaves is not lost.
             for _ in range(len(self._idle)):
                 self._wake_one()
-
-    def startable(self) -> int:
-        """Items that a slot may take now, in spite of a hold."""
-        return self._queue.waits()
-
-    def probe(self, count: int, most: int) -> int:
-        """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
-        through = let_through(self._queue, count, most, self._leave)
-        for _ in range(through):
-            self._wake_one()
-        return through
 
     def stop(self, timeout_s: float) -> int:
         """Let what runs end and return how many handlers did not end in time.
@@ -221,14 +200,16 @@ class ThreadExecutor:
             self._drain(slot)
             if slot.abandoned or (self._excess and self._retire(slot)):
                 return
-            if not self._queue.ready and not self._sleep(slot):
+            if not self._window.ready and not self._sleep(slot):
                 return
 
     def _drain(self, slot: Slot) -> None:
         """Handle what is ready, until nothing is or the slot is to leave."""
-        ready, invocation, clock = self._queue.ready, self._invocation, self._clock
+        ready, invocation, clock = self._window.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         woken = True
+        # Noted before a lane is taken: who notes it afterwards misses what came in between.
+        recalls = self._window.recalls
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
@@ -239,7 +220,8 @@ class ThreadExecutor:
                 if self._idle and ready:
                     self._wake_one()
             if invocation.manual or isinstance(item, Run):
-                self._do(slot, item)
+                self._do(slot, item, recalls)
+                recalls = self._window.recalls
                 continue
             # What `_handle` does, in line: two calls less for each record.
             lease = slot.lease = [item]
@@ -267,10 +249,10 @@ class ThreadExecutor:
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    def _do(self, slot: Slot, item: Item, *, alone: bool = False) -> None:
-        """Handle what was taken from the queue: records of a lane, or one that is in none."""
+    def _do(self, slot: Slot, item: Item, recalls: int) -> None:
+        """Handle what was taken: records of a lane, or one that is in none."""
         if isinstance(item, Run):
-            self._visit(slot, item, alone=alone)
+            self._visit(slot, item, recalls)
         elif isinstance(result := self._handle(slot, item), Held):
             self._put_back(item, item, result)
 
@@ -283,13 +265,12 @@ class ThreadExecutor:
             self._slots = [other for other in self._slots if other is not slot]
         return True
 
-    def _visit(self, slot: Slot, run: Run, *, alone: bool = False) -> None:
-        """Handle some records of one lane; one of them where it is to run alone."""
-        queue = self._queue
+    def _visit(self, slot: Slot, run: Run, recalls: int) -> None:
+        """Handle some records of one lane that was taken after `recalls` was noted."""
+        window = self._window
         for _ in range(LANE_VISIT):
-            if (queue.shut or self._excess) and not alone:
+            if window.recalls != recalls or self._excess:
                 break
-            alone = False
             try:
                 delivery = run.popleft()
             except IndexError:
@@ -308,7 +289,7 @@ class ThreadExecutor:
             if not result:
                 self._leave(run)
                 return
-        queue.put([run])
+        window.put_last(run, recalls)
         self._wake_one()
 
     def _quit(self, delivery: Delivery) -> None:
@@ -363,21 +344,15 @@ class ThreadExecutor:
         return still_ours
 
     def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
-        put_back(self._queue, self._inbox, self.handler, item, delivery, outcome)
-        # It may have moved everything for a moment, in which somebody woke up and found nothing.
-        self._wake_one()
+        put_back(self._window, self._inbox, self.handler, item, delivery, outcome)
 
     def _sleep(self, slot: Slot) -> bool:
-        """Wait for work, or do what is to be done alone; False when the executor is stopping."""
+        """Wait for work; False when the executor is stopping."""
         self._words[slot.place] = 0
         if self._stopping:
             return False
-        alone = self._queue.take_alone()
-        if alone is not None:
-            self._do(slot, alone, alone=True)
-            return not self._stopping
         self._idle.append(slot)
-        if self._queue.waits() or self._excess or self._stopping:
+        if self._window.ready or self._excess or self._stopping:
             self._wake_one()
         slot.bell.acquire()
         return not self._stopping

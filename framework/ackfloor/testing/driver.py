@@ -154,7 +154,7 @@ class Driver:
     def _probing(self, handler: HandlerState) -> bool:
         """Whether a delivery of a held handler is about to start."""
         executor = self._loop.executors.by_name[handler.rules.name]
-        return executor.startable() > 0 or any(not d.started_s for d in executor.running())
+        return executor.queued() > 0 or any(not d.started_s for d in executor.running())
 
     def _in_flight(self) -> Iterator[Delivery]:
         """Deliveries that were dispatched and have not ended."""

@@ -12,11 +12,9 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import BreakerOpened, RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import REPLAYS, Reason
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
     Abandon,
     BatchFailed,
@@ -38,10 +36,8 @@ from ackfloor.core.outcomes import (
     Rejected,
 )
 from ackfloor.core.retry import RetryPolicy
-from ackfloor.ports import Items
 from ackfloor.runtime.batch_calls import begin
-from ackfloor.runtime.forming import form
-from tests.framework.core.worlds import TIER, MemoryRecord, World
+from tests.framework.core.worlds import TIER, MemoryRecord, World, offsets_of
 
 FAILED = Failed(Failure("Boom", "x"))
 REJECTED = Rejected(Failure("Hopeless", "x"))
@@ -49,18 +45,14 @@ OFF = CircuitBreaker(enabled=False)
 
 
 class BatchWorld(World):
-    """A world whose workers take whatever is ready as one batch."""
+    """A world whose workers take batches."""
 
     def take_batch(self) -> Batch:
         """A worker takes a batch and starts."""
-        batch = form(self.ready.popleft(), self)  # type: ignore[arg-type]
+        batch = self.ready.popleft()
+        assert isinstance(batch, Batch)
         begin(batch, self.now_s)
         return batch
-
-    def put(self, items: Items, *, ahead: bool) -> None:
-        """What did not fit goes back."""
-        assert ahead
-        self.ready.extendleft(reversed(items))
 
     def end(self, batch: Batch, outcome: Outcome | None = ACKED) -> None:
         """The call ends, or is given up."""
@@ -112,7 +104,7 @@ def all_again(world: BatchWorld, batch: Batch) -> None:
 
 def offsets(world: World) -> list[int]:
     """What is ready, lanes in order."""
-    return [d.offset for item in world.ready for d in (item if isinstance(item, Run) else [item])]
+    return offsets_of(world.ready)
 
 
 def test_the_end_of_a_call_ends_what_nobody_answered() -> None:
@@ -452,10 +444,10 @@ def test_an_empty_batch_gives_its_lanes_back() -> None:
     """Nothing of it could start."""
     world = batched("key")
     world.read([0, 1, 2], key=b"k")
-    run = world.ready.popleft()
-    assert isinstance(run, Run)
-    batch = Batch()
-    batch.runs.append(run)
+    batch = world.ready.popleft()
+    (run,) = batch.runs
+    run.extend(batch.items)
+    batch.items = []
     world.end(batch, None)
     world.tick()
     assert offsets(world) == [0, 1, 2]
@@ -514,13 +506,8 @@ class TestBreaker:
             pass
         world.read([0, 1])
         world.tick(1.0)
-        first = Batch()
-        run = world.ready.popleft()
-        assert isinstance(run, Run)
-        first.runs.append(run)
-        first.items.append(run.popleft())
-        first.items[0].batch = first
-        begin(first, world.now_s)
+        first = world.take_batch()
+        assert offsets_of([first]) == [0], "a trial is one record"
         world.end(first, FAILED)
         orders = world.engine.assignments["orders", 0]
         assert (len(orders.withheld), orders.held) == (1, 2)
@@ -589,8 +576,8 @@ def test_suspects_are_alone() -> None:
     world.read([0, 1, 2])
     world.engine.suspects.tick(world.now, quiet=False)
     world.take()
-    (suspect,) = world.ready
-    assert isinstance(suspect, Delivery)
+    (batch,) = world.ready
+    (suspect,) = batch.items
     assert (suspect.offset, suspect.alone) == (1, True)
     world.end(world.take_batch())
     world.engine.suspects.tick(world.now, quiet=False)

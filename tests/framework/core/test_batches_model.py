@@ -7,37 +7,26 @@ call with any outcome, also long after its deadline.
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, APART, Discarded, Held, Outcome
-from ackfloor.ports import Items
 from ackfloor.runtime.batch_calls import begin, startable
-from ackfloor.runtime.forming import form, form_alone
 from tests.examples import examples
 from tests.framework.core.test_engine_model import OUTCOMES, EngineMachine
 
 SIZE = 3
 WORKERS = 4
-
-
-class _Queue:
-    """The world's ready items, as a slot sees them."""
-
-    def __init__(self, ready: deque[Delivery | Run]) -> None:
-        self.ready = ready
-
-    def put(self, items: Items, *, ahead: bool) -> None:
-        """What did not fit goes back."""
-        assert ahead
-        self.ready.extendleft(reversed(items))
 
 
 class BatchMachine(EngineMachine):
@@ -75,24 +64,14 @@ class BatchMachine(EngineMachine):
         self.world.take()
 
     def may_start(self) -> bool:
-        return len(self.calls) < WORKERS and (
-            self.world.startable() if self.world.held else bool(self.world.ready)
-        )
+        return len(self.calls) < WORKERS and bool(self.world.ready)
 
     @precondition(lambda self: self.may_start())
     @rule()
     def start(self) -> None:
-        """A worker takes what is ready and starts its handler."""
+        """A worker takes a batch and starts its handler."""
         world = self.world
-        if world.held:
-            world.permits -= 1
-            item = next(i for i in world.ready if not isinstance(i, Run) or i)
-            # By identity: two empty runs are equal.
-            index = next(n for n, other in enumerate(world.ready) if other is item)
-            del world.ready[index]
-            batch = form_alone(item)
-        else:
-            batch = form(world.ready.popleft(), _Queue(world.ready))  # type: ignore[arg-type]
+        batch = world.ready.popleft()
         if not startable(batch, stopping=False):
             world.engine.ended("bill", batch, world.now)
             world.take()
@@ -170,6 +149,12 @@ class BatchMachine(EngineMachine):
         delivery = data.draw(st.sampled_from(self.ended))
         if delivery.closed or delivery.outcome is not None:
             assert delivery.ack() is False
+
+    @invariant()
+    def calls_are_counted(self) -> None:
+        """Q3 needs it: what was given and has not ended, whoever has it."""
+        queue = self.world.engine.state.handlers["bill"].queue
+        assert queue.calls == len(self.calls) + len(self.world.ready)
 
     def teardown(self) -> None:
         """In the end everything can be handled, and nothing is left behind in any corner."""

@@ -271,3 +271,11 @@ def test_an_outage_is_not_remembered_record_by_record() -> None:
     breaker.trial_succeeded(64)
     breaker.failed(origin(1), T + 2_000.0, True, T + 2_000.0)
     assert breaker.run_length() == 1
+
+
+def test_a_delivery_that_says_nothing_takes_no_trial_away_where_there_is_none() -> None:
+    """It had started before it opened, and asked for a pause."""
+    breaker = failing(range(5))
+    breaker.open(T + 5.0)
+    breaker.trial_left()
+    assert breaker.room(T + 5.0) == 1

@@ -17,13 +17,13 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import Pause, Probe, Resume, Unhold
+from ackfloor.core.messages import Pause, Resume, TakeBack
 from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parking import Parking
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.state import Route
-from tests.framework.core.worlds import TIER, HeldWorld, MemoryRecord
+from tests.framework.core.worlds import TIER, HeldWorld, MemoryRecord, offsets_of
 
 BOOM = Failed(Failure("Boom", "the bank is away"))
 DECODE = Rejected(Failure("DecodeError", "no JSON"), Reason.DECODE)
@@ -92,6 +92,21 @@ def test_it_opens_and_says_so() -> None:
     assert Pause((ORDERS,)) not in world.commands, "fetching goes on"
 
 
+def test_what_has_not_started_comes_back_when_it_opens() -> None:
+    """The executor has none of it then but what is tried, the first of them first."""
+    world = world_of()
+    for _ in range(4):
+        end(world)
+    delivery = world.start()
+    assert world.queued() > 1
+    world.now_s += 0.01
+    world.finish(delivery, BOOM)
+    assert TakeBack("bill") in world.commands
+    assert offsets_of(world.ready) == [6]
+    queue = world.engine.state.handlers["bill"].queue
+    assert offsets_of(queue.items) == list(range(7, 31))
+
+
 def test_what_exceptions_say_is_masked() -> None:
     """Where it is shown: on readiness, in the snapshot, and in the event."""
     world = world_of()
@@ -107,7 +122,7 @@ def test_records_are_tried_one_by_one_in_their_order() -> None:
     world = opened()
     tried = []
     for _ in range(20):
-        assert world.permits >= 1
+        assert 1 <= world.queued() <= TOGETHER
         tried.append(end(world).offset)
         world.tick()
     assert tried == list(range(6, 26))
@@ -144,10 +159,10 @@ def test_each_success_doubles_what_may_run_until_it_is_closed() -> None:
     for _ in range(2):
         end(world, ACKED)
         world.tick()
-    assert world.permits == 4
+    assert world.queued() == 4
     end(world, ACKED)
     assert not world.held
-    assert Unhold("bill") in world.commands
+    assert world.queued() == 8, "what may run, and the others follow"
     assert [(e.handler, e.why) for e in world.told(BreakerClosed)] == [("bill", "recovered")]
     assert world.engine.faults.all() == ()
     world.tick(1.0)
@@ -208,10 +223,11 @@ def test_a_pause_in_a_trial_is_no_answer() -> None:
     world.ready.appendleft(delivery)
     world.engine.hold("bill", 30.0, "away", world.now)
     world.take()
-    world.permits = 0
     assert world.engine.next_due_s(world.now) == world.now_s + 30
-    assert not any(isinstance(c, Probe) for c in world.tick(29))
-    assert Probe("bill", 1, 1 + TOGETHER) in world.tick(1)
+    world.tick(29)
+    assert not world.startable()
+    world.tick(1)
+    assert offsets_of(world.ready) == [delivery.offset]
     assert breaker_of(world) is BreakerState.OPEN
 
 
@@ -367,13 +383,16 @@ class TestForced:
         world.tick(6.0)
         assert "an operator had opened it" in _told_later(world)
 
-    def test_a_report_of_a_trial_after_the_close_is_nothing(self) -> None:
-        """Two commands of one turn: the first has closed it."""
+    @pytest.mark.parametrize("outcome", [ACKED, BOOM], ids=["handled", "failed"])
+    def test_a_trial_that_ends_after_the_close_is_none(self, outcome: Outcome) -> None:
+        """It is an ordinary delivery by then."""
         world = opened()
+        trial = world.start()
         world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
         world.take()
-        world.engine.probed("bill", 0, world.now)
-        assert world.take() == []
+        world.finish(trial, outcome)
+        assert world.told(TrialEnded) == []
+        assert not world.held
 
     def test_what_fails_while_it_is_kept_closed_is_forgotten(self) -> None:
         """Left to itself again, it begins anew; and nothing piles up meanwhile."""
@@ -403,6 +422,19 @@ class TestForced:
         world.revoke()
         world.tick(1.0)
         assert world.held
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_it_begins_open_where_it_was_in_the_worker_before(enabled: bool) -> None:
+    """Told once; where it has been disabled since, it stays closed."""
+    world = world_of(3, replace(RULES, breaker=CircuitBreaker(5, 3, enabled=enabled)))
+    for _ in range(2):
+        world.engine.resume_open("bill", 7, "Boom: the bank is away", world.now)
+    world.take()
+    assert world.held is enabled
+    told = [BreakerOpened("bill", 7, "Boom", "the bank is away")] if enabled else []
+    assert world.told(BreakerOpened) == told
+    assert world.queued() == (1 if enabled else 3)
 
 
 def test_slow_start_ends_where_nothing_more_comes() -> None:

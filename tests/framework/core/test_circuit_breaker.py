@@ -44,3 +44,8 @@ def test_what_can_not_be_meant_is_refused(options: dict[str, object], message: s
     with pytest.raises(SettingError) as refused:
         CircuitBreaker(**options)  # type: ignore[arg-type]
     assert message in str(refused.value)
+
+
+def test_its_rate_is_told_as_it_was_written() -> None:
+    """Settings are shown to those who wrote them."""
+    assert CircuitBreaker(park_rate="30/m").park_rate == "30/m"

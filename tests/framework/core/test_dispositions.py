@@ -144,3 +144,14 @@ def test_the_first_without_is_found(length: int, first: int, taken_back: set[int
         offsets.discard(offset)
     naive = next(n for n in range(first, 80_000) if n not in offsets)
     assert offsets.first_missing(first) == naive
+
+
+@given(st.sets(st.integers(0, 50)), st.integers(0, 50))
+def test_the_first_that_is_not_disposed_is_found(added: set[int], first: int) -> None:
+    """From an offset on; one itself where that is not, and of another partition any."""
+    disposed = Disposed()
+    for offset in added:
+        disposed.note(disposition_key(1, offset), NOTE.to_bytes())
+    expected = next(offset for offset in range(first, 52) if offset not in added)
+    assert disposed.first_without(1, first) == expected
+    assert disposed.first_without(0, first) == first

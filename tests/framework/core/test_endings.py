@@ -18,9 +18,7 @@ from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
     DeliveryTimedOut,
-    Dispatch,
     HandlerHeld,
-    Hold,
     LateAnswers,
     Pause,
     Publish,
@@ -29,7 +27,7 @@ from ackfloor.core.messages import (
     RedeliveriesStarted,
     ReplaysEnded,
     Resume,
-    Unhold,
+    TakeBack,
 )
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import (
@@ -43,7 +41,14 @@ from ackfloor.core.outcomes import (
     Outcome,
     Rejected,
 )
-from tests.framework.core.worlds import START_MS, START_S, TIER, MemoryRecord, World
+from tests.framework.core.worlds import (
+    START_MS,
+    START_S,
+    TIER,
+    MemoryRecord,
+    World,
+    offsets_of,
+)
 
 FIVE = HandlerRules("bill", concurrency=4, consume_timeout_s=5.0)
 OUTCOMES: list[Outcome] = [
@@ -176,14 +181,10 @@ def test_a_timed_out_lane_goes_on_at_once() -> None:
     world.read([0, 1, 2], key=b"a")
     stuck = world.start()
     world.now_s += 5
-    abandon, dispatch, publish = world.expire(stuck)
+    abandon, publish = world.expire(stuck)
     assert isinstance(abandon, Abandon)
     assert isinstance(publish, Publish)
-    assert isinstance(dispatch, Dispatch)
-    assert [d.offset for run in dispatch.items for d in (run if isinstance(run, Run) else ())] == [
-        1,
-        2,
-    ]
+    assert offsets_of(world.given[-1]) == [1, 2]
 
 
 def test_a_timed_out_lane_with_nothing_behind_is_forgotten() -> None:
@@ -199,7 +200,7 @@ def test_a_timed_out_lane_with_nothing_behind_is_forgotten() -> None:
 
 
 def test_lanes_that_were_left_too_early_go_out_again_together() -> None:
-    """One command for all that were filled meanwhile; the others are forgotten."""
+    """Those that were filled meanwhile; the others are forgotten."""
     world = World(replace(FIVE, ordering="key"))
     world.assign()
     keys = [b"a", b"b", b"c"]
@@ -214,7 +215,8 @@ def test_lanes_that_were_left_too_early_go_out_again_together() -> None:
     world.read([7], key=b"c")
     left = [run for run in runs if isinstance(run, Run)]
     world.engine.left("bill", left)
-    assert world.take() == [Dispatch("bill", [left[0], left[2]])]
+    assert world.take() == []
+    assert world.given[-1] == [left[0], left[2]]
     world.ready.clear()
     world.read([8], key=b"b")
     assert len(world.ready) == 1
@@ -231,30 +233,36 @@ def test_a_worker_that_left_too_early_gets_its_lane_back() -> None:
     world.finish(run.popleft())
     world.read([2], key=b"a")
     world.engine.left("bill", [run])
-    assert world.take() == [Dispatch("bill", [run])]
-    world.finish(run.popleft())
+    assert world.take() == []
+    assert list(world.ready) == [run]
+    world.finish(world.start())
     world.engine.left("bill", [run])
     assert world.take() == []
+    assert not world.ready
 
 
 def test_a_hold_stops_and_starts_its_handler() -> None:
     """No budget is spent; the longer of two holds counts."""
     world, _ = running()
+    world.read([1, 2])
+    handler = world.engine.state.handlers["bill"]
     world.engine.hold("bill", 30.0, "database away", world.now)
     world.engine.hold("bill", 10.0, "still away", world.now)
     paused = Pause((TopicPartition("orders", 0),))
-    assert world.take() == [Hold("bill"), paused, Hold("bill")]
+    assert world.take() == [TakeBack("bill"), paused, TakeBack("bill")]
+    assert (handler.held, list(world.ready)) == (True, [])
     assert world.told(HandlerHeld) == [
         HandlerHeld("bill", 30.0, "database away"),
         HandlerHeld("bill", 10.0, "still away"),
     ]
     assert world.engine.next_due_s(world.now) == START_S + 30
-    assert Unhold("bill") not in world.tick(29.9)
-    ended = world.tick(0.1)
-    assert Unhold("bill") in ended
-    assert [type(command) for command in ended if command != Unhold("bill")] == [Resume]
+    world.tick(29.9)
+    assert (handler.held, list(world.ready)) == (True, [])
+    assert [type(command) for command in world.tick(0.1)] == [Resume]
+    assert (handler.held, offsets_of(world.ready)) == (False, [1, 2])
     assert world.engine.next_due_s(world.now) == inf
-    assert Unhold("bill") not in world.tick(60)
+    world.tick(60)
+    assert not handler.held
     assert world.engine.assignments["orders", 0].tracker.open
 
 
@@ -426,11 +434,11 @@ def test_an_answer_before_the_kill_counts() -> None:
 
 def test_a_lane_waits_for_the_death_of_its_head() -> None:
     """Whatever comes after it starts when it is parked."""
-    world, (delivery,) = running(replace(KILLABLE, ordering="key"))
+    world, (delivery,) = running(replace(KILLABLE, ordering="partition"))
     world.read([1])
     world.now_s += 6
     world.expire(delivery)
-    assert not [command for command in world.take() if isinstance(command, Dispatch)]
+    assert not world.ready
     world.finish(delivery, timed_out(delivery))
     assert world.start().offset == 1
 

@@ -26,7 +26,7 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded
 from ackfloor.core.retry import RetryPolicy
 from tests.examples import examples
-from tests.framework.core.worlds import HeldWorld, MemoryRecord
+from tests.framework.core.worlds import HeldWorld, MemoryRecord, offsets_of
 
 PARTITIONS = 2
 OUTCOMES: tuple[Outcome, ...] = (
@@ -184,6 +184,20 @@ class EngineMachine(RuleBasedStateMachine):
             and (self.ordering == "partition" or self.keys[place] == key)
         }
         assert before <= self.settled | beside
+
+    @precondition(lambda self: self.world.ready)
+    @rule()
+    def take_back(self) -> None:
+        """The executor gives back what nobody has started; that is what it is given next."""
+        world = self.world
+        before = offsets_of(world.ready)
+        world.give_back("bill")
+        world.take()
+        self.follow()
+        if self.batch is None:
+            again = offsets_of(world.ready)
+            assert all(old == new for old, new in zip(before, again, strict=False))
+            assert bool(before) <= bool(again)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +10,9 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.gathering import Gathering
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Dispatch
-from tests.framework.core.worlds import World
+from ackfloor.core.outcomes import ACKED
+from ackfloor.runtime.batch_calls import begin
+from tests.framework.core.worlds import World, offsets_of
 
 WAIT_S = 0.5
 SIZE = 3
@@ -29,20 +28,15 @@ def batched(ordering: str = "unordered") -> World:
     return world
 
 
-def offsets(items: Iterable[Delivery | Run]) -> list[int]:
-    """The offsets of what is ready, lanes in order."""
-    return [d.offset for item in items for d in (item if isinstance(item, Run) else [item])]
-
-
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_what_is_full_goes_at_once(ordering: str) -> None:
     """The rest waits for more."""
     world = batched(ordering)
     world.read([0, 1], key=b"a")
-    assert offsets(world.ready) == []
+    assert offsets_of(world.ready) == []
     world.read([2, 3], key=b"a")
     taken = {"unordered": [0, 1, 2], "key": [0, 1, 2], "partition": [0, 1, 2]}[ordering]
-    assert offsets(world.ready)[:3] == taken
+    assert offsets_of(world.ready)[:3] == taken
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -54,9 +48,9 @@ def test_the_first_record_decides_how_long_all_wait(ordering: str) -> None:
     world.read([1], key=b"a")
     assert world.engine.next_due_s(world.now) == pytest.approx(world.now_s + 0.1)
     world.tick(0.09)
-    assert offsets(world.ready) == []
+    assert offsets_of(world.ready) == []
     world.tick(0.02)
-    assert offsets(world.ready) == [0, 1]
+    assert offsets_of(world.ready) == [0, 1]
     assert world.engine.next_due_s(world.now) == float("inf")
 
 
@@ -65,9 +59,9 @@ def test_keys_wait_together() -> None:
     world = batched("key")
     world.read([0], key=b"a")
     world.read([1], key=b"b")
-    assert offsets(world.ready) == []
+    assert offsets_of(world.ready) == []
     world.read([2], key=b"c")
-    assert offsets(world.ready) == [0, 1, 2]
+    assert offsets_of(world.ready) == [0, 1, 2]
 
 
 def test_partitions_wait_alone() -> None:
@@ -76,11 +70,11 @@ def test_partitions_wait_alone() -> None:
     world.read([0, 1], partition=0)
     world.tick(0.3)
     world.read([0, 1], partition=1)
-    assert offsets(world.ready) == []
+    assert offsets_of(world.ready) == []
     world.tick(0.3)
-    assert [item.assignment.partition for run in world.ready for item in run] == [0, 0]  # type: ignore[union-attr]
+    assert [d.partition for batch in world.ready for d in batch.items] == [0, 0]
     world.tick(0.3)
-    assert len(offsets(world.ready)) == 4
+    assert len(offsets_of(world.ready)) == 4
 
 
 def test_a_redelivery_does_not_wait() -> None:
@@ -88,7 +82,7 @@ def test_a_redelivery_does_not_wait() -> None:
     world = batched()
     world.assign(topic="orders--g--retry-1s")
     world.redeliver([0])
-    assert offsets(world.ready) == [0]
+    assert offsets_of(world.ready) == [0]
     assert world.engine.state.handlers["bill"].gathering is not None
 
 
@@ -103,7 +97,7 @@ def test_what_waits_leaves_with_its_partition(ordering: str) -> None:
     assert gathering is not None
     assert [d.offset for d in gathering.waiting()] == [5]
     world.tick(WAIT_S)
-    assert offsets(world.ready) == [5]
+    assert offsets_of(world.ready) == [5]
 
 
 def test_the_wait_may_change_while_records_wait() -> None:
@@ -113,7 +107,7 @@ def test_the_wait_may_change_while_records_wait() -> None:
     gathering = world.engine.state.handlers["bill"].gathering
     assert gathering is not None
     assert gathering.due(world.now_s, 0.1) == []
-    assert offsets(gathering.due(world.now_s, 0.0)) == [0]
+    assert offsets_of(gathering.due(world.now_s, 0.0)) == [0]
     assert len(gathering) == 0
 
 
@@ -123,19 +117,16 @@ def test_what_came_while_a_lane_was_visited_waits_for_company_of_its_own() -> No
     runs: list[Run] = []
     for first, key in ((0, b"a"), (3, b"b")):
         world.read([first, first + 1, first + 2], key=key)
-        item = world.ready.popleft()
-        assert isinstance(item, Run)
-        runs.append(item)
-        item.clear()
+        runs += world.ready.popleft().runs
     world.read([6, 7, 8], key=b"a")
     world.read([9], key=b"b")
     world.ready.clear()
     world.engine.left("bill", runs)
     world.take()
-    assert offsets(world.ready) == [6, 7, 8]
+    assert offsets_of(world.ready) == [6, 7, 8]
     world.ready.clear()
     world.tick(WAIT_S + 0.01)
-    assert offsets(world.ready) == [9]
+    assert offsets_of(world.ready) == [9]
 
 
 @given(
@@ -161,14 +152,17 @@ def test_invariants_hold(ordering: str, steps: list[tuple[int, float, bool]]) ->
         if visited:
             seen.extend(_visit_all(world))
     world.tick(WAIT_S)
-    seen.extend(_visit_all(world))
+    while world.ready:
+        seen.extend(_visit_all(world))
+        # What came while a lane was visited has waited for that as well.
+        world.tick()
     assert sorted(seen) == list(range(len(steps)))
     if ordering != "key":
         assert seen == sorted(seen)
     for lane in range(4):
         of_lane = [offset for offset in seen if steps[offset][0] == lane]
         assert of_lane == sorted(of_lane)
-    assert all(not isinstance(c, Dispatch) or not c.ahead for c in world.commands)
+    assert all(1 <= len(batch.items) <= SIZE for items in world.given for batch in items)
 
 
 def _sizes(waiting: list[Delivery]) -> list[int]:
@@ -176,15 +170,13 @@ def _sizes(waiting: list[Delivery]) -> list[int]:
 
 
 def _visit_all(world: World) -> list[int]:
-    """Whoever takes a lane takes all of it, and leaves it."""
+    """Whoever takes a batch handles all of it, and leaves its lanes."""
     found: list[int] = []
     while world.ready:
-        item = world.ready.popleft()
-        if not isinstance(item, Run):
-            found.append(item.offset)
-            continue
-        while item:
-            found.append(item.popleft().offset)
-        world.engine.left("bill", [item])
+        batch = world.ready.popleft()
+        found += offsets_of([batch])
+        begin(batch, world.now_s)
+        batch.outcome = ACKED
+        world.engine.ended("bill", batch, world.now)
         world.take()
     return found

@@ -14,7 +14,6 @@ from ackfloor.core.lanes import Lanes, Run
 from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
-    Dispatch,
     LateAnswers,
     RecordDeadLettered,
     RedeliveriesStarted,
@@ -22,7 +21,7 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, RELEASED, Discarded, Failed, Rejected
 from ackfloor.core.retry import RetryPolicy, in_place_wait_s
-from tests.framework.core.worlds import DLQ, START_S, TIER, World
+from tests.framework.core.worlds import DLQ, START_S, TIER, HeldWorld, World
 
 BOOM = Failed(Failure("Boom", "x"))
 POLICY = RetryPolicy("1s", 5, "10m", 2, 0)
@@ -337,14 +336,21 @@ def test_a_dead_letter_that_held_nothing_lets_nothing_go() -> None:
     assert lanes.is_blocked(lane)
 
 
-def test_ready_dispatches_are_ahead_of_the_backlog() -> None:
-    """A redelivery has waited its time."""
-    world = world_of()
+def test_what_is_due_again_is_ahead_of_the_backlog() -> None:
+    """A redelivery has waited its time; only what the executor has already is before it."""
+    world = HeldWorld(RULES)
+    world.assign()
     world.read([0], key=b"a")
-    world.finish(take(world)[0], BOOM)
+    world.finish(world.start(), BOOM)
+    for offset in range(1, 7):
+        world.read([offset], key=b"%d" % offset)
     world.tick(1)
-    (dispatch,) = [c for c in world.commands if isinstance(c, Dispatch) and c.ahead]
-    assert [run[0].attempt for run in dispatch.items if isinstance(run, Run)] == [2]
+    started = []
+    while world.startable():
+        started.append(world.start())
+        world.finish(started[-1])
+    assert [d.offset for d in started] == [1, 2, 3, 4, 0, 5, 6]
+    assert started[4].attempt == 2
 
 
 def paused(world: World) -> list[int]:

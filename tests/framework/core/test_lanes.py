@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Lanes, Run
-from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome
 from tests.examples import examples
-from tests.framework.core.worlds import World
+from tests.framework.core.worlds import MemoryRecord, World
 
 
 def deliveries(count: int, partition: int = 0) -> list[Delivery]:
@@ -137,14 +137,17 @@ def test_partition_order_has_one_lane() -> None:
     assert [len(item) for item in world.ready if isinstance(item, Run)] == [2]
 
 
-def test_a_batch_is_dispatched_in_one_command() -> None:
+def test_what_is_read_together_is_given_together() -> None:
     """Its new lanes go out together; those that are out already are not named again."""
     world = World(HandlerRules("bill", "key"))
     world.assign()
     world.read([0], key=b"a")
     world.read([1, 2], key=b"a")
-    dispatches = [c for c in world.commands if isinstance(c, Dispatch)]
-    assert [len(d.items) for d in dispatches] == [1]
+    assert [len(items) for items in world.given] == [1]
+    records = [MemoryRecord("orders", 0, n, _key=b"%d" % (n // 2)) for n in range(4, 8)]
+    world.engine.polled(records, world.now)
+    world.take()
+    assert [len(items) for items in world.given] == [1, 2]
 
 
 BY_KEY = HandlerRules("bill", "key")
@@ -260,7 +263,198 @@ def test_where_a_slot_is_busy_beyond_its_record_lanes_have_runs(rules: HandlerRu
     world.assign()
     world.read([0], key=b"a")
     world.tick(1)
-    assert isinstance(world.ready[0], Run)
+    item = world.ready[0]
+    (run,) = item.runs if isinstance(item, Batch) else [item]
+    assert isinstance(run, Run)
+
+
+def lane_of(count: int) -> tuple[Lanes, Run, list[Delivery]]:
+    """A lane with so many records, its run, which nobody visits, and what is in it."""
+    found = deliveries(count)
+    lanes = Lanes()
+    run = lanes.admit("a", found[0])
+    assert run is not None
+    for delivery in found[1:]:
+        assert lanes.admit("a", delivery) is None
+    return lanes, run, found
+
+
+class TestLent:
+    """The first record of a lane is tried by itself; the rest waits until that has been left."""
+
+    def test_it_is_alone_in_its_run(self) -> None:
+        """And what is behind it is told of."""
+        lanes, run, found = lane_of(3)
+        first = lanes.lend(run)
+        assert list(first) == [found[0]]
+        assert lanes.has(first)
+        assert not lanes.has(run)
+        assert lanes.records() == 3
+        assert first.popleft() is found[0]
+        assert (lanes.records(), lanes.behind(found[0])) == (2, 2)
+
+    def test_once_it_was_left_the_rest_goes_out(self) -> None:
+        """In order, with what has come meanwhile."""
+        lanes, run, found = lane_of(2)
+        (late,) = deliveries(1)
+        first = lanes.lend(run)
+        first.popleft()
+        assert lanes.admit("a", late) is None
+        assert not first, "it would be started behind the trial, and be none"
+        again = lanes.left(first)
+        assert again is not None
+        assert list(again) == [found[1], late]
+        assert lanes.has(again)
+        assert found[1].run is late.run is again
+
+    def test_what_is_read_together_joins_what_is_behind_it(self) -> None:
+        """Whole reads go the same way."""
+        world = World(BY_KEY)
+        world.assign()
+        world.engine.hold("bill", 1.0, "away", world.now)
+        world.read([0, 1], key=b"a")
+        handler = world.engine.state.handlers["bill"]
+        run = handler.queue.items.popleft()
+        assert isinstance(run, Run)
+        first = handler.lanes.lend(run)
+        world.read([2, 3], key=b"a")
+        assert [d.offset for d in first] == [0]
+        assert [d.offset for d in handler.lanes.whole(first)] == [0, 1, 2, 3]
+
+    def test_a_lane_that_has_nothing_more_is_forgotten(self) -> None:
+        """It was all there was."""
+        lanes, run, _ = lane_of(1)
+        first = lanes.lend(run)
+        first.popleft()
+        assert lanes.left(first) is None
+        assert len(lanes) == 0
+        assert lanes.records() == 0
+
+    def test_given_back_it_is_the_first_of_its_lane_again(self) -> None:
+        """Nobody has started it; who has the lent run finds nothing in it."""
+        lanes, run, found = lane_of(3)
+        first = lanes.lend(run)
+        whole = lanes.whole(first)
+        assert list(whole) == found
+        assert (list(first), lanes.has(whole), lanes.has(first)) == ([], True, False)
+        assert all(delivery.run is whole for delivery in found)
+        assert lanes.whole(whole) is whole
+        assert lanes.left(first) is None
+        assert list(lanes.lend(whole)) == [found[0]]
+
+    def test_what_is_no_longer_its_lanes_stays_as_it_is(self) -> None:
+        """The lane has gone on, and is lent anew; an old run is given back then."""
+        lanes, run, found = lane_of(3)
+        old = lanes.lend(run)
+        old.popleft()
+        rest = lanes.seize(old)
+        assert rest is not None
+        lanes.lend(rest)
+        assert lanes.whole(old) is old
+        assert not old
+        assert lanes.records() == len(found) - 1
+
+    def test_a_stuck_trial_lets_its_lane_go_on(self) -> None:
+        """What is behind it goes out in order."""
+        lanes, run, found = lane_of(3)
+        first = lanes.lend(run)
+        first.popleft()
+        rest = lanes.seize(first)
+        assert rest is not None
+        assert list(rest) == found[1:]
+        assert lanes.left(first) is None
+        assert lanes.behind(found[0]) == 0
+        rest.clear()
+        assert lanes.left(rest) is None
+        assert len(lanes) == 0
+
+    @pytest.mark.parametrize("again", [True, False], ids=["again", "dead-lettered"])
+    def test_a_trial_that_failed_holds_its_lane(self, again: bool) -> None:
+        """All of it is in one run, which waits for the head, and what comes joins it."""
+        lanes, run, found = lane_of(3)
+        (late,) = deliveries(1)
+        head = found[0]
+        first = lanes.lend(run)
+        first.popleft()
+        lanes.block("a", head, again=again)
+        assert lanes.admit("a", late) is None
+        assert head.assignment.held == (3 if again else 2)
+        assert late.assignment.held == 1
+        assert lanes.left(first) is None
+        rest = lanes.go_on("a", head, settled=not again)
+        assert rest is not None
+        assert list(rest) == [head, *found[1:], late][0 if again else 1 :]
+
+    def test_a_trial_that_asked_for_a_pause_is_the_first_again(self) -> None:
+        """Put back while its lane is lent."""
+        lanes, run, found = lane_of(3)
+        first = lanes.lend(run)
+        first.popleft()
+        rest = lanes.put_back("a", [found[0]])
+        assert list(rest) == found
+        assert lanes.left(first) is None
+        assert lanes.left(rest) is rest
+
+    def test_a_partition_takes_what_is_lent_along(self) -> None:
+        """Its next assignment begins with a lane that is idle."""
+        found = deliveries(2)
+        lanes = Lanes()
+        lane = found[0].lane(by_key=False)
+        (run,) = lanes.admit_all(found, by_key=False)
+        assert isinstance(run, Run)
+        first = lanes.lend(run)
+        lanes.drop("orders", 0)
+        assert (len(lanes), lanes.records(), lanes.idle(lane)) == (0, 0, True)
+        assert lanes.left(first) is None
+        assert lanes.admit(lane, found[1]) is not None
+
+    def test_behind_a_lone_delivery_that_was_given_up_is_nothing(self) -> None:
+        """Its lane goes on without it, and what is tried there has the rest behind it."""
+        lone, *found = deliveries(3)
+        lanes = Lanes()
+        lane = lone.lane(by_key=False)
+        lanes.admit_all([lone], by_key=False)
+        lanes.admit_all(found, by_key=False)
+        assert lanes.behind(lone) == 2
+        (run,) = lanes.ended([lone])
+        first = lanes.lend(run)
+        assert first.popleft() is found[0]
+        assert (lanes.behind(lone), lanes.behind(found[0])) == (0, 1)
+        assert lone.lone == lane
+
+
+class TestBegins:
+    """Whether a lane has a record that may start."""
+
+    def test_what_may_start_stays(self) -> None:
+        """It is not taken by the question."""
+        lanes, run, found = lane_of(2)
+        assert lanes.begins(run)
+        assert list(run) == found
+
+    def test_what_may_not_any_more_is_passed_over(self) -> None:
+        """It has ended; the next one is the first."""
+        lanes, run, found = lane_of(3)
+        found[0].closed = found[1].closed = True
+        assert lanes.begins(run)
+        assert list(run) == [found[2]]
+
+    @pytest.mark.parametrize("stopping", [True, False], ids=["stopping", "closed"])
+    def test_a_lane_that_has_nothing_else_is_forgotten(self, stopping: bool) -> None:
+        """An idle lane costs nothing."""
+        lanes, run, found = lane_of(2)
+        for delivery in found:
+            delivery.closed = not stopping
+        found[0].assignment.stopping = stopping
+        assert not lanes.begins(run)
+        assert len(lanes) == 0
+
+    def test_an_old_run_changes_nothing(self) -> None:
+        """Its lane has another one by now."""
+        lanes, run, _ = lane_of(2)
+        assert lanes.seize(run) is not None
+        assert not lanes.begins(run)
+        assert len(lanes) == 1
 
 
 class LanesMachine(RuleBasedStateMachine):
@@ -306,6 +500,28 @@ class LanesMachine(RuleBasedStateMachine):
         """A worker takes a run."""
         self.take(self.ready.popleft())
 
+    @precondition(lambda self: self.ready)
+    @rule()
+    def lend(self) -> None:
+        """A lane that waits is tried by its first record."""
+        run = self.ready.popleft()
+        if self.lanes.begins(run):
+            self.ready.append(self.lanes.lend(self.lanes.whole(run)))
+
+    @precondition(lambda self: self.ready)
+    @rule()
+    def take_back(self) -> None:
+        """What no worker has taken is given back."""
+        self.ready.append(self.lanes.whole(self.ready.popleft()))
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data())
+    def leave_early(self, data: st.DataObject) -> None:
+        """A worker leaves its run after the record at hand, empty or not."""
+        run, delivery = data.draw(st.sampled_from(self.workers))
+        self.workers.remove((run, delivery))
+        self.empty.append(run)
+
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
@@ -350,10 +566,19 @@ class LanesMachine(RuleBasedStateMachine):
         """L1 to L3, and no record stays behind in a run that nobody holds."""
         assert len(self.workers) <= 1
         assert self.taken == self.admitted[: len(self.taken)]
-        held = [*self.ready, *(run for run, _ in self.workers), *self.empty]
-        assert sum(len(run) for run in {id(run): run for run in held}.values()) == len(
-            self.admitted
-        ) - len(self.taken)
+        assert self.lanes.records() == len(self.admitted) - len(self.taken)
+
+    def teardown(self) -> None:
+        """Whoever visits the lane to its end has taken all that was admitted."""
+        while self.ready or self.workers or self.empty:
+            if self.ready:
+                self.begin()
+            elif self.workers:
+                self.take(self.workers.pop()[0])
+            else:
+                self.all_left()
+        assert self.taken == self.admitted
+        assert len(self.lanes) == 0
 
 
 TestLanes = LanesMachine.TestCase

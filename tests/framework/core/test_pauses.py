@@ -6,10 +6,10 @@ from math import inf
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
-from ackfloor.core.messages import HandlerHeld, Hold, Pause, Resume, Unhold
+from ackfloor.core.messages import HandlerHeld, Pause, Resume, TakeBack
 from ackfloor.core.model import TopicPartition
 from ackfloor.core.pauses import SHORTEST_PAUSE_S
-from tests.framework.core.worlds import START_S, HeldWorld
+from tests.framework.core.worlds import START_S, HeldWorld, offsets_of
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -29,8 +29,10 @@ def test_a_pause_stops_fetching_where_it_is_worth_it() -> None:
     assert not any(isinstance(command, Pause) for command in world.take())
     world.engine.hold("bill", 30.0, "away", world.now)
     assert Pause((ORDERS,)) in world.take()
+    assert not world.startable()
     assert any(isinstance(command, Resume) for command in world.tick(30))
     assert not world.held
+    assert world.startable()
     assert world.engine.next_due_s(world.now) == inf
 
 
@@ -49,8 +51,26 @@ def test_the_longer_of_two_counts() -> None:
     world.engine.hold("bill", 30.0, "away", world.now)
     world.engine.hold("bill", 0.5, "a moment", world.now)
     world.take()
-    assert Unhold("bill") not in world.tick(29)
-    assert Unhold("bill") in world.tick(1)
+    world.tick(29)
+    assert (world.held, world.startable()) == (True, False)
+    world.tick(1)
+    assert (world.held, world.startable()) == (False, True)
+
+
+def test_a_pause_of_what_was_no_trial_takes_none_away() -> None:
+    """It had started before the breaker opened."""
+    world = world_of()
+    started = world.start()
+    world.engine.force("bill", Forced.OPEN, inf, "", world.now)
+    world.take()
+    started.reopen()
+    world.ready.append(started)
+    world.engine.hold("bill", 1.0, "away", world.now)
+    world.take()
+    world.read([1])
+    assert not world.startable()
+    world.tick(1.0)
+    assert offsets_of(world.ready) == [0]
 
 
 def test_a_pause_that_ends_leaves_an_open_breaker_alone() -> None:
@@ -59,11 +79,11 @@ def test_a_pause_that_ends_leaves_an_open_breaker_alone() -> None:
     world.engine.force("bill", Forced.OPEN, inf, "", world.now)
     world.take()
     world.engine.hold("bill", 30.0, "away", world.now)
-    assert Hold("bill") in world.take()
-    assert world.permits == 0
+    assert TakeBack("bill") in world.take()
+    assert not world.startable()
     world.tick(30)
     assert world.held
-    assert world.permits == 1
+    assert world.queued() == 1
     world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
     world.take()
     assert not world.held

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from ackfloor.core.messages import Dispatch
-from tests.framework.core.worlds import World, tier_record
+from ackfloor.core.assignment import HandlerRules
+from tests.framework.core.worlds import TIER, HeldWorld
 
 
 def test_what_is_due_goes_ahead_of_the_backlog() -> None:
-    """Records of a tier are dispatched ahead, those of a source topic at the end."""
-    world = World()
+    """Before all that the executor does not have yet; records of a source topic are the last."""
+    world = HeldWorld(HandlerRules("bill", concurrency=1))
     world.assign()
-    world.assign(topic="orders--g--retry-1s")
+    world.assign(topic=TIER)
     world.read([0, 1])
-    world.engine.polled([tier_record("orders--g--retry-1s", 0, 0, world.now.wall_ms)], world.now)
-    world.take()
-    dispatched = [c for c in world.commands if isinstance(c, Dispatch)]
-    assert [command.ahead for command in dispatched] == [False, True]
+    world.redeliver([0])
+    world.read([2])
+    started = []
+    while world.startable():
+        delivery = world.start()
+        started.append((delivery.topic, delivery.offset))
+        world.finish(delivery)
+    assert started == [("orders", 0), (TIER, 0), ("orders", 1), ("orders", 2)]

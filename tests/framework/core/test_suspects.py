@@ -11,17 +11,16 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
-    Dispatch,
     RecordDeadLettered,
-    Seclude,
     SuspectCleared,
     SuspectStarted,
+    TakeBack,
 )
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import RELEASED, Bury, Failed
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.suspects import COMMIT_S, LONGEST_S
-from tests.framework.core.worlds import DLQ, TIER, HeldWorld, MemoryRecord, World
+from tests.framework.core.worlds import DLQ, TIER, HeldWorld, MemoryRecord, World, offsets_of
 
 HOW = "was killed by signal 11 (SIGSEGV)"
 BY_KEY = HandlerRules("bill", "key")
@@ -46,8 +45,13 @@ def step(made: World, seconds: float = 0.0, *, quiet: bool = True) -> list[objec
 
 
 def started(made: World) -> list[int]:
-    """Offsets of what was dispatched and nobody has taken, in order; takes none."""
-    return [d.offset for item in made.ready for d in (item if isinstance(item, Run) else [item])]
+    """Offsets of what was given and nobody has taken, in order; takes none."""
+    return offsets_of(made.ready)
+
+
+def secluded(made: World) -> bool:
+    """Whether nothing starts but what is to run alone."""
+    return made.engine.state.secluded
 
 
 def at(made: World, offset: int) -> Delivery:
@@ -83,9 +87,9 @@ def test_suspects_of_one_crash_run_one_at_a_time_beside_the_others() -> None:
     made = world({1: 1, 3: 1})
     made.read(range(5))
     assert started(made) == [0, 2, 4]
-    (dispatch,) = [c for c in step(made) if isinstance(c, Dispatch)]
-    assert (dispatch.ahead, dispatch.alone) == (True, False)
-    assert started(made)[-1] == 1
+    step(made)
+    assert not secluded(made)
+    assert started(made) == [0, 2, 4, 1]
     step(made, quiet=False)
     assert 3 not in started(made)
     made.finish(at(made, 1))
@@ -103,16 +107,19 @@ def test_a_suspect_of_two_crashes_runs_alone_and_first() -> None:
     """Nothing starts any more, what runs may end, then it runs, then all goes on."""
     made = world({1: 1, 3: 2})
     made.read(range(5))
-    assert step(made) == [Seclude(True)]
-    assert step(made, 1.0, quiet=False) == []
-    (dispatch,) = step(made, 1.0, quiet=True)
-    assert isinstance(dispatch, Dispatch)
-    assert dispatch.alone
-    assert step(made, 1.0, quiet=False) == []
+    assert step(made) == [TakeBack("bill")]
+    assert (secluded(made), started(made)) == (True, [])
+    step(made, 1.0, quiet=False)
+    assert started(made) == []
+    step(made, 1.0, quiet=True)
+    assert started(made) == [3]
+    made.read([5])
+    step(made, 1.0, quiet=False)
+    assert started(made) == [3]
     made.finish(at(made, 3))
-    commands = step(made)
-    assert commands[0] == Seclude(False)
-    assert started(made)[-1] == 1
+    step(made)
+    assert not secluded(made)
+    assert started(made) == [1, 0, 2, 4, 5]
     assert step(made, quiet=False) == []
 
 
@@ -123,11 +130,11 @@ def test_two_that_must_run_alone_do_so_one_after_the_other() -> None:
     step(made)
     step(made)
     made.finish(at(made, 1))
-    (dispatch,) = step(made)
-    assert isinstance(dispatch, Dispatch)
-    assert dispatch.alone
+    assert step(made) == []
+    assert (secluded(made), started(made)) == (True, [3])
     made.finish(at(made, 3))
-    assert step(made) == [Seclude(False)]
+    step(made)
+    assert (secluded(made), started(made)) == (False, [0, 2, 4])
     assert not made.engine.suspects.active
 
 
@@ -311,11 +318,10 @@ def test_a_lane_waits_for_its_suspect_and_a_suspect_for_its_lane() -> None:
     step(made)
     assert started(made) == [2], "up to the next suspect"
     made.finish(made.start())
-    assert step(made) == [Seclude(True)]
-    (dispatch,) = step(made)
-    assert isinstance(dispatch, Dispatch)
-    assert dispatch.alone
-    assert [item.offset for item in dispatch.items if isinstance(item, Delivery)] == [3]
+    assert step(made) == [TakeBack("bill")]
+    assert (secluded(made), started(made)) == (True, [])
+    step(made)
+    assert (secluded(made), started(made)) == (True, [3])
 
 
 def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
@@ -351,10 +357,10 @@ def test_a_suspect_does_not_wait_for_ever_for_what_runs() -> None:
     made = world({1: 2})
     made.read(range(2))
     step(made)
-    assert step(made, LONGEST_S - 1, quiet=False) == []
-    (dispatch,) = step(made, 2.0, quiet=False)
-    assert isinstance(dispatch, Dispatch)
-    assert dispatch.alone
+    step(made, LONGEST_S - 1, quiet=False)
+    assert started(made) == []
+    step(made, 2.0, quiet=False)
+    assert (secluded(made), started(made)) == (True, [1])
 
 
 def test_nothing_waits_for_ever_for_a_suspect() -> None:
@@ -365,9 +371,8 @@ def test_nothing_waits_for_ever_for_a_suspect() -> None:
     step(made)
     stuck = at(made, 0)
     assert step(made, LONGEST_S - 1, quiet=False) == []
-    commands = step(made, 2.0, quiet=False)
-    assert Seclude(False) in commands
-    assert started(made)[-1] == 1
+    step(made, 2.0, quiet=False)
+    assert (secluded(made), started(made)) == (False, [1, 2])
     made.finish(stuck)
     assert ("orders", 0, 0) not in made.engine.suspects.over
 
@@ -379,8 +384,10 @@ def test_a_pause_of_a_suspects_handler_lets_the_others_go_on() -> None:
     step(made)
     step(made)
     made.engine.hold("bill", 30.0, "away", made.now)
-    assert Seclude(False) in step(made)
+    step(made)
+    assert (secluded(made), started(made)) == (False, [])
     made.tick(31.0)
+    assert started(made) == [0, 1]
     made.finish(at(made, 0))
     step(made)
     assert made.engine.suspects.over == [("orders", 0, 0)]
@@ -394,7 +401,8 @@ def test_no_suspect_of_a_paused_handler_is_started() -> None:
     made.take()
     assert step(made) == []
     made.tick(31.0)
-    assert step(made) == [Seclude(True)]
+    assert step(made) == [TakeBack("bill")]
+    assert secluded(made)
 
 
 def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Dispatch, Seclude
+from ackfloor.core.messages import TakeBack
 from ackfloor.core.outcomes import ACKED
-from tests.framework.core.worlds import MemoryRecord, World
+from tests.framework.core.worlds import HeldWorld, MemoryRecord
 
 SLOTS = 3
 HOW = "ended with code 1"
 
 
 class ModelWorker:
-    """Slots that take what is dispatched as the executors do, one step at a time."""
+    """Slots that take what is given as the executors do, one step at a time."""
 
     def __init__(self, ordering: str, crashes: dict[int, int]) -> None:
-        self.world = World(HandlerRules("bill", ordering))
+        self.world = HeldWorld(HandlerRules("bill", ordering, concurrency=SLOTS))
         self.crashes = crashes
         self.world.engine.suspects.learn(("orders", 0, o, n, HOW) for o, n in crashes.items())
         self.world.assign()
-        self.ready: deque[Delivery | Run] = deque()
-        self.alone: deque[Delivery | Run] = deque()
-        self.secluded = False
-        #: What runs, and the run it was taken from.
-        self.running: list[tuple[Delivery, Run | None]] = []
+        #: How often everything was asked back.
+        self.recalls = 0
+        #: What runs, the run it was taken from, and `recalls` when it was.
+        self.running: list[tuple[Delivery, Run | None, int]] = []
         self.started: list[Delivery] = []
         self.next_offset = 0
 
     def do_commands(self) -> None:
-        for command in self.world.take():
-            if isinstance(command, Dispatch):
-                if command.alone:
-                    self.alone.extend(command.items)
-                elif command.ahead:
-                    self.ready.extendleft(reversed(command.items))
-                else:
-                    self.ready.extend(command.items)
-            elif isinstance(command, Seclude):
-                self.secluded = command.on
+        self.recalls += self.world.take().count(TakeBack("bill"))
 
     def read(self, keys: list[int]) -> None:
         records = [
@@ -62,19 +50,19 @@ class ModelWorker:
 
     def start(self) -> None:
         """A slot takes the next item, if it may."""
-        source = self.alone or (deque() if self.secluded else self.ready)
-        if len(self.running) == SLOTS or not source:
+        ready = self.world.ready
+        if len(self.running) == SLOTS or not ready:
             return
-        item = source.popleft()
+        item = ready.popleft()
         run = item if isinstance(item, Run) else None
         delivery = item.popleft() if isinstance(item, Run) else item
         self.check_start(delivery)
         delivery.started_s = self.world.now_s
-        self.running.append((delivery, run))
+        self.running.append((delivery, run, self.recalls))
         self.started.append(delivery)
 
     def check_start(self, delivery: Delivery) -> None:
-        suspects = [d for d, _ in self.running if d.offset in self.crashes]
+        suspects = [d for d, _, _ in self.running if d.offset in self.crashes]
         if delivery.offset in self.crashes:
             assert suspects == [], "S1: one suspect at a time"
             if self.crashes[delivery.offset] == 2:
@@ -88,11 +76,11 @@ class ModelWorker:
         """One of the handlers that run ends, and its slot looks for the lane's next record."""
         if not self.running:
             return
-        delivery, run = self.running.pop(which % len(self.running))
+        delivery, run, recalls = self.running.pop(which % len(self.running))
         delivery.outcome, delivery.finished_s = ACKED, self.world.now_s
         self.world.engine.answered([delivery], self.world.now)
-        if run:
-            self.ready.append(run)
+        if run and recalls == self.recalls:
+            self.world.ready.append(run)
         elif run is not None:
             self.world.engine.left("bill", [run])
         self.do_commands()
@@ -128,11 +116,8 @@ def test_any_course_of_events(
         worker.turn()
         worker.start()
         worker.finish(0)
-        for run in [item for item in worker.ready if isinstance(item, Run) and not item]:
-            worker.ready.remove(run)
-            worker.world.engine.left("bill", [run])
     assert sorted(d.offset for d in worker.started) == list(range(worker.next_offset))
-    assert not worker.secluded
+    assert not worker.world.engine.state.secluded
     assert not worker.world.engine.suspects.active
     read = {offset for offset in crashes if offset < worker.next_offset}
     assert {offset for _, _, offset in worker.world.engine.suspects.over} == read

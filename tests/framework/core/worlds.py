@@ -6,17 +6,18 @@ Shared by the engine's tests. Everything here is plain data; nothing waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Run
-from ackfloor.core.messages import Command, Commit, Dispatch, Event, Hold, Probe, Publish, Unhold
+from ackfloor.core.messages import Command, Commit, Event, Publish, TakeBack
 from ackfloor.core.model import (
     CommitPosition,
     Failure,
@@ -118,7 +119,9 @@ class World:
         self.transactions: list[Transaction] = []
         self.commands: list[Command] = []
         self.events: list[Event] = []
-        self.ready: deque[Delivery | Run] = deque()
+        #: What executors have and have not started, and what they were given each time.
+        self.ready: deque[Any] = deque()
+        self.given: list[list[Any]] = []
         self.parcels: list[Parcel] = []
         self.commits: list[Commit] = []
 
@@ -134,8 +137,8 @@ class World:
         self.engine.transact(self.now)
         commands = self.engine.take_commands()
         for command in commands:
-            if isinstance(command, Dispatch):
-                self.queue(command)
+            if isinstance(command, TakeBack):
+                self.give_back(command.handler)
             elif isinstance(command, Publish):
                 self.parcels.append(command.parcel)
             elif isinstance(command, Commit):
@@ -143,6 +146,7 @@ class World:
             elif isinstance(command, Transact):
                 self.transactions.append(command.transaction)
         self.commands.extend(commands)
+        self.feed()
         self.events.extend(self.engine.take_events(self.now))
         return commands
 
@@ -150,9 +154,28 @@ class World:
         """What a judgement may have to wait for: nothing in this world."""
         return []
 
-    def queue(self, command: Dispatch) -> None:
-        """Items are dispatched; the order in which they are is kept."""
-        self.ready.extend(command.items)
+    def feed(self) -> None:
+        """Executors are given what they have room for; here that is everything."""
+        for name in self.engine.state.handlers:
+            while items := list(self.engine.next_items(name, self.queued(), self.now)):
+                self.given.append(items)
+                self.ready.extend(items)
+
+    def queued(self) -> int:
+        """What executors say that they have not started."""
+        return 0
+
+    def give_back(self, handler: str) -> None:
+        """An executor gives back what it has not started."""
+        mine = [item for item in self.ready if self._is_of(item, handler)]
+        self.ready = deque(item for item in self.ready if not self._is_of(item, handler))
+        self.engine.returned(handler, mine)
+
+    def _is_of(self, item: Delivery | Run | Batch, handler: str) -> bool:
+        # A lane that is empty now says no longer whose it was.
+        found = deliveries_in(item)
+        name = found[0].assignment.handler.rules.name if found else self.rules.name
+        return name == handler
 
     def assign(self, partition: int = 0, position: int = 0, topic: str = "orders") -> None:
         """One partition comes, committed at its position."""
@@ -271,58 +294,35 @@ class World:
 
 
 class HeldWorld(World):
-    """A world whose workers know of holds: while one is on, only probes start.
-
-    Attributes:
-        held: nothing may start.
-        permits: probes that were let through and not taken.
-    """
-
-    held = False
-    permits = 0
+    """A world whose executor has a window, and whose slots are seen at work."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.started: list[Delivery] = []
 
-    def take(self) -> list[Command]:
-        """As the world; follow holds and let probes through, as the loop does."""
-        taken: list[Command] = []
-        while commands := super().take():
-            taken.extend(commands)
-            for command in commands:
-                if isinstance(command, Hold):
-                    self.held = True
-                elif isinstance(command, Unhold):
-                    self.held, self.permits = False, 0
-                elif isinstance(command, Probe):
-                    waiting = sum(1 for item in self.ready if _may_start(item)) - self.permits
-                    room = min(command.count, command.most - self.permits)
-                    count = command.count if waiting >= room else max(0, waiting)
-                    self.permits += max(0, min(room, waiting))
-                    self.engine.probed(command.handler, count, self.now)
-        return taken
+    @property
+    def held(self) -> bool:
+        """Whether nothing may start by itself."""
+        return self.engine.state.handlers[self.rules.name].held
+
+    def queued(self) -> int:
+        """What has not started and may."""
+        return sum(1 for item in self.ready if _may_start(item))
 
     def running_now(self) -> list[Delivery]:
         """What has started and not ended."""
         self.started = [d for d in self.started if d.outcome is None and not d.closed]
         return self.started
 
-    def queue(self, command: Dispatch) -> None:
-        """As executors do: ahead of all others, or behind them."""
-        if command.ahead:
-            self.ready.extendleft(reversed(command.items))
-        else:
-            self.ready.extend(command.items)
-
     def startable(self) -> bool:
         """Whether a worker may take something."""
-        return any(map(_may_start, self.ready)) and (not self.held or self.permits > 0)
+        if not self.queued():
+            self.feed()
+        return any(map(_may_start, self.ready))
 
     def start(self) -> Delivery:
         """A worker takes the first that may start; of a lane it takes one record alone."""
         assert self.startable()
-        self.permits -= self.held
         item = next(item for item in self.ready if _may_start(item))
         self.ready.remove(item)
         self.ready.appendleft(item)
@@ -330,7 +330,24 @@ class HeldWorld(World):
         return self.started[-1]
 
 
-def _may_start(item: Delivery | Run) -> bool:
-    if isinstance(item, Run):
-        return bool(item) and _may_start(item[0])
-    return not (item.closed or item.assignment.stopping)
+def deliveries_in(item: Delivery | Run | Batch) -> list[Delivery]:
+    """What an executor would start of an item that it was given, in order."""
+    if isinstance(item, Batch):
+        return item.items
+    return list(item) if isinstance(item, Run) else [item]
+
+
+def offsets_of(items: Iterable[Delivery | Run | Batch]) -> list[int]:
+    """The offsets of what is in items, in order."""
+    return [delivery.offset for item in items for delivery in deliveries_in(item)]
+
+
+def _may_start(item: Delivery | Run | Batch) -> bool:
+    found = deliveries_in(item)
+    if isinstance(item, Batch):
+        return any(map(_is_due, found))
+    return bool(found) and _is_due(found[0])
+
+
+def _is_due(delivery: Delivery) -> bool:
+    return not (delivery.closed or delivery.assignment.stopping)

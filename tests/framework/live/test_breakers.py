@@ -383,7 +383,7 @@ def test_a_worker_begins_with_what_was_open_before() -> None:
     station.world.tick(30)
     station.work()
     station.world.tick()
-    assert (station.world.held, station.world.permits) == (True, 1)
+    assert (station.world.held, station.world.queued()) == (True, 1)
     assert station.world.told(BreakerOpened) == [BreakerOpened("bill", 50, "Boom", "x")]
     station.breakers.tell()
     assert station.told == [], "the supervisor knows"
@@ -424,4 +424,4 @@ def test_forced_open_without_partitions_the_worker_rests() -> None:
     assert station.world.engine.next_due_s(station.world.now) > station.world.now_s + 0.5
     station.work()
     station.world.tick()
-    assert station.world.permits == 1
+    assert station.world.queued() == 1

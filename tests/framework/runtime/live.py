@@ -207,6 +207,11 @@ class Live:
         """The executor of a handler."""
         return self.loop.executors.by_name[handler]
 
+    def queued(self, handler: str = "handle") -> int:
+        """Items of a handler that no slot has taken: in its queue, or with its executor."""
+        queue = self.loop.engine.state.handlers[handler].queue
+        return len(queue) + self.executor(handler).queued()
+
     def parked(self, topic: str) -> list[ParkedRecord]:
         """Everything that was ever written to the retry topics of a source topic."""
         tiers = [

@@ -130,7 +130,7 @@ def test_a_waiting_lane_takes_no_slot(kind: str) -> None:
         worker.send("orders", key=b"bad", n=3)
         worker.send("orders", key=b"good", n=20)
         worker.until(lambda: len(seen) == 21)
-        assert worker.executor().queued() == 0
+        assert worker.queued() == 0
         # One from before the others were settled says more are open.
         worker.until(
             lambda: (

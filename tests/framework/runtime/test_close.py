@@ -37,7 +37,7 @@ def test_with_full_queues_running_handlers_end_and_the_rest_comes_again(kind: st
         worker.send("orders", n=1000)
         worker.until(lambda: gate.arrived == 4)
         # Of 1,000, four processes may have 128 each in hand, and not all have been read yet.
-        worker.until(lambda: worker.executor().queued() > 300)
+        worker.until(lambda: worker.queued() > 300)
         opening = threading.Timer(0.05, gate.open)
         opening.start()
         assert worker.close() == 0

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.messages import Dispatch
 from ackfloor.core.model import Now
+from ackfloor.core.queue import Item
 from tests.framework.runtime.live import (
     EVERY_KIND,
     KINDS,
@@ -170,11 +170,11 @@ def test_handlers_that_end_at_their_deadline_never_share_a_lane(kind: str) -> No
     assert lanes.in_order()
 
 
-def _expire_now(worker: Live, delivery: Delivery) -> list[Dispatch]:
+def _expire_now(worker: Live, delivery: Delivery) -> list[Item]:
     """Be the owner thread, at this delivery's deadline; returns the lanes it hands out."""
     engine = worker.loop.engine
     engine.expire([delivery], Now(time.monotonic() + 3600, time.time_ns() // 1_000_000))
-    return [c for c in engine.state.commands if isinstance(c, Dispatch)]
+    return list(delivery.assignment.handler.queue.items)
 
 
 @EITHER
@@ -199,7 +199,7 @@ def test_the_deadline_in_the_last_moment_of_a_handler_takes_the_lane(kind: str) 
     with live(app) as worker:
         workers.append(worker)
         worker.send("orders", key=b"k", n=5)
-        worker.until(lambda: worker.executor().queued() or seen)
+        worker.until(lambda: worker.queued() or seen)
         still.set()
         within(lambda: handed_out, "the deadline")
         time.sleep(0.05)

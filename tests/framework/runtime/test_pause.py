@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
-from threading import Event, Thread
-from typing import Any
 
 import pytest
 
 from ackfloor import App, Delivery, Pause
 from ackfloor.core.messages import HandlerHeld, LateAnswers
-from ackfloor.runtime.ready import ReadyQueue
 from tests.framework.runtime.live import EVERY_KIND, KINDS, KINDS_AND_ACKS, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
@@ -174,52 +170,3 @@ def test_a_pause_after_the_deadline_pauses_nothing(kind: str) -> None:
         worker.send("orders", b"next")
         worker.until(lambda: b"next" in ended)
         assert worker.watcher.told(HandlerHeld) == []
-
-
-def test_nothing_is_stranded_however_the_hold_flips() -> None:
-    """Adding, holding and releasing in three threads at once: every item comes out, once."""
-    queue, done = ReadyQueue(), Event()
-    items: list[Any] = [object() for _ in range(20_000)]
-
-    def add() -> None:
-        for start in range(0, len(items), 100):
-            queue.put(items[start : start + 50])
-            for item in items[start + 50 : start + 100]:
-                queue.put_first(item)
-
-    def flip() -> None:
-        while not done.is_set():
-            queue.hold()
-            queue.unhold()
-
-    adding, *flipping = [Thread(target=target) for target in (add, flip, flip)]
-    for thread in (adding, *flipping):
-        thread.start()
-    taken: list[Any] = []
-    while adding.is_alive():
-        with suppress(IndexError):
-            taken.append(queue.ready.popleft())
-    done.set()
-    for thread in flipping:
-        thread.join()
-    # Whoever flipped it last has sorted: what is left lies where `shut` says.
-    assert not queue.shut
-    taken += queue.ready
-    assert len(queue) == len(queue.ready)
-    assert sorted(map(id, taken)) == sorted(map(id, items))
-
-
-@pytest.mark.parametrize("reason", ["held", "secluded"])
-def test_what_was_let_through_and_not_taken_goes_first_when_the_hold_ends(reason: str) -> None:
-    """Slots that are never idle look nowhere but at what is ready."""
-    queue = ReadyQueue()
-    items: list[Any] = [object() for _ in range(5)]
-    queue.hold() if reason == "held" else queue.seclude(True)
-    queue.put(items)
-    assert queue.waits() == 0
-    queue.alone.extend(item for _ in range(2) if (item := queue.take_held()) is not None)
-    assert queue.waits() == 2
-    assert list(queue.alone) == items[:2]
-    queue.unhold() if reason == "held" else queue.seclude(False)
-    assert list(queue.ready) == items
-    assert not queue.alone

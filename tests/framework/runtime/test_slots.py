@@ -49,9 +49,9 @@ def test_exactly_as_many_run_at_once_as_allowed(kind: str, ordering: str) -> Non
     with live(app) as worker:
         for number in range(50):
             worker.send("orders", b"x", key=b"k%d" % number)
-        worker.until(lambda: crowd.now == 3 and worker.executor().queued() == 47)
+        worker.until(lambda: crowd.now == 3 and worker.queued() == 47)
         worker.turn_for(0.1)
-        assert (crowd.now, worker.executor().queued()) == (3, 47)
+        assert (crowd.now, worker.queued()) == (3, 47)
         gate.open()
         worker.until(worker.settled)
     assert (crowd.most, crowd.total) == (3, 50)

@@ -27,7 +27,7 @@ def test_a_running_handler_is_found(kind: Callable[[], Bench]) -> None:
         bench.shut(0)
         executor = bench.executor()
         running, waiting = bench.deliveries(2)
-        executor.dispatch([running])
+        bench.submit(executor, [running])
         eventually(lambda: executor.stack(running))
         stack = executor.stack(running)
         eventually(lambda: "_call" in (executor.stack(running) or ("",))[0])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery
+from ackfloor.core.messages import HandlerHeld
 from ackfloor.core.outcomes import Held
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.wakeups import wait_for_a_core
@@ -108,12 +109,9 @@ def test_as_many_slots_are_woken_as_it_takes(
     with live(app) as worker:
         executor: Any = worker.executor()
         within(lambda: len(executor._idle) == 16)
-        # So that all of it is there when the first is woken.
-        executor.hold()
-        worker.send("orders", n=16)
-        worker.until(lambda: executor.queued() == 16)
         monkeypatch.setattr(AsyncExecutor, "_wake_one", counted)
-        executor.unhold()
+        # All of it is there when the first is woken.
+        worker.send("orders", n=16)
         worker.until(lambda: len(list(executor.running())) == 16 if waits else worker.settled())
         within(lambda: not executor._waking)
         assert wakes.count(True) == woken
@@ -121,20 +119,27 @@ def test_as_many_slots_are_woken_as_it_takes(
         worker.until(worker.settled)
 
 
-def test_who_puts_a_record_back_wakes_another() -> None:
-    """Sorting the queue may hide what waits from a thread that wakes up in that moment."""
-    app, seen = App("g"), []
-    register(app, "thread", "orders", lambda d: iter(seen.append(d.offset) or ()), concurrency=2)
+def test_who_asks_too_late_for_a_pause_hides_nothing_from_the_others() -> None:
+    """What waits stays in the window, and what is given back starts no more."""
+    app, seen, gate = App("g"), [], Gate()
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        seen.append(delivery.offset)
+        yield gate
+
+    register(app, "thread", "orders", script, concurrency=1)
     with live(app) as worker:
         executor: Any = worker.executor()
-        executor.hold()
         worker.send("orders", n=3)
-        worker.until(lambda: executor.queued() == 3)
-        within(lambda: len(executor._idle) == 2)
-        # As if whom `unhold` woke had found nothing.
-        executor._queue.unhold()
-        late = executor._queue.ready[0].again(None)
+        worker.until(lambda: seen == [0])
+        # Those behind it have to be with the executor.
+        worker.until(executor.queued)
+        waiting = executor.queued()
+        late = executor._window.ready[0].again(None)
         late.closed = True
         executor._put_back(late, late, Held(1.0, "too late"))
-        within(lambda: sorted(seen) == [0, 1, 2])
+        assert executor.queued() == waiting
+        gate.open()
         worker.until(worker.settled)
+        assert worker.watcher.told(HandlerHeld) == []
+    assert seen == [0, 1, 2]

@@ -1,8 +1,7 @@
 """ProcessBatchWork: which batches go to which process of a handler that takes them.
 
-A process has one batch at a time: the next is formed when it has ended, so what becomes ready
-meanwhile is in it. A batch has one number on its process's face, like a record elsewhere: its
-start, its deadline and its end are those of all its records.
+A process has one batch at a time. A batch has one number on its process's face, like a record
+elsewhere: its start, its deadline and its end are those of all its records.
 
 What is answered by hand in the process counts when the words have arrived here, which may be after
 the process has died: whatever it said before is taken before its death is looked at.
@@ -16,7 +15,7 @@ Only the keeper's thread calls this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ackfloor.core.assignment import AckStats
@@ -25,11 +24,9 @@ from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import Reason
 from ackfloor.core.outcomes import APART, Failed, Outcome, Released
 from ackfloor.runtime.batch_calls import post, startable
-from ackfloor.runtime.forming import form, form_alone
 from ackfloor.runtime.process.host import Handed, Host, Visit
 from ackfloor.runtime.process.words import heard, sent
 from ackfloor.runtime.process.work import ProcessWork, is_timeout
-from ackfloor.runtime.ready import Item
 
 
 class ProcessBatchWork(ProcessWork):
@@ -45,9 +42,8 @@ class ProcessBatchWork(ProcessWork):
     def _depth(self) -> int:
         return 1
 
-    def _give(self, host: Host, item: Item, _room: int, *, alone: bool) -> list[tuple[Any, ...]]:
-        """Hand over the batch that begins with an item; empty where nothing of it may start."""
-        batch = form_alone(item) if alone else form(item, self._queue)
+    def _give(self, host: Host, batch: Batch, _room: int, _recalls: int) -> list[tuple[Any, ...]]:
+        """Hand over a batch; empty where nothing of it may start."""
         handed = Handed(batch.items, Visit(None))
         # In hand before the check; see `ProcessWork._hand`.
         number = host.hand(handed)
@@ -63,17 +59,11 @@ class ProcessBatchWork(ProcessWork):
 
     # From the processes.
 
-    def _put_first(self, handed: Handed) -> None:
+    def _undone(self, handed: Handed) -> Sequence[Batch]:
         batch = handed.deliveries[0].batch
         for delivery in batch.items:
             delivery.reopen()
-        if not batch.runs:
-            self._queue.put(batch.items, ahead=True)
-            return
-        for delivery in reversed(batch.items):
-            delivery.run.appendleft(delivery)
-        self._queue.put([run for run in batch.runs if run], ahead=True)
-        self._inbox.left.extend((self._handler, run) for run in batch.runs if not run)
+        return (batch,)
 
     def said(self, host: Host, words: Mapping[str, Any]) -> None:
         """A record was answered by hand: one of a call that goes on, or too late for that."""
@@ -111,7 +101,7 @@ class ProcessBatchWork(ProcessWork):
             outcome,
             None,
             handler=self._handler,
-            queue=self._queue,
+            window=self._window,
             inbox=self._inbox,
             now_s=finished_s,
         )

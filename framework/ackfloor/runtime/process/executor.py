@@ -19,16 +19,14 @@ from collections.abc import Callable
 from functools import partial
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
 from ackfloor.errors import StartError
 from ackfloor.ports import Items, Stack
 from ackfloor.runtime.inbox import Inbox
-from ackfloor.runtime.probing import let_through
 from ackfloor.runtime.process.batch_work import ProcessBatchWork
 from ackfloor.runtime.process.keeper import LEAVE_S, Keeper
 from ackfloor.runtime.process.plan import Plan
 from ackfloor.runtime.process.work import ProcessWork
-from ackfloor.runtime.ready import ReadyQueue
+from ackfloor.runtime.window import Window
 
 #: Seconds that the first process has to import the handler.
 START_S = 120.0
@@ -55,10 +53,9 @@ class ProcessExecutor:
         max_records: int | None = None,
     ) -> None:
         self._handler = plan["handler"]
-        self._inbox = inbox
-        self._queue = ReadyQueue()
+        self._window = Window(self._handler, inbox)
         work_of = ProcessBatchWork if plan["batch"] else ProcessWork
-        work = work_of(self._handler, self._queue, inbox, clock, max_records)
+        work = work_of(self._handler, self._window, inbox, clock, max_records)
         self._keeper = Keeper(plan, work, inbox, clock, concurrency)
         self._thread = threading.Thread(
             target=self._keeper.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
@@ -77,9 +74,15 @@ class ProcessExecutor:
             self.stop(0.0)
             raise StartError(f"handler {self._handler}: its process could not start: {trouble}")
 
-    def dispatch(self, items: Items, *, ahead: bool = False, alone: bool = False) -> None:
-        """Queue deliveries (unordered) or runs (lanes); see `ports.Executor`."""
-        self._queue.put(items, ahead=ahead, alone=alone)
+    def submit(self, items: Items) -> None:
+        """Start these, in this order, behind what was given before."""
+        self._window.ready.extend(items)
+        self._keeper.ring()
+
+    def take_back(self) -> None:
+        """Give back what has not started; what is in the hands of processes follows."""
+        self._window.give_back()
+        self._keeper.recall = True
         self._keeper.ring()
 
     def running(self) -> list[Delivery]:
@@ -111,7 +114,7 @@ class ProcessExecutor:
 
     def queued(self) -> int:
         """Items that no process has been given."""
-        return len(self._queue)
+        return len(self._window)
 
     def abandon(self, delivery: Delivery) -> None:
         """Have the process that is at this delivery killed; its answer follows its death."""
@@ -125,41 +128,9 @@ class ProcessExecutor:
         """Why no process can be started; "" where that is not so."""
         return self._keeper.trouble
 
-    def hold(self) -> None:
-        """Start no further delivery until `unhold`."""
-        self._queue.hold()
-        self._recall()
-
-    def unhold(self) -> None:
-        """Start deliveries again."""
-        self._queue.unhold()
-        self._keeper.ring()
-
-    def seclude(self, on: bool) -> None:
-        """Start nothing but what is dispatched to run alone, until told that this is over."""
-        self._queue.seclude(on)
-        self._recall()
-
-    def _recall(self) -> None:
-        self._keeper.recall = self._queue.shut
-        self._keeper.ring()
-
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on."""
         self._keeper.order(partial(setattr, self._keeper, "count", concurrency))
-
-    def startable(self) -> int:
-        """Items that a slot may take now, in spite of a hold."""
-        return self._queue.waits()
-
-    def probe(self, count: int, most: int) -> int:
-        """Start up to `count` items that a hold keeps waiting; see `ports.Executor`."""
-        through = let_through(self._queue, count, most, self._leave)
-        self._keeper.ring()
-        return through
-
-    def _leave(self, run: Run) -> None:
-        self._inbox.left.append((self._handler, run))
 
     def stop(self, timeout_s: float) -> int:
         """Let what runs end; kill what has not ended in time, and release its records."""

@@ -30,13 +30,15 @@ class Visit:
 
     Attributes:
         run: the lane's; None without a lane.
+        recalls: the number of the window's recalls when it was taken up.
         count: how many of them are in the process's hands.
     """
 
-    __slots__ = ("count", "run")
+    __slots__ = ("count", "recalls", "run")
 
-    def __init__(self, run: Run | None) -> None:
+    def __init__(self, run: Run | None, recalls: int = 0) -> None:
         self.run = run
+        self.recalls = recalls
         self.count = 0
 
 

@@ -317,7 +317,9 @@ class Keeper:
     def _watch(self) -> None:
         """Ask back what waits behind a record that takes long; look at the memory in use."""
         now_s = self._clock()
-        recall, self.recall = self.recall, False
+        # Taken only where it is set: what the owner thread sets in between would be lost.
+        if recall := self.recall:
+            self.recall = False
         for host in self.hosts:
             if recall or is_stuck(host, now_s):
                 host.recall()

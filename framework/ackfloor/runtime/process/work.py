@@ -21,16 +21,18 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
+from ackfloor.core.queue import Item
 from ackfloor.runtime.caught import put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.process.host import Handed, Host, Visit
 from ackfloor.runtime.process.words import sent
-from ackfloor.runtime.ready import Item, ReadyQueue
+from ackfloor.runtime.window import Window
 
 #: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
 #: may pass on a busy machine before the keeper gets a core.
@@ -50,7 +52,7 @@ class ProcessWork:
 
     Args:
         handler: its name.
-        queue: what is to be handled.
+        window: what is to be handled.
         inbox: where finished deliveries go.
         clock: monotonic seconds.
         max_records: how many records one process may handle; None for no limit.
@@ -62,13 +64,13 @@ class ProcessWork:
     def __init__(
         self,
         handler: str,
-        queue: ReadyQueue,
+        window: Window,
         inbox: Inbox,
         clock: Callable[[], float],
         max_records: int | None,
     ) -> None:
         self._handler = handler
-        self._queue = queue
+        self._window = window
         self._inbox = inbox
         self._clock = clock
         self.max_records = max_records
@@ -134,26 +136,22 @@ class ProcessWork:
 
     def _take(self, host: Host, room: int) -> list[tuple[Any, ...]] | None:
         """The next item for a process; empty where it is to be passed over, None without any."""
-        alone = False
+        recalls = self._window.recalls
         try:
-            item = self._queue.ready.popleft()
+            item = self._window.ready.popleft()
         except IndexError:
-            if host.hands:
-                return None
-            found = self._queue.take_alone()
-            if found is None:
-                return None
-            item, alone = found, True
-        return self._give(host, item, room, alone=alone)
+            return None
+        return self._give(host, item, room, recalls)
 
-    def _give(self, host: Host, item: Item, room: int, *, alone: bool) -> list[tuple[Any, ...]]:
+    def _give(self, host: Host, item: Any, room: int, recalls: int) -> list[tuple[Any, ...]]:
         """Hand over an item, or some of it; empty where nothing of it may start."""
         if isinstance(item, Run):
-            return self._take_run(host, item, 1 if alone else room)
+            return self._take_run(host, Visit(item, recalls), room)
         return self._hand(host, item, Visit(None))
 
-    def _take_run(self, host: Host, run: Run, room: int) -> list[tuple[Any, ...]]:
-        visit, taken, size = Visit(run), [], 0
+    def _take_run(self, host: Host, visit: Visit, room: int) -> list[tuple[Any, ...]]:
+        run, taken, size = visit.run, [], 0
+        assert run is not None, "it is of a lane"
         # Half of the room at most: another lane's records should not wait for a whole lane.
         for _ in range(max(1, room // 2)):
             try:
@@ -181,25 +179,23 @@ class ProcessWork:
     # From the processes.
 
     def returned(self, host: Host, numbers: Iterable[int]) -> None:
-        """A process gave records back that it has not begun: they are the next again."""
+        """A process gave records back that it has not begun: they are given back here, too."""
+        items: list[Item | Batch] = []
         for number in sorted(numbers, reverse=True):
             handed = host.take_back(number)
             if handed is not None:
-                self._put_first(handed)
+                items += self._undone(handed)
+        self._inbox.returned.extend((self._handler, item) for item in reversed(items))
 
-    def _put_first(self, handed: Handed) -> None:
+    def _undone(self, handed: Handed) -> Sequence[Item | Batch]:
+        """What is given back of something that was handed over; a lane with its first record."""
         (delivery,), visit = handed.deliveries, handed.visit
         visit.count -= 1
         delivery.reopen()
-        item: Item = delivery
-        if visit.run is not None:
-            visit.run.appendleft(delivery)
-            if visit.count:
-                return
-            item = visit.run
-        # mypy can't tell that a list of one item is a list of one kind.
-        items: Any = [item]
-        self._queue.put(items, ahead=True)
+        if visit.run is None:
+            return (delivery,)
+        visit.run.appendleft(delivery)
+        return () if visit.count else (visit.run,)
 
     def passed(self, host: Host, until: int) -> bool:
         """Records up to a number were begun and ended without a word: they are acknowledged."""
@@ -228,7 +224,7 @@ class ProcessWork:
                 visit.run.appendleft(delivery)
                 item = visit.run
             host.let_go(number)
-            put_back(self._queue, self._inbox, self._handler, item, delivery, outcome)
+            put_back(self._window, self._inbox, self._handler, item, delivery, outcome)
             return
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
@@ -268,7 +264,7 @@ class ProcessWork:
         if visit.run is None:
             return
         if visit.run:
-            self._queue.put([visit.run])
+            self._window.put_last(visit.run, visit.recalls)
         else:
             self._inbox.left.append((self._handler, visit.run))
 

@@ -1,0 +1,156 @@
+"""HandlerQueue: what of one handler may start next, in its order, and how much of it is given.
+
+Theory. Everything that is due waits here until the handler's executor has room for it. The
+executor holds a window: what its slots start in one turn of the owner thread, and no more. So what
+is put ahead here is ahead of nearly everything, and what a pause or a breaker decides takes effect
+within a turn. The window follows what is measured: it is twice what was started between two looks
+of the owner thread, at most, in the last `MEASURED_S`; at least one item for each slot; and twice
+as much as before when the slots have emptied it while more was waiting.
+
+An item is a delivery or a lane's run; of a handler that takes batches, what it is given is a batch
+of them, formed here. An incomplete batch waits as long as all slots are busy: more may join it.
+
+Invariants (tests/framework/core/test_queue.py):
+
+Q1  what is put in comes out once, what was put ahead first.
+Q2  at most `window` items are with the executor and not started.
+Q3  an incomplete batch is given only where fewer calls run than slots.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.forming import form, is_full, unform
+from ackfloor.core.lanes import Run
+
+Item = Delivery | Run
+
+#: Seconds for which the most that was started in one turn counts. A turn takes up to 20 ms while
+#: handlers run, and longer where they leave the owner thread little of its core.
+MEASURED_S = 0.1
+
+
+class HandlerQueue:
+    """The items of one handler that may start.
+
+    Attributes:
+        items: those that no executor has, the next one first.
+        alone: those that may start although nothing else of the worker may.
+        window: how many items the executor may have that it has not started.
+        calls: batches that were given and have not ended.
+    """
+
+    __slots__ = ("_given", "_most", "_since_s", "alone", "calls", "items", "window")
+
+    def __init__(self) -> None:
+        self.items: deque[Item] = deque()
+        self.alone: deque[Item] = deque()
+        self.window = 1
+        self.calls = 0
+        #: What the executor had not started after the last look.
+        self._given = 0
+        #: The most that it started between two looks, since a moment.
+        self._most = 0
+        self._since_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self.items) + len(self.alone)
+
+    def put(self, items: Iterable[Item], *, ahead: bool = False) -> None:
+        """Add items at the end, or ahead of all others in their own order."""
+        if ahead:
+            self.items.extendleft(reversed(list(items)))
+        else:
+            self.items.extend(items)
+
+    def returned(self, items: Sequence[Item | Batch]) -> None:
+        """The executor gave items back that it has not started: they are the first again."""
+        self._given -= len(items)
+        for item in reversed(items):
+            if isinstance(item, Batch):
+                self.ended(item)
+                unform(item, self.items)
+            else:
+                self.items.appendleft(item)
+
+    def move_alone(self, delivery: Delivery) -> None:
+        """A record that is the first of an item here, if any, may start alone."""
+        for item in self.items:
+            first = next(iter(item), None) if isinstance(item, Run) else item
+            if first is delivery:
+                self.items.remove(item)
+                self.alone.append(item)
+                return
+
+    def room(self, queued: int, concurrency: int, now_s: float) -> int:
+        """How many more items the executor may be given.
+
+        Args:
+            queued: what it has and has not started.
+            concurrency: how many slots it has.
+            now_s: monotonic seconds.
+        """
+        started = self._given - queued
+        self._most = max(self._most, started)
+        if queued == 0 and started > 0 and self.items:
+            self.window = max(self.window, 2 * started)
+        elif now_s - self._since_s >= MEASURED_S:
+            self.window = 2 * self._most
+            self._since_s, self._most = now_s, 0
+        self.window = max(self.window, concurrency)
+        self._given = queued
+        return self.window - queued
+
+    def take(self, count: int) -> list[Item]:
+        """Take up to so many items for the executor."""
+        items = self.items
+        if count >= len(items):
+            taken = list(items)
+            items.clear()
+        else:
+            taken = [items.popleft() for _ in range(count)]
+        self._given += len(taken)
+        return taken
+
+    def take_batches(self, count: int, concurrency: int) -> list[Batch]:
+        """Form up to so many batches for the executor."""
+        batches: list[Batch] = []
+        while self.items and len(batches) < count:
+            batch = form(self.items.popleft(), self.items)
+            if self.calls + len(batches) >= concurrency and not is_full(batch):
+                unform(batch, self.items)
+                break
+            batches.append(batch)
+        self.give(batches)
+        return batches
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: nothing of them starts any more."""
+        for items in (self.items, self.alone):
+            kept = [item for item in items if not _closed(item)]
+            items.clear()
+            items.extend(kept)
+
+    def give(self, items: Sequence[Item | Batch]) -> None:
+        """The executor gets items that were taken one by one."""
+        self._given += len(items)
+        for item in items:
+            if isinstance(item, Batch):
+                item.given = True
+                self.calls += 1
+
+    def ended(self, batch: Batch) -> None:
+        """A call has ended, or was given up, or has not begun; a second time it changes nothing."""
+        self.calls -= batch.given
+        batch.given = False
+
+
+def _closed(item: Item) -> bool:
+    """Whether an item is of a partition that has left; a lane is of one partition."""
+    if isinstance(item, Run):
+        return bool(item) and item[0].assignment.closed
+    return item.assignment.closed

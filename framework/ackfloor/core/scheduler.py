@@ -1,0 +1,83 @@
+"""Scheduler: what each handler's executor is given next.
+
+Theory. What may start waits in its handler's queue (`queue`); here is who gets something of it, and
+how much. Once a turn the owner thread asks for what an executor has room for. A handler in a pause
+gets nothing; one whose breaker is not closed gets trials; any other gets its queue in order. While
+a suspect of a crash runs alone, nobody gets anything but that.
+
+Invariants (tests/framework/core/test_scheduler.py):
+
+R1  nothing is given for a handler in a pause, and nothing but trials while its breaker is open,
+    and what is to run alone.
+R2  while a record is to run alone, nothing else is given; it is, also after it was given back.
+R3  what the executor gave back is the first to be given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ackfloor.core.assignment import HandlerState
+from ackfloor.core.batch import Batch
+from ackfloor.core.breakers import Breakers
+from ackfloor.core.forming import form_alone
+from ackfloor.core.lanes import Run
+from ackfloor.core.model import Now
+from ackfloor.core.queue import Item
+from ackfloor.core.state import WorkerState
+
+
+class Scheduler:
+    """What executors are given, and what they give back."""
+
+    __slots__ = ("_breakers", "_state")
+
+    def __init__(self, state: WorkerState, breakers: Breakers) -> None:
+        self._state = state
+        self._breakers = breakers
+
+    def next_items(self, handler: HandlerState, queued: int, now: Now) -> Sequence[Item | Batch]:
+        """What a handler's executor is to be given now.
+
+        Args:
+            handler: the handler.
+            queued: items that its executor has and has not started.
+            now: the time.
+        """
+        queue = handler.queue
+        if handler.held_until_s:
+            return ()
+        if queue.alone:
+            return self._alone(handler)
+        if self._state.secluded:
+            return ()
+        if handler.circuit.breaker.is_open:
+            return self._breakers.trials(handler, queued, now)
+        if not queue.items:
+            return ()
+        concurrency = handler.rules.concurrency
+        room = queue.room(queued, concurrency, now.mono_s)
+        if room <= 0:
+            return ()
+        if handler.gathering is not None:
+            return queue.take_batches(room, concurrency)
+        return queue.take(room)
+
+    def _alone(self, handler: HandlerState) -> Sequence[Item | Batch]:
+        queue = handler.queue
+        items: list[Item | Batch] = list(queue.alone)
+        if handler.gathering is not None:
+            items = [form_alone(item) for item in queue.alone]
+        queue.alone.clear()
+        queue.give(items)
+        return items
+
+    def returned(self, handler: HandlerState, items: Iterable[Item | Batch]) -> None:
+        """An executor gave items back that it has not started."""
+        lanes = handler.lanes
+        handler.queue.returned(
+            [lanes.whole(item) if isinstance(item, Run) else item for item in items]
+        )
+        if self._state.secluded and handler.suspect is not None:
+            # Everything waits for it, so it must not wait with the others.
+            handler.queue.move_alone(handler.suspect)

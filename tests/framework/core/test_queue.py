@@ -1,0 +1,270 @@
+"""HandlerQueue: what comes out, how much of it, and when a batch is given (Q1 to Q3)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Lanes, Run
+from ackfloor.core.queue import MEASURED_S, HandlerQueue
+from tests.examples import examples
+from tests.framework.core.worlds import World, offsets_of
+
+NOW_S = 1_024.0
+SLOTS = 2
+SIZE = 3
+
+
+def deliveries(count: int, *, ordering: str = "unordered") -> list[Delivery]:
+    """Deliveries of a handler that takes three records at once, which are in no queue."""
+    world = World(HandlerRules("bill", ordering, concurrency=99, batch=SIZE, batch_wait_s=0.0))
+    world.assign()
+    world.read(range(count))
+    world.tick()
+    found = [delivery for batch in world.ready for delivery in batch.items]
+    assert len(found) == count
+    return found
+
+
+def queue_of(count: int) -> HandlerQueue:
+    """A queue with so many deliveries."""
+    queue = HandlerQueue()
+    queue.put(deliveries(count))
+    return queue
+
+
+def lanes_of(lengths: list[int]) -> tuple[HandlerQueue, list[Run]]:
+    """A queue with lanes of so many records each."""
+    lanes, queue = Lanes(), HandlerQueue()
+    found = iter(deliveries(sum(lengths), ordering="key"))
+    runs = []
+    for lane, length in enumerate(lengths):
+        run = lanes.admit(lane, next(found))
+        assert run is not None
+        for _ in range(length - 1):
+            lanes.admit(lane, next(found))
+        runs.append(run)
+    queue.put(runs)
+    return queue, runs
+
+
+class TestOrder:
+    """Q1: what is put in comes out once, what was put ahead first."""
+
+    def test_ahead_is_before_all_others_in_its_own_order(self) -> None:
+        """And what is put at the end is the last."""
+        loose = deliveries(6)
+        queue = HandlerQueue()
+        queue.put(loose[:2])
+        queue.put(loose[2:4], ahead=True)
+        queue.put(loose[4:])
+        assert len(queue) == 6
+        assert offsets_of(queue.take(3)) == [2, 3, 0]
+        assert offsets_of(queue.take(9)) == [1, 4, 5]
+        assert (len(queue), queue.take(1)) == (0, [])
+
+    def test_what_may_start_alone_counts(self) -> None:
+        """Whoever asks how much waits is told of all of it."""
+        queue = queue_of(3)
+        queue.move_alone(queue.items[1])  # type: ignore[arg-type]
+        assert (offsets_of(queue.alone), offsets_of(queue.items)) == ([1], [0, 2])
+        assert len(queue) == 3
+
+    def test_what_is_not_there_can_not_start_alone(self) -> None:
+        """It runs, or has ended; an empty lane has nothing that could."""
+        queue, (first, _) = lanes_of([1, 2])
+        running = first.popleft()
+        queue.move_alone(running)
+        assert (len(queue.items), len(queue.alone)) == (2, 0)
+        queue.move_alone(queue.items[1][0])  # type: ignore[index]
+        assert offsets_of(queue.alone) == [1, 2]
+
+    def test_what_was_given_back_is_first_in_its_order(self) -> None:
+        """Single records, and batches as the records that they are made of."""
+        queue = queue_of(8)
+        single = queue.take(1)
+        batches = queue.take_batches(2, SLOTS)
+        queue.returned([*single, *batches])
+        assert offsets_of(queue.items) == list(range(8))
+        assert queue.calls == 0
+
+    @given(
+        steps=st.lists(
+            st.one_of(
+                st.tuples(st.sampled_from(["put", "ahead", "take", "batches"]), st.integers(0, 4)),
+                st.tuples(st.just("back"), st.integers(0, 9)),
+            ),
+            max_size=40,
+        )
+    )
+    @examples(100)
+    def test_as_a_list_would(self, steps: list[tuple[str, int]]) -> None:
+        """Whatever is put in, taken, formed and given back, in any order."""
+        spare = deliveries(200)
+        queue, model = HandlerQueue(), list[int]()
+        given_: list[Delivery | Run | Batch] = []
+        for what, count in steps:
+            if what in ("put", "ahead"):
+                fresh, spare = spare[:count], spare[count:]
+                queue.put(fresh, ahead=what == "ahead")
+                model = offsets_of(fresh) + model if what == "ahead" else model + offsets_of(fresh)
+            elif what == "back":
+                back, given_ = given_[-count:] if count else [], given_[: -count or None]
+                queue.returned(back)
+                model = offsets_of(back) + model
+            else:
+                taken: list[Delivery | Run | Batch] = []
+                taken += queue.take(count) if what == "take" else queue.take_batches(count, 99)
+                offsets = offsets_of(taken)
+                assert offsets == model[: len(offsets)]
+                if what == "take":
+                    assert len(offsets) == min(count, len(model))
+                model = model[len(offsets) :]
+                given_ += taken
+            assert offsets_of(queue.items) == model
+            assert queue.calls == sum(isinstance(item, Batch) for item in given_)
+
+
+class TestWindow:
+    """Q2: what the executor has and has not started is at most what it starts in a turn."""
+
+    def test_at_first_it_is_one_for_each_slot(self) -> None:
+        """Nothing has been measured yet."""
+        queue = queue_of(9)
+        assert queue.room(0, SLOTS, NOW_S) == SLOTS
+        queue.take(SLOTS)
+        assert queue.room(SLOTS, SLOTS, NOW_S) == 0
+
+    def test_it_is_twice_the_most_that_was_started_in_a_turn(self) -> None:
+        """So the slots don't run out before the next look, and a pause is not late."""
+        queue = queue_of(200)
+        queue.room(0, SLOTS, NOW_S)
+        queue.take(60)
+        for left, turn_s in [(40, 0.02), (10, 0.04), (5, 0.06)]:
+            queue.room(left, SLOTS, NOW_S + turn_s)
+        assert queue.window == SLOTS
+        queue.room(5, SLOTS, NOW_S + 2 * MEASURED_S)
+        assert queue.window == 2 * 30
+
+    def test_it_shrinks_to_one_for_each_slot(self) -> None:
+        """Slots that hang start nothing, and keep nothing from the others."""
+        queue = queue_of(200)
+        queue.room(0, SLOTS, NOW_S)
+        queue.take(50)
+        queue.room(0, SLOTS, NOW_S)
+        assert queue.window == 100
+        queue.take(10)
+        queue.room(10, SLOTS, NOW_S + 2 * MEASURED_S)
+        assert queue.room(10, SLOTS, NOW_S + 4 * MEASURED_S) == SLOTS - 10
+        assert queue.window == SLOTS
+
+    def test_it_grows_at_once_when_the_slots_have_emptied_it(self) -> None:
+        """Within a turn: slots that wait for the next one would be idle."""
+        queue = queue_of(200)
+        sizes = []
+        for _ in range(5):
+            room = queue.room(0, SLOTS, NOW_S)
+            sizes.append(room)
+            queue.take(room)
+        assert sizes == [2, 4, 8, 16, 32]
+
+    def test_it_does_not_grow_where_nothing_more_waits(self) -> None:
+        """The slots have emptied it because that was all."""
+        queue = queue_of(2)
+        queue.room(0, SLOTS, NOW_S)
+        queue.take(2)
+        queue.room(0, SLOTS, NOW_S)
+        assert queue.window == SLOTS
+
+    def test_what_was_given_back_was_not_started(self) -> None:
+        """A pause must not look like a burst."""
+        queue = queue_of(100)
+        queue.room(0, SLOTS, NOW_S)
+        taken = queue.take(50)
+        queue.returned(taken)
+        queue.room(0, SLOTS, NOW_S + 2 * MEASURED_S)
+        assert queue.window == SLOTS
+
+    @given(
+        looks=st.lists(
+            st.tuples(st.floats(0.0, 1.0), st.sampled_from([0.0, 0.005, 0.1, 0.5])), max_size=30
+        )
+    )
+    @examples(100)
+    def test_never_more_than_the_window_and_never_a_slot_without(
+        self, looks: list[tuple[float, float]]
+    ) -> None:
+        """However fast its slots are."""
+        queue = queue_of(100)
+        queued, now_s = 0, NOW_S
+        for share, past_s in looks:
+            now_s += past_s
+            room = queue.room(queued, SLOTS, now_s)
+            queued += len(queue.take(max(0, room)))
+            if room >= 0:
+                assert queued <= queue.window
+            assert queue.window >= SLOTS
+            assert queued >= SLOTS or not queue.items
+            queued = round(queued * share)
+
+
+class TestBatches:
+    """Q3: an incomplete batch is given only where fewer calls run than slots."""
+
+    def test_full_ones_are_given_whatever_runs(self) -> None:
+        """They would not become better by waiting."""
+        queue = queue_of(12)
+        assert [len(batch.items) for batch in queue.take_batches(4, SLOTS)] == [3, 3, 3, 3]
+        assert queue.calls == 4
+
+    def test_an_incomplete_one_waits_while_all_slots_are_busy(self) -> None:
+        """More may join it; it goes as soon as a call has ended, or when it is full."""
+        queue = queue_of(8)
+        running = queue.take_batches(9, SLOTS)
+        assert [offsets_of([batch]) for batch in running] == [[0, 1, 2], [3, 4, 5]]
+        assert offsets_of(queue.items) == [6, 7]
+        assert queue.take_batches(9, SLOTS) == []
+        queue.ended(running[0])
+        (batch,) = queue.take_batches(9, SLOTS)
+        assert offsets_of([batch]) == [6, 7]
+        assert queue.calls == SLOTS
+
+    def test_one_that_waits_is_joined_by_what_comes(self) -> None:
+        """In its order."""
+        loose = deliveries(9)
+        queue = HandlerQueue()
+        queue.put(loose[:8])
+        queue.take_batches(2, SLOTS)
+        assert queue.take_batches(1, SLOTS) == []
+        queue.put(loose[8:])
+        (batch,) = queue.take_batches(1, SLOTS)
+        assert offsets_of([batch]) == [6, 7, 8]
+
+    def test_no_more_than_there_is_room_for(self) -> None:
+        """The rest stays."""
+        queue = queue_of(9)
+        assert len(queue.take_batches(1, SLOTS)) == 1
+        assert offsets_of(queue.items) == [3, 4, 5, 6, 7, 8]
+
+    def test_a_call_ends_once(self) -> None:
+        """Given up at its deadline, it ends a second time, which changes nothing."""
+        queue = queue_of(6)
+        first, _ = queue.take_batches(2, SLOTS)
+        queue.ended(first)
+        queue.ended(first)
+        assert queue.calls == 1
+
+    @pytest.mark.parametrize("lengths", [[1, 1, 2], [4], [2, 2], [3, 1]])
+    def test_lanes_of_one_that_waits_are_whole(self, lengths: list[int]) -> None:
+        """Nothing is missing in them, and they have kept their turns."""
+        queue, runs = lanes_of(lengths)
+        batches = queue.take_batches(9, 1)
+        assert len(batches) == 1, "the second is not full"
+        queue.returned(batches)
+        assert list(queue.items) == runs
+        assert [len(run) for run in runs] == lengths
+        assert offsets_of(queue.items) == list(range(sum(lengths)))
