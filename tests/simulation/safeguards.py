@@ -98,10 +98,13 @@ def _settles_at_once(original: Original) -> Original:
     return publish
 
 
-def _each_alone(_: Original) -> Original:
+def _each_alone(original: Original) -> Original:
     def dispatch(
         self: Any, handler: Any, batch: Any, *, ahead: bool = False, alone: bool = False
     ) -> None:
+        if handler.gathering is not None or handler.rules.ordering == "unordered":
+            original(self, handler, batch, ahead=ahead, alone=alone)
+            return
         for delivery in batch:
             delivery.lone = delivery.lane(handler.rules.ordering == "key")
         handler.queue.put(batch, ahead=ahead or alone)
@@ -242,9 +245,10 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard("a changed timeout counts for what runs", 9, "core.deadlines:Deadlines.replan",
               _nothing),
     Safeguard("a refused park is tried again", 10, "core.parcels:Parcels.tick", _nothing),
-    Safeguard("a retry is released when it is due", 10, "core.intake:Intake._release", _nothing),
+    Safeguard("a retry is released when it is due", 10, "core.redeliveries:Redeliveries.release",
+              _nothing),
     Safeguard("a retry is not early", 10, "core.intake:_due_s", _early),
-    Safeguard("a retry in place is released when it is due", 10, "core.in_place:InPlace._release",
+    Safeguard("a lane goes on with the retry of its head", 10, "core.state:WorkerState.lane_of_due",
               _nothing),
     Safeguard("a handler's pause ends", 12, "core.pauses:Pauses.tick", _nothing),
     Safeguard("every exception is its record's outcome", 11, "runtime.invoke:Invocation.outcome_of",

@@ -15,6 +15,7 @@ from ackfloor.core.circuit import Circuit, WithheldRecords
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.commit_lane import CommitLane
 from ackfloor.core.delivery import BEHIND, TAKES_ROOM, Delivery
+from ackfloor.core.due import DueQueue
 from ackfloor.core.flow import FlowLimits, PartitionGates
 from ackfloor.core.gapset import GapSet
 from ackfloor.core.gathering import Gathering
@@ -215,7 +216,6 @@ class Assignment:
     """
 
     __slots__ = (
-        "backoff",
         "clock",
         "closed",
         "commit",
@@ -244,7 +244,6 @@ class Assignment:
         "topic_hash",
         "tracker",
         "waiting",
-        "waiting_bytes",
         "withheld",
     )
 
@@ -281,13 +280,8 @@ class Assignment:
         self.mark = 0
         self.parking = 0
         self.refused = 0
-        #: Tier records that are not due: (due in monotonic seconds, delivery), in due order.
-        self.waiting: deque[tuple[float, Delivery]] = deque()
-        #: Bytes of their values.
-        self.waiting_bytes = 0
-        #: Retries in place, and withheld records, that are not due, a heap: (due in monotonic
-        #: seconds, offset, delivery).
-        self.backoff: list[tuple[float, int, Delivery]] = []
+        #: What is not due, in a retry topic, in its place or withheld.
+        self.waiting = DueQueue()
         #: Those of them that the circuit breaker withholds.
         self.withheld = WithheldRecords()
         self.held = 0
@@ -317,6 +311,12 @@ class Assignment:
         highest = max(tracker.highest_settled, *settling) if settling else tracker.highest_settled
         epoch = self.restored_epoch if beyond else self.leader_epochs.at(highest)
         return GapSet(floor, runs, self.topic_hash, epoch)
+
+    def waits_in_tier(self) -> tuple[int, int]:
+        """Records that wait for their time in a retry topic, and the bytes of their values."""
+        if self.tier_s is None:
+            return 0, 0
+        return len(self.waiting) - len(self.withheld), self.waiting.size - self.withheld.size
 
     def floor(self, now_ms: int) -> int:
         """The floor, noting when it last moved."""

@@ -19,7 +19,7 @@ K6  a breaker closes when its handler has recovered, when nothing but redeliveri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 
 from ackfloor.core.assignment import HandlerState
@@ -34,6 +34,7 @@ from ackfloor.core.lanes import Run
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.queue import Item
+from ackfloor.core.redeliveries import Redeliveries
 from ackfloor.core.state import WorkerState
 from ackfloor.core.withheld import is_no_sign
 
@@ -52,22 +53,14 @@ class Breakers:
 
     Args:
         state: the worker's.
-        release: delivers up to so many of a handler's failed records again that are due, and
-            returns how many.
-        next_release_s: when the next of them is due (monotonic seconds), infinity without any.
+        redeliveries: delivers a handler's failed records again that are due.
     """
 
-    __slots__ = ("_next_release_s", "_release", "_state", "_tell_s")
+    __slots__ = ("_redeliveries", "_state", "_tell_s")
 
-    def __init__(
-        self,
-        state: WorkerState,
-        release: Callable[[HandlerState, int, Now], int],
-        next_release_s: Callable[[HandlerState], float],
-    ) -> None:
+    def __init__(self, state: WorkerState, redeliveries: Redeliveries) -> None:
         self._state = state
-        self._release = release
-        self._next_release_s = next_release_s
+        self._redeliveries = redeliveries
         #: When to tell next what is withheld.
         self._tell_s = 0.0
 
@@ -290,7 +283,9 @@ class Breakers:
             circuit.dry = False
         while len(taken) < room:
             taken += _singles(handler, room - len(taken))
-            if len(taken) < room and not self._release(handler, room - len(taken), now):
+            if len(taken) < room and not self._redeliveries.release_all(
+                handler, room - len(taken), now
+            ):
                 circuit.dry = True
                 break
         breaker.tried(len(taken), now.mono_s)
@@ -309,7 +304,7 @@ class Breakers:
 
     def _next_trial_s(self, handler: HandlerState, now: Now) -> float:
         at_s = max(handler.circuit.breaker.next_room_s(now.mono_s), handler.held_until_s)
-        return max(at_s, self._next_release_s(handler)) if handler.circuit.dry else at_s
+        return max(at_s, self._redeliveries.next_of(handler)) if handler.circuit.dry else at_s
 
     # Fetching.
 
@@ -322,8 +317,8 @@ class Breakers:
         circuit.withholds = count > 0
         if circuit.breaker.is_open:
             # What is not tried yet takes as much, and waits for the same.
-            count = sum(len(a.tracker.open) - len(a.waiting) for a in mine)
-            size = sum(a.open_bytes - a.waiting_bytes for a in mine)
+            count = sum(len(a.tracker.open) - a.waits_in_tier()[0] for a in mine)
+            size = sum(a.open_bytes - a.waits_in_tier()[1] for a in mine)
         circuit.count_gate.limit = max(1, limits.max_open // WAITING_PART)
         circuit.size_gate.limit = max(1, limits.max_open_bytes // WAITING_PART)
         if circuit.breaker.is_open or circuit.breaker.run_length():

@@ -71,6 +71,9 @@ class WithheldRecords:
     def __len__(self) -> int:
         return len(self._sizes)
 
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._sizes
+
     def add(self, offset: int, size: int) -> int:
         """A record is withheld; returns how often it was so far."""
         self._sizes[offset] = size

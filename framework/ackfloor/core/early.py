@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ackfloor.core.assignment import Assignment
-from ackfloor.core.delivery import Delivery
 from ackfloor.core.model import Now
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
@@ -39,16 +38,16 @@ class Early:
         """How many of these wait here."""
         count = 0
         for assignment, offsets in self._owned(topic, places):
-            count += sum(d.record_offset in offsets for _, d in assignment.waiting)
+            count += sum(d.record_offset in offsets for d in assignment.waiting)
         return count
 
     def promote(self, topic: str, places: Places, now: Now) -> int:
         """Make those that wait here due; returns how many."""
         count = 0
         for assignment, offsets in self._owned(topic, places):
-            chosen = _taken(assignment, offsets)
+            chosen = assignment.waiting.take(offsets)
             count += len(chosen)
-            for due_s, delivery in reversed(chosen):
+            for due_s, delivery in chosen:
                 at_s = min(due_s, now.mono_s)
                 assert delivery.envelope is not None
                 # No further wait either.
@@ -57,15 +56,14 @@ class Early:
                     not_before_ms=round(now.wall_ms - (now.mono_s - at_s) * 1000),
                     retry_at_ms=None,
                 )
-                assignment.waiting.appendleft((at_s, delivery))
+                self._state.wait(delivery, at_s)
         return count
 
     def bury(self, topic: str, places: Places, now: Now) -> int:
         """Write those that wait here to the dead-letter topic; returns how many."""
         count = 0
         for assignment, offsets in self._owned(topic, places):
-            for _, delivery in _taken(assignment, offsets):
-                assignment.waiting_bytes -= delivery.size
+            for _, delivery in assignment.waiting.take(offsets):
                 self._parcels.bury(delivery, now)
                 count += 1
         return count
@@ -75,13 +73,7 @@ class Early:
         for partition, offsets in places.items():
             assignment = self._state.assignments.get((topic, partition))
             if assignment is not None and not assignment.stopping:
-                found.append((assignment, frozenset(offsets)))
+                # What a circuit breaker withholds has begun: that waits for a trial.
+                mine = frozenset(o for o in offsets if o not in assignment.withheld)
+                found.append((assignment, mine))
         return found
-
-
-def _taken(assignment: Assignment, offsets: Collection[int]) -> list[tuple[float, Delivery]]:
-    """Take these out of what waits; both stay in their order."""
-    waiting = list(assignment.waiting)
-    assignment.waiting.clear()
-    assignment.waiting.extend(each for each in waiting if each[1].record_offset not in offsets)
-    return [each for each in waiting if each[1].record_offset in offsets]

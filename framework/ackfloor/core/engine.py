@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ackfloor.core.assignment import Assignment, HandlerRules, HandlerState
+from ackfloor.core.assignment import Assignment, HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
 from ackfloor.core.breaker import Forced
@@ -53,6 +53,7 @@ from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
 from ackfloor.core.pauses import Pauses
 from ackfloor.core.queue import Item
+from ackfloor.core.redeliveries import Redeliveries
 from ackfloor.core.reload import Reloaded, check
 from ackfloor.core.scheduler import Scheduler
 from ackfloor.core.state import Route, WorkerState
@@ -104,12 +105,13 @@ class Engine:
         )
         self._parcels = Parcels(self._state, transactional=transactional)
         self.suspects = Suspects(self._state, self._parcels)
-        self._intake = Intake(self._state, self._parcels, self.suspects)
+        self._redeliveries = Redeliveries(self._state, self._parcels, self.suspects)
+        self._intake = Intake(self._state, self._parcels, self.suspects, self._redeliveries)
         self._in_place = InPlace(self._state, self._parcels)
         #: What an operator says about records that wait in retry topics.
         self.early = Early(self._state, self._parcels)
         self._pauses = Pauses(self._state)
-        self._breakers = Breakers(self._state, self._release, self._next_release_s)
+        self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)
         withheld = Withheld(self._state)
         self._batches = Batches(
@@ -118,14 +120,6 @@ class Engine:
         self._endings = Endings(
             self._state, self._parcels, self._in_place, self._breakers, withheld, self._batches
         )
-
-    def _release(self, handler: HandlerState, most: int, now: Now) -> int:
-        """Deliver failed records again that are due, by leave of their handler's breaker."""
-        released = self._in_place.release(handler, most, now)
-        return released + self._intake.release(handler, most - released, now)
-
-    def _next_release_s(self, handler: HandlerState) -> float:
-        return min(self._in_place.next_of(handler), self._intake.next_of(handler))
 
     # What comes out.
 
@@ -181,7 +175,6 @@ class Engine:
             if assignment is not None:
                 assignment.stopping = True
                 assignment.waiting.clear()
-                assignment.backoff.clear()
                 assignment.withheld.clear()
 
     def final_positions(self, partitions: Iterable[TopicPartition]) -> tuple[CommitPosition, ...]:
@@ -393,8 +386,8 @@ class Engine:
 
     def tick(self, now: Now) -> None:
         """Do what is due: release tiers, publish again, end pauses, try again, commit floors."""
-        self._intake.tick(now)
-        self._in_place.tick(now)
+        self._intake.tick()
+        self._redeliveries.tick(now)
         self._parcels.tick(now)
         self._pauses.tick(now)
         self._breakers.tick(now)
@@ -418,8 +411,7 @@ class Engine:
     def next_due_s(self, now: Now) -> float:
         """The same for waiting records, refused parcels, pauses and trials; inf without any."""
         return min(
-            self._intake.next_s(now),
-            self._in_place.next_s(),
+            self._redeliveries.next_s(),
             self._parcels.next_s(),
             self._batches.next_s(),
             self._pauses.next_s(),

@@ -254,7 +254,7 @@ class FlowControl:
         records, size = gates.open.limit - count, gates.open_bytes.limit - a.open_bytes
         if a.tier_s is not None:
             records = min(records, gates.span.limit - count)
-            size = min(size, gates.bytes.limit - a.waiting_bytes)
+            size = min(size, gates.bytes.limit - a.waiting.size)
             self._tier_count_room = min(self._tier_count_room, records)
             self._tier_bytes_room = min(self._tier_bytes_room, size)
             return
@@ -301,7 +301,7 @@ def _shut(a: Assignment) -> bool:
         shut |= gates.bytes.update(a.held_bytes)
     else:
         shut = gates.span.update(len(tracker.open))
-        shut |= gates.bytes.update(a.waiting_bytes)
+        shut |= gates.bytes.update(a.waiting.size)
     shut |= gates.open.update(len(tracker.open))
     shut |= gates.open_bytes.update(a.open_bytes)
     return shut | a.commit.metadata_gate.update(a.commit.metadata_length)
@@ -317,5 +317,5 @@ def _waits(a: Assignment) -> int:
 def _waiting_bytes(a: Assignment) -> int:
     if a.handler.circuit.breaker.is_open:
         return a.open_bytes
-    size = a.held_bytes if a.tier_s is None else a.waiting_bytes
+    size = a.held_bytes if a.tier_s is None else a.waiting.size
     return max(size, a.withheld.size)

@@ -1,18 +1,16 @@
 """Intake: partitions come and go, records are registered and dispatched.
 
-A record of a source topic is dispatched as soon as it is read. A record of a retry tier waits
-in memory until its `not_before`; the tier partition's flow limit bounds how many wait, and
-because a tier partition is in due order, looking at its head is enough.
+A record of a source topic is queued as soon as it is read. A record of a retry tier waits in memory
+until its `not_before` (`redeliveries`); the tier partition's flow limit bounds how many wait.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import TAKES_ROOM, Delivery, first_deliveries
+from ackfloor.core.delivery import Delivery, first_deliveries
 from ackfloor.core.envelope import Envelope, read_envelope
 from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
 from ackfloor.core.leader_epochs import leader_epoch
@@ -26,6 +24,7 @@ from ackfloor.core.messages import (
 )
 from ackfloor.core.model import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcels import Parcels
+from ackfloor.core.redeliveries import Redeliveries
 from ackfloor.core.state import WorkerState
 from ackfloor.core.suspects import Suspects
 
@@ -36,14 +35,15 @@ LONGEST_WAIT = 2
 class Intake:
     """From assignment and poll to the handlers' queues."""
 
-    __slots__ = ("_orphans", "_parcels", "_state", "_suspects", "_waiting", "lost")
+    __slots__ = ("_orphans", "_parcels", "_redeliveries", "_state", "_suspects", "lost")
 
-    def __init__(self, state: WorkerState, parcels: Parcels, suspects: Suspects) -> None:
+    def __init__(
+        self, state: WorkerState, parcels: Parcels, suspects: Suspects, redeliveries: Redeliveries
+    ) -> None:
         self._state = state
         self._parcels = parcels
         self._suspects = suspects
-        #: The tier partitions that records wait in, and perhaps some of which none do any more.
-        self._waiting: dict[Assignment, None] = {}
+        self._redeliveries = redeliveries
         #: Partitions of deleted topics of which something is left to handle.
         self._orphans: dict[Assignment, None] = {}
         #: Deleted topic -> how many records were lost with it.
@@ -148,9 +148,8 @@ class Intake:
         """
         self._see_orphans_off()
         for assignment in self._orphans:
-            waiting = assignment.waiting
-            assignment.waiting = deque((min(due_s, now.mono_s), d) for due_s, d in waiting)
-            self._release(assignment, assignment.handler.retry_room(), now)
+            assignment.waiting.hasten(now.mono_s)
+            self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
         return bool(self._orphans)
 
     def abandon_orphans(self) -> None:
@@ -208,7 +207,6 @@ class Intake:
                 delivery.claim()
             handler.redelivered(delivery)
         assignment.waiting.clear()
-        assignment.backoff.clear()
         handler.lanes.drop(assignment.topic, assignment.partition)
 
     def polled(self, records: Sequence[Record], now: Now) -> None:
@@ -260,12 +258,13 @@ class Intake:
         if not tier:
             self._dispatch(assignment.handler, batch, now)
             return
+        due_s: list[float] = []
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.headers)
-            assignment.waiting.append((_due_s(delivery, delivery.envelope, now), delivery))
-        assignment.waiting_bytes += size
-        self._waiting[assignment] = None
-        self._release(assignment, assignment.handler.retry_room(), now)
+            due_s.append(_due_s(delivery, delivery.envelope, now))
+        assignment.waiting.put_all(due_s, batch, size)
+        self._state.waiting[assignment] = None
+        self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
 
     def _without_settled(
         self, assignment: Assignment, read: Sequence[Delivery]
@@ -294,76 +293,16 @@ class Intake:
             )
         return kept
 
-    def _dispatch(
-        self, handler: HandlerState, batch: Sequence[Delivery], now: Now, *, ahead: bool = False
-    ) -> None:
+    def _dispatch(self, handler: HandlerState, batch: Sequence[Delivery], now: Now) -> None:
         if self._suspects.watching:
             batch = self._suspects.sift(handler, batch, now)
         if batch:
-            self._state.dispatch(handler, batch, ahead=ahead)
+            self._state.dispatch(handler, batch)
 
-    def tick(self, now: Now) -> None:
-        """Dispatch the waiting records that have become due, the longest due tier first."""
+    def tick(self) -> None:
+        """Forget the partitions of deleted topics that are done."""
         if self._orphans:
             self._see_orphans_off()
-        if not self._waiting:
-            return
-        self._waiting = {a: None for a in self._waiting if a.waiting}
-        for assignment in sorted(self._waiting, key=_head_due_s):
-            self._release(assignment, assignment.handler.retry_room(), now)
-
-    def release(self, handler: HandlerState, most: int, now: Now) -> int:
-        """Dispatch up to so many of a handler's tier records that are due; returns how many."""
-        mine = [a for a in self._waiting if a.handler is handler and a.waiting]
-        released = 0
-        for assignment in sorted(mine, key=_head_due_s):
-            released += self._release(assignment, most - released, now)
-        return released
-
-    def _release(self, assignment: Assignment, room: int, now: Now) -> int:
-        waiting, handler = assignment.waiting, assignment.handler
-        due: list[Delivery] = []
-        while waiting and waiting[0][0] <= now.mono_s:
-            delivery = waiting[0][1]
-            if _has_further_to_wait(delivery, now):
-                waiting.popleft()
-                assignment.waiting_bytes -= delivery.size
-                self._parcels.hop(delivery, now)
-                continue
-            if len(due) >= room:
-                break
-            waiting.popleft()
-            assignment.waiting_bytes -= delivery.size
-            delivery.retrying = TAKES_ROOM
-            due.append(delivery)
-        if due:
-            # What `redelivers` does, without a call for each record.
-            handler.open_retries += len(due)
-            self._dispatch(handler, due, now, ahead=True)
-        return len(due)
-
-    def next_of(self, handler: HandlerState) -> float:
-        """Monotonic seconds at which a handler's next tier record becomes due, room or not."""
-        mine = [a for a in self._waiting if a.handler is handler]
-        return min((a.waiting[0][0] for a in mine if a.waiting), default=inf)
-
-    def next_s(self, now: Now) -> float:
-        """Monotonic seconds at which a waiting record becomes due, infinity where none does.
-
-        A head that is due but has no room is not counted: an answer makes the room.
-        """
-        soonest = inf
-        for assignment in self._waiting:
-            if not assignment.waiting:
-                continue
-            due_s = assignment.waiting[0][0]
-            if due_s > now.mono_s or assignment.handler.retry_room() > 0:
-                soonest = min(soonest, due_s)
-        return soonest
-
-
-def _head_due_s(assignment: Assignment) -> float:
-    return assignment.waiting[0][0]
 
 
 def _due_s(delivery: Delivery, envelope: Envelope, now: Now) -> float:
@@ -380,11 +319,3 @@ def _due_s(delivery: Delivery, envelope: Envelope, now: Now) -> float:
     if delivery.assignment.handler.rules.in_place:
         wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
     return now.mono_s + wait_s
-
-
-def _has_further_to_wait(delivery: Delivery, now: Now) -> bool:
-    envelope = delivery.envelope
-    if envelope is None or envelope.retry_at_ms is None:
-        return False
-    tiers = delivery.assignment.handler.rules.policy.tiers()
-    return bool(tiers) and envelope.retry_at_ms > now.wall_ms

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappush
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.commits import CommitPlan
@@ -60,6 +59,7 @@ class WorkerState:
         "secluded",
         "stats",
         "unbalanced",
+        "waiting",
     )
 
     def __init__(
@@ -87,6 +87,8 @@ class WorkerState:
         #: Levels have fallen since the last look at them, and something is paused.
         self.unbalanced = False
         self.assignments: dict[tuple[str, int], Assignment] = {}
+        #: Those in which something waits, and perhaps some in which nothing does any more.
+        self.waiting: dict[Assignment, None] = {}
         #: The epoch of the newest assignment.
         self.epoch = 0
         self.flow = FlowControl(limits)
@@ -203,7 +205,7 @@ class WorkerState:
             if due_s is not None:
                 run.popleft()
                 self.block(head, again=True)
-                heappush(head.assignment.backoff, (due_s, head.record_offset, head))
+                self.wait(head, due_s)
                 return
             if not head.closed:
                 runs = [run] if head.alone else gathering.add_lane(run, handler.rules.batch or 1)
@@ -224,6 +226,11 @@ class WorkerState:
             assignment.open_bytes -= delivery.size
             assignment.withheld.trials.pop(delivery.record_offset, None)
             self.commits.settled(1)
+
+    def wait(self, delivery: Delivery, due_s: float) -> None:
+        """Let a delivery wait until it is due (monotonic seconds)."""
+        delivery.assignment.waiting.put(due_s, delivery)
+        self.waiting[delivery.assignment] = None
 
     def block(self, delivery: Delivery, *, again: bool) -> None:
         """Let a delivery's lane wait for it; see `Lanes.block`. What comes behind it is held."""

@@ -26,8 +26,6 @@ W3  what was withheld is delivered again, unless its partition leaves.
 
 from __future__ import annotations
 
-from heapq import heappush
-
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import RecordWithheld
@@ -102,7 +100,7 @@ class Withheld:
             return
         due_s, again = self.plan(delivery, now)
         self._state.block(again, again=True)
-        heappush(again.assignment.backoff, (due_s, again.record_offset, again))
+        self._state.wait(again, due_s)
 
     def plan(self, delivery: Delivery, now: Now) -> tuple[float, Delivery]:
         """The same attempt at a record once more, and when it is due (monotonic seconds)."""

@@ -91,7 +91,7 @@ def _partition(
         high_watermark=high_watermark,
         open_count=len(tracker.open),
         gap_count=tracker.gap_count(),
-        waiting=len(a.waiting) + len(a.backoff),
+        waiting=len(a.waiting),
         next_due_ms=_next_due_ms(a, now),
         parking=a.parking + a.refused,
         blocked=a.held,
@@ -106,8 +106,9 @@ def _partition(
 
 
 def _next_due_ms(a: Assignment, now: Now) -> int | None:
-    queue = a.waiting or a.backoff
-    return now.wall_ms + round((queue[0][0] - now.mono_s) * 1000) if queue else None
+    if not a.waiting:
+        return None
+    return now.wall_ms + round((a.waiting.next_s - now.mono_s) * 1000)
 
 
 def _handler(

@@ -159,8 +159,7 @@ class Driver:
     def _in_flight(self) -> Iterator[Delivery]:
         """Deliveries that were dispatched and have not ended."""
         for assignment in self._loop.engine.assignments.values():
-            waiting = {delivery for _, delivery in assignment.waiting}
-            waiting.update(delivery for _, _, delivery in assignment.backoff)
+            waiting = set(assignment.waiting)
             if assignment.handler.gathering is not None:
                 waiting.update(assignment.handler.gathering.waiting())
             rules, lanes = assignment.handler.rules, assignment.handler.lanes

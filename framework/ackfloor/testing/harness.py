@@ -328,4 +328,4 @@ def _waits(assignment: Assignment | None, offset: int) -> bool:
     """Whether a record of a retry topic has yet to be delivered."""
     if assignment is None or offset >= assignment.tracker.position:
         return True
-    return any(delivery.offset == offset for _, delivery in assignment.waiting)
+    return any(delivery.offset == offset for delivery in assignment.waiting)

@@ -531,7 +531,7 @@ class TestBreaker:
         world.collect()
         world.end(batch)
         assert world.floor() == 0
-        assert world.engine.assignments["orders", 0].backoff == []
+        assert len(world.engine.assignments["orders", 0].waiting) == 0
 
     def test_a_batch_that_timed_out_is_parked_at_its_deadline(self) -> None:
         """It hangs, perhaps for all of them: trying each alone would take as many time-outs."""

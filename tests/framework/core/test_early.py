@@ -71,9 +71,9 @@ def test_a_promoted_record_hops_no_further(world: World) -> None:
 def test_what_is_due_already_keeps_its_time(world: World) -> None:
     """A word about it does not make it late."""
     world.now_s += 60
-    due_s = world.engine.assignments[TIER, 0].waiting[0][0]
+    due_s = world.engine.assignments[TIER, 0].waiting.next_s
     world.engine.early.promote(TIER, {0: [0]}, world.now)
-    assert world.engine.assignments[TIER, 0].waiting[0][0] == due_s
+    assert world.engine.assignments[TIER, 0].waiting.next_s == due_s
 
 
 def test_a_buried_record_stays_open_until_it_is_confirmed(world: World) -> None:
@@ -94,7 +94,7 @@ def test_a_buried_record_stays_open_until_it_is_confirmed(world: World) -> None:
     assert world.floor(topic=TIER) == 1
     [event] = world.told(RecordDeadLettered)
     assert (event.attempt, event.reason) == (2, Reason.DEAD_LETTER)
-    assert world.engine.assignments[TIER, 0].waiting_bytes == 8
+    assert world.engine.assignments[TIER, 0].waiting.size == 8
     world.tick(5.0)
     assert 0 not in [world.start().record_offset for _ in range(len(world.ready))]
 
@@ -209,8 +209,8 @@ class _Tier:
         floor = self.world.floor(topic=TIER)
         assert set(range(floor)) <= self.settled
         assert set(assignment.tracker.open) == set(range(COUNT)) - self.settled
-        waiting = [delivery for _, delivery in assignment.waiting]
-        assert assignment.waiting_bytes == sum(delivery.size for delivery in waiting)
+        waiting = list(assignment.waiting)
+        assert assignment.waiting.size == sum(delivery.size for delivery in waiting)
         offsets = [delivery.record_offset for delivery in waiting]
         assert len(offsets) == len(set(offsets))
         assert not set(offsets) & self.settled

@@ -245,7 +245,7 @@ def test_pubsub_9268_what_waits_for_its_turn_has_no_deadline() -> None:
     world.redeliver([0], due_ms=START_MS + 600_000)
     first = world.start()
     behind = first.run[0]
-    _, waiting = world.engine.assignments[TIER, 0].waiting[0]
+    waiting = world.engine.assignments[TIER, 0].waiting.first
     world.now_s += 5
     world.expire(first, behind, waiting)
     assert [parcel.delivery for parcel in world.parcels] == [first]
