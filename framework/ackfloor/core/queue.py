@@ -105,6 +105,11 @@ class HandlerQueue:
         self._given = queued
         return self.window - queued
 
+    def pass_over(self, queued: int) -> None:
+        """What was started since the last look says nothing of what a turn starts: it was single
+        records, or nothing was to start. `queued` is what the executor has not started."""
+        self._given = queued
+
     def take(self, count: int) -> list[Item]:
         """Take up to so many items for the executor."""
         items = self.items

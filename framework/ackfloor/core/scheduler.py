@@ -47,11 +47,14 @@ class Scheduler:
         queue = handler.queue
         if handler.held_until_s:
             return ()
+        tripped = handler.circuit.breaker.is_open
+        if queue.alone or self._state.secluded or tripped:
+            queue.pass_over(queued)
         if queue.alone:
             return self._alone(handler)
         if self._state.secluded:
             return ()
-        if handler.circuit.breaker.is_open:
+        if tripped:
             return self._breakers.trials(handler, queued, now)
         if not queue.items:
             return ()

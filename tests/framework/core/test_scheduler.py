@@ -227,3 +227,17 @@ def test_what_is_behind_a_trial_in_its_lane_waits_for_its_end() -> None:
     world.engine.left("bill", [tried.run])
     world.tick(1.0)
     assert offsets_of(world.ready) == [1]
+
+
+def test_trials_say_nothing_of_what_a_turn_starts() -> None:
+    """However many there were: what comes after them is given in a window, and not at once."""
+    world = world_of(count=300)
+    world.engine.force("bill", Forced.OPEN, inf, "", world.now)
+    world.take()
+    for _ in range(100):
+        _handle(world)
+        world.tick(1.0)
+    world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+    world.tick(1.0)
+    assert handler_of(world).queue.window == RULES.concurrency
+    assert len(world.ready) <= RULES.concurrency + TOGETHER
