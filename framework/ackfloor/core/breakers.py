@@ -277,7 +277,9 @@ class Breakers:
         """
         circuit = handler.circuit
         breaker = circuit.breaker
-        room = min(breaker.room(now.mono_s), breaker.allowed + TOGETHER - queued)
+        most = breaker.allowed + TOGETHER - queued
+        circuit.crowded = most <= 0
+        room = min(breaker.room(now.mono_s), most)
         taken: list[Item | Batch] = []
         if room > 0:
             circuit.dry = False
@@ -303,6 +305,9 @@ class Breakers:
         return soonest
 
     def _next_trial_s(self, handler: HandlerState, now: Now) -> float:
+        if handler.circuit.crowded or self._state.secluded:
+            # Not by its time: an answer makes the room.
+            return inf
         at_s = max(handler.circuit.breaker.next_room_s(now.mono_s), handler.held_until_s)
         return max(at_s, self._redeliveries.next_of(handler)) if handler.circuit.dry else at_s
 

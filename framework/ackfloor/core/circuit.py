@@ -16,6 +16,7 @@ class Circuit:
         failing: records that failed in a row when it opened; 0 where an operator opened it.
         forced, forced_until_s, forced_reason: what an operator wants of it, until when (monotonic
             seconds; infinity until further notice), and why.
+        crowded: at the last look the executor had enough that it has not started.
         dry: there was nothing to try at the last look.
         next_trial_s: when the next one may start (monotonic seconds), as of the last look.
         owned_s: when the worker last owned a partition of the handler's, while it is not closed.
@@ -27,6 +28,7 @@ class Circuit:
     __slots__ = (
         "breaker",
         "count_gate",
+        "crowded",
         "drip",
         "dry",
         "failing",
@@ -47,6 +49,7 @@ class Circuit:
         self.forced: Forced | None = None
         self.forced_until_s = 0.0
         self.forced_reason = ""
+        self.crowded = False
         self.dry = False
         self.next_trial_s = 0.0
         self.owned_s = 0.0

@@ -498,3 +498,29 @@ def test_handlers_whose_trials_hang_stop_no_other() -> None:
         world.take()
     paused = {topic for (topic, _), a in engine.assignments.items() if a.paused}
     assert paused == {f"t{name}" for name in names[:4]}
+
+
+def test_where_slots_hang_no_trial_is_planned_before_one_is_free() -> None:
+    """K4: the executor has enough that has not started, and looking again changes nothing."""
+    world = opened(rules=replace(RULES, consume_timeout_s=None))
+    for _ in range(10):
+        world.now_s += 2.0
+        world.tick()
+    assert world.queued() == 1 + TOGETHER
+    assert world.engine.next_due_s(world.now) > world.now_s
+    end(world, ACKED)
+    assert world.queued() == 2 + TOGETHER, "an answer makes the room"
+
+
+def test_while_a_suspect_runs_alone_no_trial_is_planned() -> None:
+    """K4: it could not be given, and looking again changes nothing."""
+    world = opened()
+    world.tick(2.0)
+    world.engine.state.secluded = True
+    end(world)
+    world.tick(10.0)
+    assert world.engine.next_due_s(world.now) > world.now_s
+    before = world.queued()
+    world.engine.state.secluded = False
+    world.tick()
+    assert world.queued() > before
