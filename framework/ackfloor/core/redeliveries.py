@@ -117,5 +117,8 @@ def _waits_on(delivery: Delivery, now: Now) -> bool:
     envelope = delivery.envelope
     if envelope is None or envelope.retry_at_ms is None:
         return False
+    if delivery.record_offset in delivery.assignment.withheld:
+        # It has been tried since, whatever the wall clock says now.
+        return False
     tiers = delivery.assignment.handler.rules.policy.tiers()
     return bool(tiers) and envelope.retry_at_ms > now.wall_ms

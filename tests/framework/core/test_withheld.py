@@ -12,14 +12,15 @@ from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.envelope import RETRY_AT
 from ackfloor.core.lanes import Run
 from ackfloor.core.messages import LateAnswers, RedeliveriesStarted
-from ackfloor.core.model import Failure, TopicPartition
+from ackfloor.core.model import Failure, Now, TopicPartition
 from ackfloor.core.outcomes import ACKED, Bury, Failed, Park, Rejected
 from ackfloor.core.reload import Reloaded
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.withheld import LONGEST_WAIT_S, MOST_TRIALS
-from tests.framework.core.worlds import TIER, HeldWorld
+from tests.framework.core.worlds import TIER, HeldWorld, deliveries_in
 
 BOOM = Failed(Failure("Boom", "the bank is away"))
 RULES = HandlerRules(
@@ -380,3 +381,21 @@ class TestLanes:
         assert withheld(world) == 1
         world.tick(1.0)
         assert world.start().offset == 0
+
+
+def test_it_moves_to_no_other_tier_although_the_wall_clock_was_set_back() -> None:
+    """W1: it has had its further wait, and is counted no longer than it is withheld."""
+    world = forced_open(count=0)
+    world.assign(0, 0, TIER)
+    retry_at = [(RETRY_AT, str(world.now.wall_ms).encode())]
+    world.redeliver([0], headers=retry_at)
+    world.tick()
+    fail(world)
+    assert withheld(world) == 1
+    world.now_s += 5.0
+    set_back = Now(world.now_s, world.now.wall_ms - 60_000)
+    world.engine.tick(set_back)
+    (again,) = world.engine.next_items("bill", 0, set_back)
+    assert deliveries_in(again)[0].offset == 0
+    world.take()
+    assert (world.parcels, withheld(world)) == ([], 0)
