@@ -411,7 +411,7 @@ class Engine:
     def next_due_s(self, now: Now) -> float:
         """The same for waiting records, refused parcels, pauses and trials; inf without any."""
         return min(
-            self._redeliveries.next_s(),
+            self._redeliveries.next_s(now),
             self._parcels.next_s(),
             self._batches.next_s(),
             self._pauses.next_s(),

@@ -97,13 +97,19 @@ class Redeliveries:
             (a.waiting.next_s for a in self._state.waiting if a.handler is handler), default=inf
         )
 
-    def next_s(self) -> float:
+    def next_s(self, now: Now) -> float:
         """Monotonic seconds at which a record becomes due, infinity where none does.
 
-        Where there is no room none is counted: an answer makes the room.
+        Where there is no room none is counted, for an answer makes the room; but in a tier for what
+        is not due yet, which may move on to another tier then.
         """
         return min(
-            (a.waiting.next_s for a in self._state.waiting if a.handler.retry_room() > 0),
+            (
+                a.waiting.next_s
+                for a in self._state.waiting
+                if a.handler.retry_room() > 0
+                or (a.tier_s is not None and a.waiting.next_s > now.mono_s)
+            ),
             default=inf,
         )
 

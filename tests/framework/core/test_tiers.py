@@ -192,6 +192,20 @@ def test_a_record_that_has_further_to_wait_hops_on() -> None:
     assert parcel.envelope.retry_at_ms == START_MS + 5_000
 
 
+def test_what_hops_on_does_so_in_time_although_there_is_no_room() -> None:
+    """It takes none, so the worker wakes for it."""
+    world = World(replace(FOUR_SLOTS, concurrency=1))
+    world.assign(topic=TIER)
+    world.redeliver([0])
+    further = [("ackfloor.retry_at", str(START_MS + 60_000).encode())]
+    world.redeliver([1], due_ms=START_MS + 1_000, headers=further)
+    assert world.engine.state.handlers["bill"].retry_room() == 0
+    assert world.engine.next_due_s(world.now) == world.now_s + 1.0
+    world.tick(1.0)
+    assert [parcel.delivery.offset for parcel in world.parcels] == [1]
+    assert world.engine.next_due_s(world.now) == inf
+
+
 def test_the_last_hop_ends_in_a_delivery() -> None:
     """What has waited long enough is delivered, also where no tier is left to wait in."""
     world = World(FOUR_SLOTS)
