@@ -328,4 +328,7 @@ def _waits(assignment: Assignment | None, offset: int) -> bool:
     """Whether a record of a retry topic has yet to be delivered."""
     if assignment is None or offset >= assignment.tracker.position:
         return True
+    if offset in assignment.withheld:
+        # It has failed again since, and its circuit breaker withholds it.
+        return False
     return any(delivery.offset == offset for delivery in assignment.waiting)
