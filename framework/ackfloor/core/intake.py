@@ -44,8 +44,9 @@ class Intake:
         self._parcels = parcels
         self._suspects = suspects
         self._redeliveries = redeliveries
-        #: Partitions of deleted topics of which something is left to handle.
-        self._orphans: dict[Assignment, None] = {}
+        #: Partitions of deleted topics of which something is left to handle -> what waits in them
+        #: was hastened.
+        self._orphans: dict[Assignment, bool] = {}
         #: Deleted topic -> how many records were lost with it.
         self.lost: dict[str, int] = {}
 
@@ -121,7 +122,7 @@ class Intake:
             assignment.commit.in_doubt = False
             assignment.commit.outstanding = assignment.commit.transacting
             self._state.faults.clear("commit", (partition.topic, partition.partition))
-            self._orphans[assignment] = None
+            self._orphans[assignment] = False
         self._state.flow.look_again()
         for topic, (lost, kept) in told.items():
             self._tell_deleted(topic, lost, kept)
@@ -147,8 +148,11 @@ class Intake:
         Returns whether there is something of it yet.
         """
         self._see_orphans_off()
-        for assignment in self._orphans:
-            assignment.waiting.hasten(now.mono_s)
+        for assignment, hastened in self._orphans.items():
+            if not hastened:
+                # Once: what fails after that has its wait as ever.
+                self._orphans[assignment] = True
+                assignment.waiting.hasten(now.mono_s)
             self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
         return bool(self._orphans)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
@@ -9,7 +11,7 @@ from ackfloor.core.causes import Trouble
 from ackfloor.core.losses import RecordsDeleted
 from ackfloor.core.messages import PartitionsRevoked
 from ackfloor.core.model import Failure, TopicPartition
-from ackfloor.core.outcomes import Rejected
+from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.retry import RetryPolicy
 from tests.framework.core.worlds import DLQ, TIER, World
 
@@ -104,6 +106,24 @@ def test_at_the_end_of_the_worker_what_waits_begins_at_once() -> None:
     assert world.told(RecordsDeleted) == [RecordsDeleted(TIER, 0, 3), RecordsDeleted(TIER, 1, 0)]
     assert not world.engine.hasten(world.now)
     assert world.engine.flow.open_count == 0
+
+
+def test_at_the_end_of_the_worker_what_fails_once_more_has_its_wait() -> None:
+    """Retried in place: its attempts are not spent within a moment."""
+    world = World(replace(RULES, in_place=True))
+    world.assign(topic=TIER)
+    world.redeliver([0], due_ms=world.now.wall_ms + 2_000)
+    world.engine.deleted([(PLACE, 1)])
+    assert world.engine.hasten(world.now)
+    world.take()
+    world.finish(world.start(), Failed(Failure("Boom", "x")))
+    assert world.engine.hasten(world.now)
+    world.take()
+    assert not world.ready
+    world.now_s += 1.0
+    assert world.engine.hasten(world.now)
+    world.take()
+    assert world.start().attempt == 3
 
 
 def test_a_partition_that_is_leaving_is_drained_as_ever() -> None:
