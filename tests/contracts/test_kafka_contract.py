@@ -29,6 +29,8 @@ from tests.framework.kafka.wire import read_by_another
 pytestmark = pytest.mark.kafka
 
 REQUEST_S = 60.0
+#: Seconds that the markers of a transaction may take once its end was confirmed.
+MARKERS_S = 5.0
 
 
 def fresh(name: str) -> str:
@@ -94,6 +96,27 @@ class KafkaWorld(BroadcastWorld, TransactionWorld):
         """A client that speaks in a group's name without being a member."""
         return Consumer({**self._common, "group.id": group, "enable.auto.commit": False})
 
+    def _end(self, consumer: Consumer, key: TopicPartition) -> int:
+        """Where readers of committed records end.
+
+        A transaction's end is confirmed before its markers are written, for which this waits; but
+        not for one that stays open.
+        """
+        everything = {
+            **self._common,
+            "group.id": fresh("all"),
+            "isolation.level": "read_uncommitted",
+        }
+        onlooker = Consumer(everything)
+        until_s = time.monotonic() + MARKERS_S
+        while True:
+            _, written = onlooker.get_watermark_offsets(key, timeout=REQUEST_S)
+            _, end = consumer.get_watermark_offsets(key, timeout=REQUEST_S)
+            if end >= written or time.monotonic() > until_s:
+                onlooker.close()
+                return int(end)
+            time.sleep(0.02)
+
     def new_group(self) -> str:
         return fresh("group")
 
@@ -126,7 +149,7 @@ class KafkaWorld(BroadcastWorld, TransactionWorld):
         partitions = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions
         for partition in partitions:
             key = TopicPartition(topic, partition, 0)
-            _, end = consumer.get_watermark_offsets(key, timeout=REQUEST_S)
+            end = self._end(consumer, key)
             consumer.assign([key])
             end_s = time.monotonic() + REQUEST_S
             position = 0
