@@ -524,3 +524,20 @@ def test_while_a_suspect_runs_alone_no_trial_is_planned() -> None:
     world.engine.state.secluded = False
     world.tick()
     assert world.queued() > before
+
+
+def test_a_trial_is_no_record_of_a_partition_that_leaves() -> None:
+    """It would not be answered, and nothing would be learnt from it."""
+    world = opened()
+    world.assign(partition=1)
+    world.read(range(3), partition=1)
+    world.engine.stop([TopicPartition("orders", 0)])
+    tried = []
+    for _ in range(3):
+        world.tick(1.0)
+        if world.startable():
+            delivery = world.start()
+            tried.append((delivery.partition, delivery.offset))
+            world.finish(delivery, BOOM)
+    assert tried
+    assert {partition for partition, _ in tried} == {1}
