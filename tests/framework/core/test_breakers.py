@@ -541,3 +541,25 @@ def test_a_trial_is_no_record_of_a_partition_that_leaves() -> None:
             world.finish(delivery, BOOM)
     assert tried
     assert {partition for partition, _ in tried} == {1}
+
+
+def test_a_lane_of_a_partition_that_leaves_is_passed_over() -> None:
+    """The next trial is of another lane."""
+    world = HeldWorld(replace(RULES, ordering="partition", concurrency=1))
+    world.assign()
+    world.assign(partition=1)
+    world.engine.force("bill", Forced.OPEN, inf, "the bank moves", world.now)
+    world.take()
+    world.read(range(2), partition=1)
+    world.read(range(3))
+    world.engine.stop([ORDERS])
+    tried = []
+    for _ in range(40):
+        world.tick(0.5)
+        if world.startable():
+            delivery = world.start()
+            tried.append((delivery.partition, delivery.offset))
+            world.finish(delivery)
+            if delivery.lone is None:
+                world.engine.left("bill", [delivery.run])
+    assert tried == [(1, 0), (1, 1)]
