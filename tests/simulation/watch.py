@@ -181,6 +181,10 @@ class Watch:
             if start.metadata:
                 known = frozenset(_gaps(start.metadata, start.topic, start.partition))
             key = TopicPartition(start.topic, start.partition)
+            for owned in self._owned.values():
+                if owned.key == key:
+                    # It was expelled, perhaps in the middle of giving it up, and can't commit.
+                    owned.doubt = True
             position = start.position
             self._owned[life.number, start.topic, start.partition] = Owned(
                 life, key, position, known
