@@ -12,8 +12,20 @@ import pytest
 
 from ackfloor.core.outcomes import ACKED
 from ackfloor.errors import Pause
+from ackfloor.ports import Executor
 from ackfloor.runtime.process.work import STUCK_S
 from tests.contracts.executor_contract import WATCH_S, Bench, eventually, run_of
+
+
+def three_given_back(bench: Bench) -> Executor:
+    """An executor that has one of four records in its only slot and has given the others back."""
+    bench.shut(0)
+    executor = bench.executor(concurrency=1)
+    bench.submit(executor, bench.deliveries(4))
+    eventually(lambda: bench.started)
+    bench.take_back(executor)
+    eventually(lambda: bench.returned == [1, 2, 3])
+    return executor
 
 
 class TakeBackContract:
@@ -21,12 +33,7 @@ class TakeBackContract:
 
     def test_what_has_not_started_comes_back_in_order(self, bench: Bench) -> None:
         """What runs goes on; the rest starts when it is submitted again, and not before."""
-        bench.shut(0)
-        executor = bench.executor(concurrency=1)
-        bench.submit(executor, bench.deliveries(4))
-        eventually(lambda: bench.started)
-        bench.take_back(executor)
-        eventually(lambda: bench.returned == [1, 2, 3])
+        executor = three_given_back(bench)
         assert executor.queued() == 0
         bench.open()
         eventually(lambda: bench.answered == [0])
@@ -50,12 +57,7 @@ class TakeBackContract:
 
     def test_what_was_given_back_may_start_in_another_order(self, bench: Bench) -> None:
         """What comes back is nobody's but the owner's."""
-        bench.shut(0)
-        executor = bench.executor(concurrency=1)
-        bench.submit(executor, bench.deliveries(4))
-        eventually(lambda: bench.started)
-        bench.take_back(executor)
-        eventually(lambda: bench.returned == [1, 2, 3])
+        executor = three_given_back(bench)
         bench.submit(executor, bench.returned_items()[::-1])
         bench.open()
         eventually(lambda: bench.answered == [0, 3, 2, 1])

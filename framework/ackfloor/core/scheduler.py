@@ -67,10 +67,8 @@ class Scheduler:
         return queue.take(room)
 
     def _alone(self, handler: HandlerState) -> Sequence[Item | Batch]:
-        queue = handler.queue
-        items: list[Item | Batch] = list(queue.alone)
-        if handler.gathering is not None:
-            items = [form_alone(item) for item in queue.alone]
+        queue, batches = handler.queue, handler.gathering is not None
+        items = [form_alone(item) if batches else item for item in queue.alone]
         queue.alone.clear()
         queue.give(items)
         return items

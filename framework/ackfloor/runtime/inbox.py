@@ -7,12 +7,14 @@ owner takes what is there once a turn; what is posted meanwhile waits for the ne
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Run
 from ackfloor.core.queue import Item
+
+T = TypeVar("T")
 
 
 class Held(NamedTuple):
@@ -48,16 +50,17 @@ class Inbox:
 
     def take_returned(self) -> dict[str, list[Item | Batch]]:
         """What executors gave back, of each handler."""
-        found: dict[str, list[Item | Batch]] = {}
-        for _ in range(len(self.returned)):
-            handler, item = self.returned.popleft()
-            found.setdefault(handler, []).append(item)
-        return found
+        return _by_handler(self.returned)
 
     def take_left(self) -> dict[str, list[Run]]:
         """The runs that workers found empty, of each handler."""
-        found: dict[str, list[Run]] = {}
-        for _ in range(len(self.left)):
-            handler, run = self.left.popleft()
-            found.setdefault(handler, []).append(run)
-        return found
+        return _by_handler(self.left)
+
+
+def _by_handler(posted: deque[tuple[str, T]]) -> dict[str, list[T]]:
+    """Take what is there, in its order."""
+    found: dict[str, list[T]] = {}
+    for _ in range(len(posted)):
+        handler, item = posted.popleft()
+        found.setdefault(handler, []).append(item)
+    return found

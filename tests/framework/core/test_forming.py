@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope
 from ackfloor.core.forming import form, form_alone, is_full, unform
-from ackfloor.core.lanes import Lanes, Run
-from tests.framework.core.worlds import World, offsets_of
+from ackfloor.core.lanes import Run
+from tests.framework.core.worlds import batch_deliveries, lanes_of, offsets_of
 
-SIZE = 3
 Items = deque[Delivery | Run]
 
 
 def deliveries(count: int, ordering: str = "unordered", redelivered: int = -1) -> list[Delivery]:
     """Deliveries of a handler that takes three at once; one of them comes again, if so named."""
-    world = World(HandlerRules("bill", batch=SIZE, batch_wait_s=0.0))
-    world.assign()
-    world.read(range(count))
-    world.tick()
-    found = [delivery for batch in world.ready for delivery in batch.items]
-    world.engine.state.handlers["bill"].rules = replace(world.rules, ordering=ordering)
+    found = batch_deliveries(count, ordering)
     if redelivered >= 0:
         found[redelivered].envelope = Envelope()
     return found
 
 
-def lanes_of(lengths: list[int], ordering: str = "key", redelivered: int = -1) -> deque[Run]:
-    """Lanes of so many records each, in a queue."""
-    lanes = Lanes()
-    found = iter(deliveries(sum(lengths), ordering, redelivered))
-    runs: deque[Run] = deque()
-    for lane, length in enumerate(lengths):
-        run = lanes.admit(lane, next(found))
-        assert run is not None
-        for _ in range(length - 1):
-            lanes.admit(lane, next(found))
-        runs.append(run)
-    return runs
+def made_lanes(lengths: list[int], ordering: str = "key", redelivered: int = -1) -> list[Run]:
+    """Lanes of so many records each."""
+    return lanes_of(deliveries(sum(lengths), ordering, redelivered), lengths)
 
 
 def formed(items: Items) -> Batch:
@@ -77,7 +60,7 @@ def test_a_redelivery_has_nothing_beside_it(which: int) -> None:
 
 def test_by_key_it_takes_one_lane_after_the_other() -> None:
     """The last of them perhaps in part: who has the batch has that lane as well."""
-    items: Items = deque(lanes_of([1, 1, 3, 1]))
+    items: Items = deque(made_lanes([1, 1, 3, 1]))
     batch = formed(items)
     assert offsets_of([batch]) == [0, 1, 2]
     assert [len(run) for run in batch.runs] == [0, 0, 2]
@@ -86,14 +69,14 @@ def test_by_key_it_takes_one_lane_after_the_other() -> None:
 
 def test_by_key_an_incomplete_one_has_all_there_is() -> None:
     """Nothing is left that could join it."""
-    items: Items = deque(lanes_of([1, 1]))
+    items: Items = deque(made_lanes([1, 1]))
     batch = formed(items)
     assert (offsets_of([batch]), is_full(batch), len(items)) == ([0, 1], False, 0)
 
 
 def test_by_partition_it_takes_one_lane() -> None:
     """However few records that has."""
-    items: Items = deque(lanes_of([2, 2], "partition"))
+    items: Items = deque(made_lanes([2, 2], "partition"))
     batch = formed(items)
     assert (offsets_of([batch]), is_full(batch)) == ([0, 1], False)
     assert offsets_of(items) == [2, 3]
@@ -102,7 +85,7 @@ def test_by_partition_it_takes_one_lane() -> None:
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_redelivery_in_a_lane_has_nothing_beside_it(which: int) -> None:
     """At the head of its lane, and behind others of its own or of another lane."""
-    items: Items = deque(lanes_of([2, 1], redelivered=which))
+    items: Items = deque(made_lanes([2, 1], redelivered=which))
     batch = formed(items)
     assert offsets_of([batch]) == ([0], [0, 2], [0, 1])[which]
     assert [len(run) for run in items] == ([1], [], [1])[which]  # type: ignore[arg-type]
@@ -111,7 +94,7 @@ def test_a_redelivery_in_a_lane_has_nothing_beside_it(which: int) -> None:
 @pytest.mark.parametrize("length", [1, 3])
 def test_nothing_behind_what_is_on_its_way_to_the_dead_letters_is_taken(length: int) -> None:
     """It may not start before; the lane is the batch's to give back."""
-    items: Items = deque(lanes_of([length]))
+    items: Items = deque(made_lanes([length]))
     (run,) = lanes = list(items)
     run[0].closed = True  # type: ignore[index]
     batch = formed(items)
@@ -121,7 +104,7 @@ def test_nothing_behind_what_is_on_its_way_to_the_dead_letters_is_taken(length: 
 
 def test_an_empty_lane_is_the_batchs_to_give_back() -> None:
     """Together with the next one that has something, if there is one."""
-    items: Items = deque(lanes_of([1, 2]))
+    items: Items = deque(made_lanes([1, 2]))
     items[0].popleft()  # type: ignore[union-attr]
     batch = formed(items)
     assert (offsets_of([batch]), len(batch.runs)) == ([1, 2], 2)
@@ -134,7 +117,7 @@ def test_alone_it_takes_one_record() -> None:
     """Of a lane the first one, whose end the others wait for."""
     (loose, _) = deliveries(2)
     assert form_alone(loose).items == [loose]
-    (run,) = lanes_of([3])
+    (run,) = made_lanes([3])
     batch = form_alone(run)
     assert (offsets_of([batch]), batch.runs, offsets_of([run])) == ([0], [run], [1, 2])
     assert batch.items[0].batch is batch
@@ -143,7 +126,7 @@ def test_alone_it_takes_one_record() -> None:
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "closed"])
 def test_alone_a_lane_may_have_nothing_to_start(empty: bool) -> None:
     """It is empty, or its head is on its way to the dead letters."""
-    (run,) = lanes_of([1])
+    (run,) = made_lanes([1])
     if empty:
         run.clear()
     else:
@@ -155,7 +138,7 @@ def test_alone_a_lane_may_have_nothing_to_start(empty: bool) -> None:
 @pytest.mark.parametrize("lengths", [[5], [1, 1, 4], [2, 2], [1, 1]])
 def test_undone_everything_is_where_it_was(lengths: list[int]) -> None:
     """First in the queue, and in its lane."""
-    items: Items = deque(lanes_of(lengths))
+    items: Items = deque(made_lanes(lengths))
     before = list(items)
     unform(formed(items), items)
     assert list(items) == before

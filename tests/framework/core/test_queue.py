@@ -6,48 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Lanes, Run
+from ackfloor.core.lanes import Run
 from ackfloor.core.queue import MEASURED_S, HandlerQueue
 from tests.examples import examples
-from tests.framework.core.worlds import World, offsets_of
+from tests.framework.core.worlds import batch_deliveries, lanes_of, offsets_of
 
 NOW_S = 1_024.0
 SLOTS = 2
-SIZE = 3
-
-
-def deliveries(count: int, *, ordering: str = "unordered") -> list[Delivery]:
-    """Deliveries of a handler that takes three records at once, which are in no queue."""
-    world = World(HandlerRules("bill", ordering, concurrency=99, batch=SIZE, batch_wait_s=0.0))
-    world.assign()
-    world.read(range(count))
-    world.tick()
-    found = [delivery for batch in world.ready for delivery in batch.items]
-    assert len(found) == count
-    return found
 
 
 def queue_of(count: int) -> HandlerQueue:
     """A queue with so many deliveries."""
     queue = HandlerQueue()
-    queue.put(deliveries(count))
+    queue.put(batch_deliveries(count))
     return queue
 
 
-def lanes_of(lengths: list[int]) -> tuple[HandlerQueue, list[Run]]:
+def queue_of_lanes(lengths: list[int]) -> tuple[HandlerQueue, list[Run]]:
     """A queue with lanes of so many records each."""
-    lanes, queue = Lanes(), HandlerQueue()
-    found = iter(deliveries(sum(lengths), ordering="key"))
-    runs = []
-    for lane, length in enumerate(lengths):
-        run = lanes.admit(lane, next(found))
-        assert run is not None
-        for _ in range(length - 1):
-            lanes.admit(lane, next(found))
-        runs.append(run)
+    queue, runs = HandlerQueue(), lanes_of(batch_deliveries(sum(lengths), "key"), lengths)
     queue.put(runs)
     return queue, runs
 
@@ -57,7 +36,7 @@ class TestOrder:
 
     def test_ahead_is_before_all_others_in_its_own_order(self) -> None:
         """And what is put at the end is the last."""
-        loose = deliveries(6)
+        loose = batch_deliveries(6)
         queue = HandlerQueue()
         queue.put(loose[:2])
         queue.put(loose[2:4], ahead=True)
@@ -76,7 +55,7 @@ class TestOrder:
 
     def test_what_is_not_there_can_not_start_alone(self) -> None:
         """It runs, or has ended; an empty lane has nothing that could."""
-        queue, (first, _) = lanes_of([1, 2])
+        queue, (first, _) = queue_of_lanes([1, 2])
         running = first.popleft()
         queue.move_alone(running)
         assert (len(queue.items), len(queue.alone)) == (2, 0)
@@ -104,7 +83,7 @@ class TestOrder:
     @examples(100)
     def test_as_a_list_would(self, steps: list[tuple[str, int]]) -> None:
         """Whatever is put in, taken, formed and given back, in any order."""
-        spare = deliveries(200)
+        spare = batch_deliveries(200)
         queue, model = HandlerQueue(), list[int]()
         given_: list[Delivery | Run | Batch] = []
         for what, count in steps:
@@ -235,7 +214,7 @@ class TestBatches:
 
     def test_one_that_waits_is_joined_by_what_comes(self) -> None:
         """In its order."""
-        loose = deliveries(9)
+        loose = batch_deliveries(9)
         queue = HandlerQueue()
         queue.put(loose[:8])
         queue.take_batches(2, SLOTS)
@@ -261,7 +240,7 @@ class TestBatches:
     @pytest.mark.parametrize("lengths", [[1, 1, 2], [4], [2, 2], [3, 1]])
     def test_lanes_of_one_that_waits_are_whole(self, lengths: list[int]) -> None:
         """Nothing is missing in them, and they have kept their turns."""
-        queue, runs = lanes_of(lengths)
+        queue, runs = queue_of_lanes(lengths)
         batches = queue.take_batches(9, 1)
         assert len(batches) == 1, "the second is not full"
         queue.returned(batches)

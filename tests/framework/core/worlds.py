@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ackfloor.core.assignment import HandlerRules
@@ -16,7 +16,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Lanes, Run
 from ackfloor.core.messages import Command, Commit, Event, Publish, TakeBack
 from ackfloor.core.model import (
     CommitPosition,
@@ -351,3 +351,31 @@ def _may_start(item: Delivery | Run | Batch) -> bool:
 
 def _is_due(delivery: Delivery) -> bool:
     return not (delivery.closed or delivery.assignment.stopping)
+
+
+#: How many records a call takes at most, of the handler of `batch_deliveries`.
+BATCH = 3
+
+
+def batch_deliveries(count: int, ordering: str = "unordered") -> list[Delivery]:
+    """Deliveries of a handler that takes batches, which are in no queue."""
+    world = World(HandlerRules("bill", concurrency=99, batch=BATCH, batch_wait_s=0.0))
+    world.assign()
+    world.read(range(count))
+    world.tick()
+    found = [delivery for item in world.ready for delivery in deliveries_in(item)]
+    assert len(found) == count
+    world.engine.state.handlers["bill"].rules = replace(world.rules, ordering=ordering)
+    return found
+
+
+def lanes_of(deliveries: Sequence[Delivery], lengths: Sequence[int]) -> list[Run]:
+    """Lanes of so many of these deliveries each."""
+    lanes, found, runs = Lanes(), iter(deliveries), []
+    for lane, length in enumerate(lengths):
+        run = lanes.admit(lane, next(found))
+        assert run is not None
+        for _ in range(length - 1):
+            lanes.admit(lane, next(found))
+        runs.append(run)
+    return runs
