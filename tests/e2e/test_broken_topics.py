@@ -154,21 +154,26 @@ def test_a_deleted_retry_topic_is_named_with_what_it_held(make_stage: MakeStage)
         return next((p[name] for p in partitions if p["topic"] == tier), None)
 
     stage.produce(20)
-    broken.until(lambda: of_tier("open_count") == 20 and of_tier("paused"), "it reads no more")
+    # How many it reads before the buffer is full depends on how the parks arrive.
+    broken.until(lambda: of_tier("paused"), "it reads no more")
+    read = of_tier("open_count")
+    assert 10 <= read <= 20
     stage.produce(40)
     broken.until(lambda: of_tier("high_watermark") == 60, "the end is known")
     broken.delete(tier)
     line = broken.run.logged(f"{tier}: the retry topic was deleted")
-    assert "40 records in it are lost; 20 had been read" in line
+    assert f"{60 - read} records in it are lost; {read} had been read" in line
 
     def named() -> bool:
         fault = broken.faults().get((tier, "missing"), {})
-        return "40 records in it are lost" in fault.get("message", "")
+        return f"{60 - read} records in it are lost" in fault.get("message", "")
 
     broken.until(named, "the fault")
-    broken.until(lambda: broken.metric("lost_to_deletion_total", topic=tier) == 40, "the count")
+    broken.until(
+        lambda: broken.metric("lost_to_deletion_total", topic=tier) == 60 - read, "the count"
+    )
     assert stage.records() == 0
     broken.apply()
     # The worker starts afresh, and hands out first what nobody else has.
-    broken.until(lambda: stage.records() == 20, "what had been read is handled")
+    broken.until(lambda: stage.records() == read, "what had been read is handled")
     broken.until(ready(broken.run), "it is ready again")
