@@ -15,7 +15,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import Commit, Publish
 from ackfloor.core.model import CommitPosition, Headers, Now, StartPosition
 from ackfloor.core.outcomes import ACKED, Outcome
@@ -85,7 +85,7 @@ class Stage:
             inbox=deque(),
             clock=lambda: self.mono_s,
         )
-        self.ready: deque[Delivery | Run] = deque()
+        self.ready: deque[Delivery | Work] = deque()
         self.parcels: list[Parcel] = []
         self.commits: list[tuple[CommitPosition, ...]] = []
         starts = [
@@ -121,10 +121,10 @@ class Stage:
     def answer(self, count: int, outcome: Outcome = ACKED) -> int:
         """The oldest waiting deliveries end; returns how many."""
         ended: list[Delivery] = []
-        emptied: list[Run] = []
+        emptied: list[Work] = []
         while len(ended) < count and self.ready:
             item = self.ready.popleft()
-            if isinstance(item, Run):
+            if isinstance(item, Work):
                 ended.extend(item)
                 item.clear()
                 emptied.append(item)
@@ -134,8 +134,8 @@ class Stage:
             delivery.started_s = delivery.finished_s = self.mono_s
             delivery.outcome = outcome
         self.engine.answered(ended, self.now)
-        for run in emptied:
-            self.engine.left(self.topics[0], [run])
+        for work in emptied:
+            self.engine.ended(self.topics[0], work, self.now)
         self._take()
         return len(ended)
 
@@ -157,7 +157,7 @@ class Stage:
             elif isinstance(command, Commit):
                 self.commits.append(command.positions)
         for topic in self.topics:
-            items = self.engine.next_items(topic, 0, self.now)
+            items = self.engine.next_units(topic, 0, self.now)
             self.ready.extend(item for item in items if not isinstance(item, Batch))
 
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ackfloor.control import Control, SettingsState
-from ackfloor.core.batch import Batch
 from ackfloor.core.causes import Trouble
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Event
 from ackfloor.core.model import (
     CommitPosition,
@@ -27,6 +25,7 @@ from ackfloor.core.model import (
 )
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.progress import Progress
+from ackfloor.core.queue import Unit
 from ackfloor.core.snapshot import Snapshot
 
 
@@ -215,9 +214,6 @@ class Publisher(Protocol):
         ...
 
 
-#: What an executor is given: deliveries (unordered, or the only one of a lane), runs (lanes), or
-#: batches where its handler takes those.
-Items = Sequence[Delivery | Run | Batch]
 #: Where a handler is: "file:line function" of each frame, the innermost last.
 Stack = tuple[str, ...]
 
@@ -227,25 +223,26 @@ class Executor(Protocol):
 
     It is given a little more than it runs, and starts that in order as slots become free. It stamps
     `started_s` before and `outcome` and `finished_s` after, and posts each delivery to the inbox it
-    was made with. Except for the start-up and the end, every method may be called from the owner
-    thread at any time and never blocks.
+    was made with; and each work and each batch when it has ended, after its answers. Except for the
+    start-up and the end, every method may be called from the owner thread at any time and never
+    blocks.
     """
 
     def start(self) -> None:
         """Start the workers."""
         ...
 
-    def submit(self, items: Items) -> None:
+    def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
         ...
 
     def take_back(self) -> None:
-        """Give back what has not started, soon: it is posted as `returned`, in its order. Who
-        visits a lane leaves it after the record at hand."""
+        """Give back what has not started, soon: it is posted as `returned`, in its order. Of a
+        work that has begun, the record at hand is the last that is started."""
         ...
 
     def queued(self) -> int:
-        """Items that no slot has taken yet."""
+        """Units that no slot has taken yet."""
         ...
 
     def running(self) -> Iterable[Delivery]:

@@ -215,8 +215,7 @@ class Process:
         self.app = app
         answered: News[Delivery] = News(self._answered)
         self.worker.inbox.answered = self.worker.engine.state.inbox = answered
-        self.worker.inbox.batches = News(self._answered)
-        self.worker.inbox.left = News(self._answered)
+        self.worker.inbox.ended = News(self._answered)
         self.worker.inbox.held = News(self._answered)
         self.worker.engine.suspects.learn(world.suspects())
         self.owner = Strand(hub, self._live, life.is_alive, self._owner_thaws)

@@ -98,18 +98,12 @@ def _settles_at_once(original: Original) -> Original:
     return publish
 
 
-def _each_alone(original: Original) -> Original:
-    def dispatch(
-        self: Any, handler: Any, batch: Any, *, ahead: bool = False, alone: bool = False
-    ) -> None:
-        if handler.gathering is not None or handler.rules.ordering == "unordered":
-            original(self, handler, batch, ahead=ahead, alone=alone)
-            return
-        for delivery in batch:
-            delivery.lone = delivery.lane(handler.rules.ordering == "key")
-        handler.queue.put(batch, ahead=ahead or alone)
+def _each_alone(_: Original) -> Original:
+    def admit_all(self: Any, batch: Any, by_key: bool) -> list[Any]:
+        own = [self.admit((d.topic, d.partition, ("own", d.offset)), d) for d in batch]
+        return [lane for lane in own if lane is not None]
 
-    return dispatch
+    return admit_all
 
 
 def _never_due(_: Original) -> Original:
@@ -236,7 +230,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
               _nothing),
     Safeguard("what is paused is resumed", 7, "core.flow:FlowControl.balance", _never_resumed),
     Safeguard("what leaves is no longer open", 7, "core.intake:Intake._close", _open_stays),
-    Safeguard("a lane starts one at a time", 8, "core.state:WorkerState.dispatch", _each_alone),
+    Safeguard("a lane starts one at a time", 8, "core.lanes:Lanes.admit_all", _each_alone),
     Safeguard("a lane waits for its failed head", 8, "core.state:WorkerState.block", _nothing),
     Safeguard("what outlives its deadline is ended", 9, "core.deadlines:Deadlines.overdue",
               _never_due),

@@ -272,14 +272,14 @@ class Watch:
         rules = delivery.assignment.handler.rules
         if rules.ordering == "unordered":
             return
-        lane = delivery.lane(rules.ordering == "key")
+        lane = delivery.lane_key(rules.ordering == "key")
         for other in self._by_life.get(life.number, {}).values():
             if other.over or other.delivery.closed or other.delivery is delivery:
                 continue
             mate = other.delivery
             if mate.assignment is not delivery.assignment:
                 continue
-            same = mate.lane(rules.ordering == "key") == lane
+            same = mate.lane_key(rules.ordering == "key") == lane
             if same and rules.batch is not None and other.started_s == self._hub.now_s:
                 # One batch may take several records of a lane, in order.
                 self.check("8", mate.offset < delivery.offset, f"{uid} overtakes {other.uid}")

@@ -76,7 +76,6 @@ class HandlerState:
         "held_reason",
         "held_until_s",
         "lanes",
-        "lone",
         "open_retries",
         "queue",
         "resting",
@@ -89,15 +88,14 @@ class HandlerState:
 
     def __init__(self, rules: HandlerRules) -> None:
         self.rules = rules
-        self.lanes = Lanes()
-        #: Lanes hand out lone deliveries. Not where a slot may be busy for longer than with its
-        #: record, or with several, or is in another process.
-        self.lone = not (rules.by_hand or rules.killable)
+        # Where a slot may be busy for longer than with its record, or is in another process, its
+        # end is not that of its record.
+        self.lanes = Lanes(singly=not (rules.by_hand or rules.killable))
         #: It asked for a pause until then (monotonic seconds); 0 where it did not.
         self.held_until_s = 0.0
         self.held_reason = ""
         #: What may start, and no executor has.
-        self.queue = HandlerQueue()
+        self.queue = HandlerQueue(self.lanes, batches=rules.batch is not None)
         self.circuit = Circuit()
         #: The part of the group's partitions of its topics that this worker owns; None where that
         #: is to be counted anew.

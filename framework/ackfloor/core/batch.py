@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackfloor.core.delivery import Delivery
-    from ackfloor.core.lanes import Run
+    from ackfloor.core.lanes import Lane
     from ackfloor.core.outcomes import Failed, Outcome, Rejected
 
 
@@ -20,7 +20,7 @@ class Batch:
 
     Attributes:
         items: the deliveries that were started.
-        runs: the lanes that are visited, where the handler is ordered.
+        lanes: those of its items, where the handler is ordered.
         outcome: how the call ended; None while it runs. The slot's.
         finished_s: when (monotonic seconds). The slot's.
         abandoned: its slot was told to give it up.
@@ -40,15 +40,15 @@ class Batch:
         "finished_s",
         "given",
         "items",
+        "lanes",
         "outcome",
         "over",
         "paused",
-        "runs",
     )
 
     def __init__(self) -> None:
         self.items: list[Delivery] = []
-        self.runs: list[Run] = []
+        self.lanes: list[Lane] = []
         self.outcome: Outcome | None = None
         self.finished_s = 0.0
         self.abandoned = False

@@ -36,7 +36,6 @@ from ackfloor.core.breakers import Breakers
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
-from ackfloor.core.lanes import Run
 from ackfloor.core.messages import BatchFailed
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import APART, Apart, Failed, Held, Outcome, Park, Rejected
@@ -158,12 +157,13 @@ class Batches:
             self._lingering.append((handler, batch))
             return
         batch.over = True
-        failed = _by_run((item[0], item) for item in batch.failed)
-        paused = _by_run((delivery, delivery) for delivery in batch.paused)
-        for run in batch.runs:
-            stays = [self._again(delivery) for delivery in paused.get(id(run), ())]
-            stays += [self._judge(*item, now) for item in failed.get(id(run), ())]
-            self._lane_goes_on(handler, run, [d for d in stays if d is not None])
+        failed = _by_lane((item[0], item) for item in batch.failed)
+        paused = _by_lane((delivery, delivery) for delivery in batch.paused)
+        for lane in batch.lanes:
+            stays = [self._again(delivery) for delivery in paused.get(id(lane), ())]
+            stays += [self._judge(*item, now) for item in failed.get(id(lane), ())]
+            first = sorted([d for d in stays if d is not None], key=_offset)
+            self._state.hand_out(handler, handler.lanes.put_back(lane, batch, first))
 
     def _put_back_loose(self, handler: HandlerState, paused: Iterable[Delivery]) -> None:
         again = [d for d in map(self._again, paused) if d is not None]
@@ -210,15 +210,6 @@ class Batches:
         handler.behind[again] = due_s
         return again
 
-    def _lane_goes_on(self, handler: HandlerState, run: Run, stays: list[Delivery]) -> None:
-        lanes = handler.lanes
-        if not lanes.has(run):
-            return
-        stays.sort(key=_offset)
-        rest = lanes.put_back(run.lane, stays) if stays else lanes.left(run)
-        if rest is not None:
-            self._state.hand_out(handler, rest)
-
     def tick(self, now: Now) -> None:
         """Queue what has waited long enough for company; end what an answer was missing of."""
         if self._lingering:
@@ -242,10 +233,10 @@ class Batches:
         )
 
 
-def _by_run(items: Iterable[tuple[Delivery, T]]) -> dict[int, list[T]]:
+def _by_lane(items: Iterable[tuple[Delivery, T]]) -> dict[int, list[T]]:
     found: dict[int, list[T]] = {}
     for delivery, item in items:
-        found.setdefault(id(delivery.run), []).append(item)
+        found.setdefault(id(delivery.lane), []).append(item)
     return found
 
 

@@ -23,17 +23,14 @@ from collections.abc import Iterable
 from math import inf
 
 from ackfloor.core.assignment import HandlerState
-from ackfloor.core.batch import Batch
 from ackfloor.core.breaker import TOGETHER, Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration
 from ackfloor.core.flow import WAITING_PART
-from ackfloor.core.forming import form_alone
-from ackfloor.core.lanes import Run
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Failed, Rejected
-from ackfloor.core.queue import Item
+from ackfloor.core.queue import Unit
 from ackfloor.core.redeliveries import Redeliveries
 from ackfloor.core.state import WorkerState
 from ackfloor.core.withheld import is_no_sign
@@ -267,7 +264,7 @@ class Breakers:
             circuit.owned_s = now.mono_s
         return "left" if now.mono_s >= circuit.owned_s + LEFT_S else ""
 
-    def trials(self, handler: HandlerState, queued: int, now: Now) -> list[Item | Batch]:
+    def trials(self, handler: HandlerState, queued: int, now: Now) -> list[Unit]:
         """What may start now of a handler whose breaker is not closed.
 
         Args:
@@ -280,18 +277,17 @@ class Breakers:
         most = breaker.allowed + TOGETHER - queued
         circuit.crowded = most <= 0
         room = min(breaker.room(now.mono_s), most)
-        taken: list[Item | Batch] = []
+        taken: list[Unit] = []
         if room > 0:
             circuit.dry = False
         while len(taken) < room:
-            taken += _singles(handler, room - len(taken))
+            taken += handler.queue.take_singly(room - len(taken))
             if len(taken) < room and not self._redeliveries.release_all(
                 handler, room - len(taken), now
             ):
                 circuit.dry = True
                 break
         breaker.tried(len(taken), now.mono_s)
-        handler.queue.give(taken)
         return taken
 
     def next_s(self, now: Now) -> float:
@@ -360,21 +356,3 @@ class Breakers:
             f"withheld{full}; `ackfloor breaker close {name}` lets all go by the retry policy"
         )
         self._state.faults.put(FAULT, name, text, now.wall_ms)
-
-
-def _singles(handler: HandlerState, count: int) -> list[Item | Batch]:
-    """Take up to so many single records out of a handler's queue that may start, in order."""
-    queue, lanes = handler.queue, handler.lanes
-    found: list[Item | Batch] = []
-    while queue.items and len(found) < count:
-        item = queue.items.popleft()
-        if isinstance(item, Run):
-            if not lanes.begins(item):
-                continue
-        elif item.closed or item.assignment.stopping:
-            continue
-        if handler.gathering is not None:
-            found.append(form_alone(item))
-        else:
-            found.append(lanes.lend(item) if isinstance(item, Run) else item)
-    return found

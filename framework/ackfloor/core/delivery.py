@@ -28,11 +28,11 @@ from ackfloor.core.model import Failure, Headers, Headless, Origin, Record
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ackfloor.core.assignment import Assignment
     from ackfloor.core.batch import Batch
-    from ackfloor.core.lanes import Run
+    from ackfloor.core.lanes import Lane
 
 
 #: Of a redelivery: it is counted among those that take slots, or waits in a lane behind another.
@@ -55,19 +55,17 @@ class Delivery:
         "envelope",
         "extended_until_s",
         "finished_s",
-        "lone",
+        "lane",
         "on_answer",
         "outcome",
         "received_s",
         "record",
         "record_offset",
         "retrying",
-        "run",
         "size",
         "started_s",
     )
 
-    run: Run
     #: Set where the handler takes batches, when it starts.
     batch: Batch
     _claim: bytearray
@@ -93,8 +91,8 @@ class Delivery:
         #: `TAKES_ROOM` or `BEHIND` where it is a redelivery that is dispatched and not answered.
         self.retrying = 0
         self.outcome: Outcome | None = None
-        #: Its lane, where it was dispatched without a run; see `lanes`.
-        self.lone: Hashable | None = None
+        #: Its lane, of an ordered handler, from when it was queued.
+        self.lane: Lane | None = None
         self.envelope: Envelope | None = None
 
     def __repr__(self) -> str:
@@ -210,8 +208,8 @@ class Delivery:
         """End it alone, where it can be answered by hand."""
         return self._answer(outcome)
 
-    def lane(self, by_key: bool) -> tuple[str, int, bytes | int | None]:
-        """The lane it belongs to. A record without a key has no order to keep: its own lane."""
+    def lane_key(self, by_key: bool) -> tuple[str, int, bytes | int | None]:
+        """The name of its lane. A record without a key has no order to keep: its own lane."""
         a = self.assignment
         if not by_key:
             return (a.topic, a.partition, None)
@@ -237,7 +235,7 @@ class Delivery:
     def keeps_lane(self) -> bool:
         """Whether its lane waits for it: it has ended unsettled, and may come again in its place.
 
-        Whoever visits the lane then goes away without a word: the engine has the lane.
+        The slot that visits the lane then leaves without a word: the engine has the lane.
         """
         return isinstance(self.outcome, Failed | Rejected | Released)
 
@@ -315,6 +313,6 @@ def first_deliveries(
         delivery.started_s = delivery.finished_s = delivery.extended_until_s = 0.0
         delivery.closed = False
         delivery.retrying = 0
-        delivery.outcome = delivery.envelope = delivery.lone = None
+        delivery.outcome = delivery.envelope = delivery.lane = None
         made.append(delivery)
     return made

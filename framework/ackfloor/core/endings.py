@@ -20,7 +20,7 @@ from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import TAKES_ROOM, Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
@@ -112,11 +112,11 @@ class Endings:
         state.commits.settled(len(handled))
 
     def _lanes_go_on(self, handler: HandlerState, ended: Sequence[Delivery]) -> None:
-        """Hand out what has waited behind lone deliveries."""
+        """Queue the lanes of which these were out, if they have more."""
         if handler.rules.ordering != "unordered":
-            runs = handler.lanes.ended(ended)
-            if runs:
-                handler.queue.put(runs)
+            lanes = handler.lanes.ended(ended)
+            if lanes:
+                handler.queue.put(lanes)
 
     def _redelivery_ended(self, delivery: Delivery, outcome: Outcome | None, now: Now) -> None:
         assignment = delivery.assignment
@@ -197,21 +197,15 @@ class Endings:
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
             return
-        self._leave_lane(delivery, outcome)
+        self._leave_lane(delivery)
         self._parcels.park(delivery, verdict, now)
 
-    def _leave_lane(self, delivery: Delivery, outcome: Failed | Rejected) -> None:
+    def _leave_lane(self, delivery: Delivery) -> None:
         """A record that is parked has left its lane, which goes on."""
-        assignment = delivery.assignment
-        rules = assignment.handler.rules
-        if rules.ordering != "unordered":
+        handler = delivery.assignment.handler
+        if handler.rules.ordering != "unordered":
             self._state.free(delivery)
-        if delivery.lone is not None:
-            self._lanes_go_on(assignment.handler, (delivery,))
-        elif rules.ordering != "unordered":
-            lanes, run = assignment.handler.lanes, delivery.run
-            stuck = outcome.reason is Reason.TIMEOUT
-            self._hand_out(assignment.handler, lanes.seize(run) if stuck else lanes.left(run))
+            self._state.hand_out(handler, handler.lanes.leave(delivery))
 
     def expire(self, running: Iterable[Delivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed, soonest due first."""
@@ -283,16 +277,10 @@ class Endings:
             )
         )
 
-    def left(self, handler: str, runs: Iterable[Run]) -> None:
-        """Workers found their runs empty: hand those out again that were filled meanwhile."""
+    def worked(self, handler: str, work: Work) -> None:
+        """A slot has ended a work: its lane goes on with what is left of it, and what came."""
         state = self._state.handlers[handler]
-        again = state.lanes.left_all(runs)
-        if again:
-            self._state.hand_out_all(state, again)
-
-    def _hand_out(self, handler: HandlerState, run: Run | None) -> None:
-        if run is not None:
-            self._state.hand_out(handler, run)
+        self._state.hand_out(state, state.lanes.back(work))
 
     def report(self, now: Now) -> None:
         """Turn what was measured since the last call into events."""

@@ -5,7 +5,7 @@ come out; the shell around it does what the commands say and reports back. The e
 blocks, never reads a clock and never touches Kafka.
 
 The life of a record: `polled` registers it as open and puts it on its handler's queue (`intake`),
-`next_items` gives it to the executor (`scheduler`). Its delivery comes back through `answered`, or
+`next_units` gives it to the executor (`scheduler`). Its delivery comes back through `answered`, or
 `expire` ends it at its deadline (`endings`). Handled: the record is settled. Failed: a parcel is
 published to a retry tier or the DLQ, and only its delivery report settles the record (`parcels`);
 or it stays where it is, holds its lane and is delivered again (`in_place`). Settling lets the floor
@@ -45,14 +45,14 @@ from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.intake import Intake
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import Command, CommitFailed, Event, PositionsCommitted
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.parking import Parking
 from ackfloor.core.pauses import Pauses
-from ackfloor.core.queue import Item
+from ackfloor.core.queue import Unit
 from ackfloor.core.redeliveries import Redeliveries
 from ackfloor.core.reload import Reloaded, check
 from ackfloor.core.scheduler import Scheduler
@@ -243,24 +243,26 @@ class Engine:
         """Deliveries came back with their outcomes."""
         self._endings.answered(deliveries, now)
 
-    def ended(self, handler: str, batch: Batch, now: Now) -> None:
-        """A call of a batch handler has ended, or was given up."""
-        self.answered(self._batches.ended(batch, now), now)
+    def ended(self, handler: str, unit: Work | Batch, now: Now) -> None:
+        """A slot has ended a work, or the call of a batch has ended, or was given up.
+
+        Report the answers first that were given before.
+        """
+        if isinstance(unit, Work):
+            self._endings.worked(handler, unit)
+            return
+        self.answered(self._batches.ended(unit, now), now)
         state = self._state.handlers[handler]
-        state.queue.ended(batch)
-        self._batches.let_go(state, batch, now)
+        state.queue.ended(unit)
+        self._batches.let_go(state, unit, now)
 
-    def next_items(self, handler: str, queued: int, now: Now) -> Sequence[Item | Batch]:
-        """What a handler's executor is to be given now; it has not started `queued` items yet."""
-        return self._scheduler.next_items(self._state.handlers[handler], queued, now)
+    def next_units(self, handler: str, queued: int, now: Now) -> Sequence[Unit]:
+        """What a handler's executor is to be given now; it has not started `queued` of it yet."""
+        return self._scheduler.next_units(self._state.handlers[handler], queued, now)
 
-    def returned(self, handler: str, items: Iterable[Item | Batch]) -> None:
-        """An executor gave items back that it has not started; the first of them comes first."""
-        self._scheduler.returned(self._state.handlers[handler], items)
-
-    def left(self, handler: str, runs: Iterable[Run]) -> None:
-        """Workers found these runs empty."""
-        self._endings.left(handler, runs)
+    def returned(self, handler: str, units: Sequence[Unit]) -> None:
+        """An executor gave back what it has not started; the first of it comes first."""
+        self._scheduler.returned(self._state.handlers[handler], units)
 
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
         """A handler asked for a pause; its executor gives back what it has not started."""

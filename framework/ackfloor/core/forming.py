@@ -15,34 +15,51 @@ from typing import cast
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Lane
 
 
-def form(first: Delivery | Run, items: deque[Delivery | Run]) -> Batch:
-    """The batch that begins with an item that was just taken from a queue.
-
-    Args:
-        first: the item.
-        items: what is left of the queue.
-    """
+def form(items: deque[Delivery | Lane]) -> Batch:
+    """The batch that begins with the first item of a queue, and takes from it what joins."""
     batch = Batch()
-    if isinstance(first, Run):
+    first = items.popleft()
+    if isinstance(first, Lane):
         _take_lanes(batch, first, items)
     else:
         _take_loose(batch, first, items)
     return _formed(batch)
 
 
-def form_alone(item: Delivery | Run) -> Batch:
-    """A batch of one: of a run its first record."""
+def form_alone(item: Delivery | Lane) -> Batch:
+    """A batch of one: of a lane its first record."""
     batch = Batch()
-    if isinstance(item, Run):
-        batch.runs.append(item)
+    if isinstance(item, Lane):
+        batch.lanes.append(item)
         if item and not item[0].closed:
             batch.items.append(item.popleft())
     else:
         batch.items.append(item)
     return _formed(batch)
+
+
+def may_fill(items: deque[Delivery | Lane], size: int, *, many: bool) -> bool:
+    """Whether so many records may be found for one batch; False is certain.
+
+    Args:
+        items: a queue with at least one item.
+        size: how many records one call takes.
+        many: whether a batch takes several lanes.
+    """
+    found = 0
+    for item in items:
+        first = item[0] if isinstance(item, Lane) and item else item
+        if isinstance(first, Delivery) and first.alone:
+            return True
+        found += len(item) if isinstance(item, Lane) else 1
+        if found >= size:
+            return True
+        if isinstance(item, Lane) and not many:
+            return False
+    return False
 
 
 def is_full(batch: Batch) -> bool:
@@ -53,23 +70,28 @@ def is_full(batch: Batch) -> bool:
     return first.alone or len(batch.items) >= (first.assignment.handler.rules.batch or 1)
 
 
-def unform(batch: Batch, items: deque[Delivery | Run]) -> None:
+def unform(batch: Batch, items: deque[Delivery | Lane]) -> None:
     """Undo a batch: what is in it is first in its queue again, and in its lanes."""
-    if not batch.runs:
+    if not batch.lanes:
         items.extendleft(reversed(batch.items))
         return
     for delivery in reversed(batch.items):
-        delivery.run.appendleft(delivery)
-    items.extendleft(reversed(batch.runs))
+        cast("Lane", delivery.lane).appendleft(delivery)
+    for lane in reversed(batch.lanes):
+        if lane.out is batch:
+            lane.out = None
+            items.appendleft(lane)
 
 
 def _formed(batch: Batch) -> Batch:
     for delivery in batch.items:
         delivery.batch = batch
+    for lane in batch.lanes:
+        lane.out = batch
     return batch
 
 
-def _take_loose(batch: Batch, first: Delivery, items: deque[Delivery | Run]) -> None:
+def _take_loose(batch: Batch, first: Delivery, items: deque[Delivery | Lane]) -> None:
     """Fill a batch with records that belong to no lane."""
     taken = batch.items
     taken.append(first)
@@ -82,21 +104,23 @@ def _take_loose(batch: Batch, first: Delivery, items: deque[Delivery | Run]) -> 
         taken.append(item)
 
 
-def _take_lanes(batch: Batch, run: Run, items: deque[Delivery | Run]) -> None:
+def _take_lanes(batch: Batch, lane: Lane, items: deque[Delivery | Lane]) -> None:
     """Fill a batch from lanes, beginning with one that was just taken from the queue."""
     taken = batch.items
     while True:
-        batch.runs.append(run)
-        if run:
-            rules = run[0].assignment.handler.rules
-            size = 1 if (taken or run)[0].alone else rules.batch or 1
-            while run and len(taken) < size and not run[0].closed and not (taken and run[0].alone):
-                taken.append(run.popleft())
+        batch.lanes.append(lane)
+        if lane:
+            rules = lane[0].assignment.handler.rules
+            size = 1 if (taken or lane)[0].alone else rules.batch or 1
+            while lane and len(taken) < size and not lane[0].closed:
+                if taken and lane[0].alone:
+                    break
+                taken.append(lane.popleft())
             if taken and (len(taken) >= size or rules.ordering != "key"):
                 return
         if not items:
             return
-        run = cast("Run", items.popleft())
-        if taken and run and run[0].alone:
-            items.appendleft(run)
+        lane = cast("Lane", items.popleft())
+        if taken and lane and lane[0].alone:
+            items.appendleft(lane)
             return

@@ -8,7 +8,7 @@ nobody counts slots here.
 
 What waits together depends on the ordering: of an unordered handler all records; by key the lanes
 that nobody visits, because one batch may take several; by partition each lane for itself. A lane
-that is gathered is live (see `lanes`), and its run is with nobody but us.
+that is gathered is free (see `lanes`), and with nobody but us.
 
 What is handled alone (a redelivery, a suspect of a crash) never comes here.
 
@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ackfloor.core.delivery import Delivery
-    from ackfloor.core.lanes import Run
+    from ackfloor.core.lanes import Lane
 
-Entry = tuple[float, int, "Run"]
+Entry = tuple[float, int, "Lane"]
 
 
 class Gathering:
@@ -50,7 +50,7 @@ class Gathering:
         self._loose: deque[Delivery] = deque()
         #: Lane -> its entry, the lane that has waited here longest first.
         self._lanes: dict[Hashable, Entry] = {}
-        #: A heap of (when its first record was read, serial, run), stale entries included.
+        #: A heap of (when its first record was read, serial, lane), stale entries included.
         self._due: list[Entry] = []
         self._serial = count()
         #: Records in `_lanes`.
@@ -68,42 +68,42 @@ class Gathering:
         full = len(loose) - len(loose) % size
         return [loose.popleft() for _ in range(full)]
 
-    def add_lane(self, run: Run, size: int) -> list[Run]:
+    def add_lane(self, lane: Lane, size: int) -> list[Lane]:
         """Let a lane wait that nobody visits; returns the lanes that make full batches."""
-        entry = (run[0].received_s, next(self._serial), run)
-        self._lanes[run.lane] = entry
+        entry = (lane[0].received_s, next(self._serial), lane)
+        self._lanes[lane.key] = entry
         heappush(self._due, entry)
-        self._count += len(run)
-        return self._full(run, size)
+        self._count += len(lane)
+        return self._full(lane, size)
 
-    def grew(self, run: Run, size: int) -> list[Run]:
-        """A record was appended to a run, perhaps one that waits here; as `add_lane`."""
-        entry = self._lanes.get(run.lane)
-        if entry is None or entry[2] is not run:
+    def grew(self, lane: Lane, size: int) -> list[Lane]:
+        """A record was added to a lane, perhaps one that waits here; as `add_lane`."""
+        entry = self._lanes.get(lane.key)
+        if entry is None or entry[2] is not lane:
             return []
         self._count += 1
-        return self._full(run, size)
+        return self._full(lane, size)
 
     # Out.
 
-    def _full(self, run: Run, size: int) -> list[Run]:
+    def _full(self, lane: Lane, size: int) -> list[Lane]:
         if self._shared:
             return self._all_lanes() if self._count >= size else []
-        return [self._take(run)] if len(run) >= size else []
+        return [self._take(lane)] if len(lane) >= size else []
 
-    def _take(self, run: Run) -> Run:
-        del self._lanes[run.lane]
-        self._count -= len(run)
-        return run
+    def _take(self, lane: Lane) -> Lane:
+        del self._lanes[lane.key]
+        self._count -= len(lane)
+        return lane
 
-    def _all_lanes(self) -> list[Run]:
-        runs = [run for _, _, run in self._lanes.values()]
+    def _all_lanes(self) -> list[Lane]:
+        lanes = [lane for _, _, lane in self._lanes.values()]
         self._lanes.clear()
         self._due.clear()
         self._count = 0
-        return runs
+        return lanes
 
-    def due(self, now_s: float, wait_s: float) -> list[Delivery] | list[Run]:
+    def due(self, now_s: float, wait_s: float) -> list[Delivery] | list[Lane]:
         """Take what has waited long enough, and what waits together with it."""
         if self.next_s(wait_s) > now_s:
             return []
@@ -113,17 +113,17 @@ class Gathering:
             return waited
         if self._shared:
             return self._all_lanes()
-        runs: list[Run] = []
+        lanes: list[Lane] = []
         while self.next_s(wait_s) <= now_s:
-            runs.append(self._take(heappop(self._due)[2]))
-        return runs
+            lanes.append(self._take(heappop(self._due)[2]))
+        return lanes
 
     def next_s(self, wait_s: float) -> float:
         """Monotonic seconds at which something has waited long enough; inf where nothing waits."""
         if self._loose:
             return self._loose[0].received_s + wait_s
         due = self._due
-        while due and self._lanes.get(due[0][2].lane) is not due[0]:
+        while due and self._lanes.get(due[0][2].key) is not due[0]:
             heappop(due)
         return due[0][0] + wait_s if due else inf
 
@@ -132,12 +132,12 @@ class Gathering:
     def forget_closed(self) -> None:
         """Partitions were dropped: what waited of them is gone."""
         self._loose = deque(d for d in self._loose if not d.closed)
-        for _, _, run in list(self._lanes.values()):
-            if run[0].closed:
-                self._take(run)
+        for _, _, lane in list(self._lanes.values()):
+            if lane[0].closed:
+                self._take(lane)
 
     def waiting(self) -> Iterable[Delivery]:
         """Every delivery that waits here."""
         yield from self._loose
-        for _, _, run in self._lanes.values():
-            yield from run
+        for _, _, lane in self._lanes.values():
+            yield from lane

@@ -1,29 +1,28 @@
 """Lanes: what is handled one at a time, in offset order.
 
-Theory. A lane is named by (topic, partition, key) or by (topic, partition). While it has work
-it owns one `Run`, a deque that is handed to one executor worker at a time. The worker takes
-records with `popleft()`: that call is atomic, so each record is taken by exactly one party,
-and a worker that is abandoned in the middle of a record loses the rest of its run the moment
-the engine empties it. The engine appends while the worker takes; no lock is needed because of
-one rule: *only the engine decides that a lane is idle*. A worker that finds its run empty
-posts the run back ("left"), and the engine, looking at it later, either hands the run out
-again (something was appended meanwhile) or forgets the lane. An idle lane costs nothing.
+Theory. A lane is named by (topic, partition, key) or by (topic, partition). It is there as long as
+it has work, and is in one of three states:
 
-With many keys most lanes have a single record. It is dispatched *lone*, without a run: nobody
-visits its lane, and its own end is when the engine looks at the lane again. What comes after it
-meanwhile waits in a run that nobody has.
+FREE     what waits in it may be handed out: it is in its handler's queue, or waits for company;
+BUSY     an executor has some of it (`out`): one delivery, a `Work` of several, or a batch;
+BLOCKED  it waits for its head (`holder`), which is to be delivered again, or is on its way to the
+         dead-letter topic.
 
-Where the first record of a lane is to be tried by itself, it is lent: it is alone in the lane's
-run, and what is behind it waits until that run has been left.
+A slot takes from a work with `popleft()`: that call is atomic, so each record is taken by exactly
+one party. Nothing is added to a work that was handed out; what is read meanwhile waits in the lane.
+So the engine alone decides how a lane goes on: when a slot has posted the end of its work, with
+what is left in it; and at once when a record failed, or outlived its deadline: then the engine
+takes the rest away, and whoever still has the old work finds nothing in it.
 
-Invariants:
+With many keys most lanes have a single record. That is handed out without a work around it, and its
+own end is the end of it. Not where a slot may be busy for longer than with its record.
 
-L1  a live run is with at most one worker, or in exactly one queue, or with nobody while the lone
-    delivery in front of it has not ended.
+Invariants (tests/framework/core/test_lanes.py):
+
+L1  a lane is in one state; what is out of it is with one slot at most.
 L2  a lane's records are taken in the order in which they were admitted.
-L3  a run that was seized or dropped is detached: whatever its old worker posts is ignored.
-L4  a blocked lane's run is with nobody and in no queue until what holds the lane lets it go on;
-    nor is what is behind a lent one until that is left.
+L3  what was taken away or dropped is detached: whatever its old slot posts is ignored.
+L4  nothing of a blocked lane is out until what it waits for lets it go on.
 L5  an assignment's `held` and `held_bytes` are those of the records that are in lanes whose head
     failed, or were when it did or came since: until that head is settled.
 """
@@ -32,36 +31,54 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ackfloor.core.batch import Batch
     from ackfloor.core.delivery import Delivery
 
 
-class Run(deque["Delivery"]):
-    """The waiting records of one lane; `popleft()` is the claim."""
+class Lane(deque["Delivery"]):
+    """What waits in one lane, in order.
+
+    Attributes:
+        key: its name.
+        out: what an executor has of it.
+        holder: the delivery that it waits for.
+        held: records and bytes that it holds, from when its head failed until that is settled.
+    """
+
+    __slots__ = ("held", "holder", "key", "out")
+
+    key: Hashable
+    out: Delivery | Work | Batch | None
+    holder: Delivery | None
+    held: list[int] | None
+
+
+class Work(deque["Delivery"]):
+    """Records of one lane that were handed out together; `popleft()` takes the next one."""
 
     __slots__ = ("lane",)
 
-    lane: Hashable
+    lane: Lane
 
 
 class Lanes:
-    """The lanes of one handler that have work."""
+    """The lanes of one handler that have work.
 
-    __slots__ = ("_behind", "_blocked", "_held", "_lent", "_live")
+    Args:
+        singly: the end of a delivery is the end of its slot's visit: no work is needed around it.
+    """
 
-    def __init__(self) -> None:
-        #: The run of each lane that has work, or its one delivery where that is lone.
-        self._live: dict[Hashable, Run | Delivery] = {}
-        #: Lane -> the lone delivery that its run waits for.
-        self._behind: dict[Hashable, Delivery] = {}
-        #: Lane whose run is lent -> what is behind that.
-        self._lent: dict[Hashable, Run] = {}
-        #: Lane -> the delivery that it waits for; each of these lanes is live.
-        self._blocked: dict[Hashable, Delivery] = {}
-        #: Lane whose head failed and is not settled -> records and bytes that it holds.
-        self._held: dict[Hashable, list[int]] = {}
+    __slots__ = ("_holding", "_live", "_singly")
+
+    def __init__(self, *, singly: bool = True) -> None:
+        self._singly = singly
+        self._live: dict[Hashable, Lane] = {}
+        #: How many lanes wait for a head that failed.
+        self._holding = 0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -69,255 +86,252 @@ class Lanes:
     @property
     def holding(self) -> bool:
         """Whether a lane waits for a head that failed."""
-        return bool(self._held)
+        return self._holding > 0
 
     def records(self) -> int:
-        """How many records are in runs: they wait for the one in front of them, or for a slot.
+        """How many records wait for the one in front of them, or for a slot.
 
         Looks at each lane, so it is for who asks once a second.
         """
-        live = sum(len(run) for run in self._live.values() if isinstance(run, Run))
-        return live + sum(map(len, self._lent.values()))
+        return sum(len(lane) + _left(lane) for lane in self._live.values())
 
     def behind(self, delivery: Delivery) -> int:
         """How many records of its lane wait for a delivery that runs."""
-        lane = delivery.lone
-        if lane is not None:
-            run = self._live.get(lane) if self._behind.get(lane) is delivery else None
-            return len(run) if isinstance(run, Run) else 0
-        run = delivery.run
-        return len(self._lent.get(run.lane, run)) if self.has(run) else 0
+        lane = delivery.lane
+        return 0 if lane is None or lane.out is None or delivery.closed else len(lane) + _left(lane)
 
-    def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Delivery | Run]:
-        """Queue deliveries on their lanes; return what to dispatch of those that were idle.
+    def idle(self, key: Hashable) -> bool:
+        """Whether nothing of a lane is open."""
+        return key not in self._live
 
-        A lane that was idle and gets one of them only is dispatched without a run.
-        """
-        live = self._live
-        fresh: dict[Hashable, Delivery | Run] = {}
-        for delivery in batch:
-            lane = delivery.lane(by_key)
-            first = live.setdefault(lane, delivery)
-            if first is delivery:
-                delivery.lone = lane
-                fresh[lane] = delivery
-            elif isinstance(first, Run) or lane not in fresh:
-                self.admit(lane, delivery)
-            else:
-                run = first.run = delivery.run = Run((first, delivery))
-                first.lone = None
-                run.lane = lane
-                live[lane] = fresh[lane] = run
-        return list(fresh.values())
+    def is_blocked(self, key: Hashable) -> bool:
+        """Whether a lane waits for its head to be delivered again or dead-lettered."""
+        lane = self._live.get(key)
+        return lane is not None and lane.holder is not None
 
-    def admit(self, lane: Hashable, delivery: Delivery) -> Run | None:
-        """Queue a delivery on its lane; return a run to dispatch if the lane was idle."""
-        run = self._live.get(lane)
-        if isinstance(run, Run):
-            if self._lent and lane in self._lent:
-                run = self._lent[lane]
-            run.append(delivery)
-            delivery.run = run
-            if self._held and lane in self._held:
-                self._hold(lane, delivery)
-            return None
-        if run is not None:
-            self._behind[lane] = run
-        self._live[lane] = delivery.run = after = Run((delivery,))
-        after.lane = lane
-        return after if run is None else None
+    # In.
 
-    def ended(self, deliveries: Iterable[Delivery]) -> list[Run]:
-        """Deliveries have ended, and their lanes need not wait; return what to dispatch."""
-        live, runs = self._live, []
-        for delivery in deliveries:
-            lane = delivery.lone
-            if lane is None:
-                continue
-            if live.get(lane) is delivery:
-                del live[lane]
-            elif self._behind.get(lane) is delivery:
-                del self._behind[lane]
-                run = live[lane]
-                assert isinstance(run, Run), "what is behind a lone delivery is a run"
-                runs.append(run)
-        return runs
-
-    def idle(self, lane: Hashable) -> bool:
-        """Whether nothing of a lane is dispatched."""
-        return lane not in self._live
-
-    def left(self, run: Run) -> Run | None:
-        """A worker found its run empty; return the run if it must be dispatched again."""
-        return next(iter(self.left_all((run,))), None)
-
-    def left_all(self, runs: Iterable[Run]) -> list[Run]:
-        """Workers found these runs empty; return those that must be dispatched again."""
-        live, again = self._live, []
-        for run in runs:
-            lane = run.lane
-            if live.get(lane) is run:
-                whole = self.whole(run) if self._lent else run
-                if whole:
-                    again.append(whole)
-                else:
-                    del live[lane]
-        return again
-
-    def begins(self, run: Run) -> bool:
-        """Whether a lane has a record that may start; what may not any more is passed over."""
-        while run and (run[0].closed or run[0].assignment.stopping):
-            run.popleft()
-        if not run:
-            self.left(run)
-        return bool(run)
-
-    def lend(self, run: Run) -> Run:
-        """Put the first record of a lane's run into one of its own; the rest waits for that."""
-        lane, head = run.lane, run.popleft()
-        first = self._live[lane] = head.run = Run((head,))
-        first.lane = lane
-        self._lent[lane] = run
-        return first
-
-    def whole(self, run: Run) -> Run:
-        """A run that nobody visits, with what waits behind it where it was lent."""
-        rest = self._lent.pop(run.lane, None) if self._live.get(run.lane) is run else None
-        if rest is None:
-            return run
-        for delivery in reversed(run):
-            rest.appendleft(delivery)
-            delivery.run = rest
-        run.clear()
-        self._live[run.lane] = rest
-        return rest
-
-    def seize(self, run: Run) -> Run | None:
-        """Take a run away from a worker that is stuck; return a new one with the rest."""
-        lane = run.lane
-        if self._live.get(lane) is not run:
-            return None
-        rest = self._emptied(lane)
-        if rest:
-            self._live[lane] = rest
-            return rest
-        del self._live[lane]
+    def admit(self, key: Hashable, delivery: Delivery) -> Lane | None:
+        """Put a delivery last in its lane; returns the lane if it has become free by that."""
+        lane = self._live.get(key)
+        if lane is None:
+            lane = delivery.lane = self._begin(key)
+            lane.append(delivery)
+            return lane
+        delivery.lane = lane
+        lane.append(delivery)
+        if lane.held is not None:
+            _hold(lane.held, delivery)
         return None
 
-    def block(self, lane: Hashable, holder: Delivery, *, again: bool) -> None:
+    def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Lane]:
+        """Put deliveries last in their lanes; returns the lanes that have become free by that."""
+        live = self._live
+        free: list[Lane] = []
+        for delivery in batch:
+            key = delivery.lane_key(by_key)
+            lane = live.get(key)
+            if lane is None:
+                # What `_begin` does, without a call for each key.
+                lane = live[key] = Lane()
+                lane.key = key
+                lane.out = lane.holder = lane.held = None
+                free.append(lane)
+            elif lane.held is not None:
+                _hold(lane.held, delivery)
+            lane.append(delivery)
+            delivery.lane = lane
+        return free
+
+    def _begin(self, key: Hashable) -> Lane:
+        lane = self._live[key] = Lane()
+        lane.key = key
+        lane.out = lane.holder = lane.held = None
+        return lane
+
+    # Out, and back.
+
+    def hand_out(self, lane: Lane, most: int | None = None) -> Delivery | Work:
+        """Take what waits in a free lane (at least one), or so many of it at most."""
+        if self._singly and (most == 1 or len(lane) == 1):
+            single = lane.out = lane.popleft()
+            return single
+        if most is None or most >= len(lane):
+            work = Work(lane)
+            lane.clear()
+        else:
+            work = Work(islice(lane, most))
+            for _ in work:
+                lane.popleft()
+        work.lane = lane
+        lane.out = work
+        return work
+
+    def begins(self, lane: Lane) -> bool:
+        """Whether a free lane has a record that may start; what may not is passed over."""
+        while lane and (lane[0].closed or lane[0].assignment.stopping):
+            lane.popleft()
+        return self._freed(lane) is not None
+
+    def ended(self, deliveries: Iterable[Delivery]) -> list[Lane]:
+        """Deliveries are settled; returns the lanes that are free by that."""
+        free: list[Lane] = []
+        for delivery in deliveries:
+            lane = delivery.lane
+            if lane is not None and lane.out is delivery:
+                lane.out = None
+                if lane:
+                    free.append(lane)
+                else:
+                    del self._live[lane.key]
+        return free
+
+    def back(self, out: Delivery | Work) -> Lane | None:
+        """A slot has ended a work, or gives back what it was given, with what is left of it.
+
+        Returns the lane if it is free by that and has something.
+        """
+        lane = out.lane
+        if lane is None or lane.out is not out:
+            return None
+        self._take_over(lane)
+        if not isinstance(out, Work):
+            lane.appendleft(out)
+        return self._freed(lane)
+
+    def leave(self, delivery: Delivery) -> Lane | None:
+        """A record that failed leaves its lane, and what is behind it goes on without its slot.
+
+        Returns the lane if it has something.
+        """
+        lane = delivery.lane
+        if lane is None or lane.out is None:
+            return None
+        self._take_over(lane)
+        return self._freed(lane)
+
+    def put_back(self, lane: Lane, batch: Batch, deliveries: Sequence[Delivery]) -> Lane | None:
+        """A batch is over, and these of its deliveries stay in one of its lanes, first of it.
+
+        Returns the lane if it has something.
+        """
+        if lane.out is not batch:
+            return None
+        lane.out = None
+        for delivery in deliveries:
+            delivery.lane = lane
+        lane.extendleft(reversed(deliveries))
+        return self._freed(lane)
+
+    @staticmethod
+    def _take_over(lane: Lane) -> None:
+        """What is out of a lane is out no more; what is left of a work is first in the lane."""
+        out, lane.out = lane.out, None
+        if not isinstance(out, Work):
+            return
+        rest: list[Delivery] = []
+        while True:
+            try:
+                rest.append(out.popleft())
+            except IndexError:
+                break
+        lane.extendleft(reversed(rest))
+
+    def _freed(self, lane: Lane) -> Lane | None:
+        """A lane of which nothing is out, unless it has nothing: then it is forgotten."""
+        if lane:
+            return lane
+        if self._live.get(lane.key) is lane:
+            del self._live[lane.key]
+        return None
+
+    # What a lane waits for.
+
+    def block(self, key: Hashable, holder: Delivery, *, again: bool) -> None:
         """Let a lane wait for one delivery, whose record was its head.
 
-        The rest is taken away from whoever visits the lane, and no worker gets it before
-        `go_on`.
-
         Args:
+            key: the lane's name.
             holder: what the lane waits for.
             again: the holder is to be delivered, first of the lane; otherwise it is on its way
                 to the dead-letter topic.
         """
-        rest = self._emptied(lane)
+        lane = self._live.get(key)
+        if lane is None:
+            lane = self._begin(key)
+        self._take_over(lane)
         if again:
-            rest.appendleft(holder)
-            holder.run = rest
-        self._live[lane] = rest
-        self._blocked[lane] = holder
-        self.free(lane, holder)
-        self._held[lane] = [0, 0]
-        for delivery in rest:
+            lane.appendleft(holder)
+            holder.lane = lane
+        lane.holder = holder
+        self._let_go(lane, holder)
+        held = lane.held = [0, 0]
+        self._holding += 1
+        for delivery in lane:
             if not delivery.settled:
-                self._hold(lane, delivery)
+                _hold(held, delivery)
 
-    def _hold(self, lane: Hashable, delivery: Delivery) -> None:
-        held = self._held[lane]
-        held[0] += 1
-        held[1] += delivery.size
-        delivery.assignment.held += 1
-        delivery.assignment.held_bytes += delivery.size
+    def go_on(self, key: Hashable, holder: Delivery, *, settled: bool) -> Lane | None:
+        """What holds a lane lets it go on; returns the lane if it has something.
 
-    def settled(self, lane: Hashable, delivery: Delivery) -> None:
+        Args:
+            key: the lane's name.
+            holder: what it waits for.
+            settled: the holder is dead-lettered; otherwise it is due.
+        """
+        lane = self._live.get(key)
+        if lane is None or lane.holder is not holder:
+            return None
+        lane.holder = None
+        if settled:
+            self._let_go(lane, holder)
+        return self._freed(lane)
+
+    def settled(self, key: Hashable, delivery: Delivery) -> None:
         """A record of a batch is settled before its turn: nothing that is in its lane holds it."""
-        held = self._held.get(lane)
-        if held is not None and self._blocked.get(lane) is not delivery:
-            held[0] -= 1
-            held[1] -= delivery.size
+        lane = self._live.get(key)
+        if lane is not None and lane.held is not None and lane.holder is not delivery:
+            lane.held[0] -= 1
+            lane.held[1] -= delivery.size
             delivery.assignment.held -= 1
             delivery.assignment.held_bytes -= delivery.size
 
-    def free(self, lane: Hashable, head: Delivery) -> None:
+    def free(self, key: Hashable, head: Delivery) -> None:
         """The head of a lane is settled, after all: the lane holds nothing any more."""
-        count, size = self._held.pop(lane, (0, 0))
-        head.assignment.held -= count
-        head.assignment.held_bytes -= size
+        lane = self._live.get(key)
+        if lane is not None:
+            self._let_go(lane, head)
 
-    def go_on(self, lane: Hashable, holder: Delivery, *, settled: bool) -> Run | None:
-        """What holds a lane lets it go on; return a run to dispatch if there is work in it.
-
-        Args:
-            settled: the holder is dead-lettered; otherwise it is due.
-        """
-        if self._blocked.get(lane) is not holder:
-            return None
-        del self._blocked[lane]
-        if settled:
-            self.free(lane, holder)
-        run = self._live[lane]
-        assert isinstance(run, Run), "a lane that was blocked has a run"
-        return self.left(run)
-
-    def put_back(self, lane: Hashable, deliveries: Sequence[Delivery]) -> Run:
-        """Make deliveries (at least one) the first of their lane again; return the run to dispatch.
-
-        The rest is taken away from whoever still visits the lane.
-        """
-        rest = self._emptied(lane)
-        for delivery in reversed(deliveries):
-            rest.appendleft(delivery)
-            delivery.run = rest
-        self._live[lane] = rest
-        return rest
-
-    def _emptied(self, lane: Hashable) -> Run:
-        """A new run with what is left of a lane, which nobody else has any longer."""
-        run = self._live.get(lane)
-        self._behind.pop(lane, None)
-        rest = _emptied(run) if isinstance(run, Run) else Run()
-        rest.lane = lane
-        for delivery in self._lent.pop(lane, ()):
-            delivery.run = rest
-            rest.append(delivery)
-        return rest
-
-    def has(self, run: Run) -> bool:
-        """Whether a run is still its lane's: it was not seized or dropped."""
-        return self._live.get(run.lane) is run
-
-    def is_blocked(self, lane: Hashable) -> bool:
-        """Whether a lane waits for its head to be delivered again or dead-lettered."""
-        return lane in self._blocked
+    def _let_go(self, lane: Lane, head: Delivery) -> None:
+        if lane.held is not None:
+            count, size = lane.held
+            lane.held = None
+            self._holding -= 1
+            head.assignment.held -= count
+            head.assignment.held_bytes -= size
 
     def drop(self, topic: str, partition: int) -> None:
         """Forget every lane of one partition that is no longer ours."""
         gone = [
-            lane
-            for lane in self._live
-            if isinstance(lane, tuple) and lane[0] == topic and lane[1] == partition
+            key
+            for key in self._live
+            if isinstance(key, tuple) and key[0] == topic and key[1] == partition
         ]
-        for lane in gone:
-            del self._live[lane]
-            self._behind.pop(lane, None)
-            self._blocked.pop(lane, None)
-            self._held.pop(lane, None)
-            self._lent.pop(lane, None)
+        for key in gone:
+            lane = self._live.pop(key)
+            lane.out = lane.holder = None
+            self._holding -= lane.held is not None
+            lane.held = None
 
 
-def _emptied(run: Run) -> Run:
-    """What is left in a run, moved to a new one: who still has the old one finds nothing."""
-    rest = Run()
-    rest.lane = run.lane
-    while True:
-        try:
-            delivery = run.popleft()
-        except IndexError:
-            return rest
-        delivery.run = rest
-        rest.append(delivery)
+def _left(lane: Lane) -> int:
+    """How many records of what is out of a lane no slot has taken."""
+    return len(lane.out) if isinstance(lane.out, Work) else 0
+
+
+def _hold(held: list[int], delivery: Delivery) -> None:
+    """A record waits behind a head that failed."""
+    held[0] += 1
+    held[1] += delivery.size
+    delivery.assignment.held += 1
+    delivery.assignment.held_bytes += delivery.size

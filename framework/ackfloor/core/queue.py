@@ -7,8 +7,9 @@ within a turn. The window follows what is measured: it is twice what was started
 of the owner thread, at most, in the last `MEASURED_S`; at least one item for each slot; and twice
 as much as before when the slots have emptied it while more was waiting.
 
-An item is a delivery or a lane's run; of a handler that takes batches, what it is given is a batch
-of them, formed here. An incomplete batch waits as long as all slots are busy: more may join it.
+An item is a delivery, or a free lane of an ordered handler. What the executor is given at once is a
+unit: a delivery, a lane's records, or a batch, formed here. An incomplete batch waits as long as
+all slots are busy: more may join it.
 
 Invariants (tests/framework/core/test_queue.py):
 
@@ -21,13 +22,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.forming import form, is_full, unform
-from ackfloor.core.lanes import Run
+from ackfloor.core.forming import form, form_alone, is_full, may_fill, unform
+from ackfloor.core.lanes import Lane, Lanes, Work
 
-Item = Delivery | Run
+if TYPE_CHECKING:
+    from ackfloor.core.assignment import HandlerRules
+
+Item = Delivery | Lane
+#: What an executor is given at once, and a slot takes: one delivery, some of a lane, or a batch.
+Unit = Delivery | Work | Batch
 
 #: Seconds for which the most that was started in one turn counts. A turn takes up to 20 ms while
 #: handlers run, and longer where they leave the owner thread little of its core.
@@ -37,6 +44,10 @@ MEASURED_S = 0.1
 class HandlerQueue:
     """The items of one handler that may start.
 
+    Args:
+        lanes: the handler's.
+        batches: whether it takes batches.
+
     Attributes:
         items: those that no executor has, the next one first.
         alone: those that may start although nothing else of the worker may.
@@ -44,9 +55,21 @@ class HandlerQueue:
         calls: batches that were given and have not ended.
     """
 
-    __slots__ = ("_given", "_most", "_since_s", "alone", "calls", "items", "window")
+    __slots__ = (
+        "_batches",
+        "_given",
+        "_lanes",
+        "_most",
+        "_since_s",
+        "alone",
+        "calls",
+        "items",
+        "window",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: Lanes, *, batches: bool = False) -> None:
+        self._lanes = lanes
+        self._batches = batches
         self.items: deque[Item] = deque()
         self.alone: deque[Item] = deque()
         self.window = 1
@@ -60,6 +83,8 @@ class HandlerQueue:
     def __len__(self) -> int:
         return len(self.items) + len(self.alone)
 
+    # In.
+
     def put(self, items: Iterable[Item], *, ahead: bool = False) -> None:
         """Add items at the end, or ahead of all others in their own order."""
         if ahead:
@@ -67,24 +92,35 @@ class HandlerQueue:
         else:
             self.items.extend(items)
 
-    def returned(self, items: Sequence[Item | Batch]) -> None:
-        """The executor gave items back that it has not started: they are the first again."""
-        self._given -= len(items)
-        for item in reversed(items):
-            if isinstance(item, Batch):
-                self.ended(item)
-                unform(item, self.items)
-            else:
-                self.items.appendleft(item)
+    def returned(self, units: Sequence[Unit]) -> None:
+        """The executor gave back what it has not started: that is the first again."""
+        self._given -= len(units)
+        for unit in reversed(units):
+            if isinstance(unit, Batch):
+                self.ended(unit)
+                unform(unit, self.items)
+            elif isinstance(unit, Delivery) and unit.lane is None:
+                self.items.appendleft(unit)
+            elif (lane := self._lanes.back(unit)) is not None:
+                self.items.appendleft(lane)
 
     def move_alone(self, delivery: Delivery) -> None:
         """A record that is the first of an item here, if any, may start alone."""
-        for item in self.items:
-            first = next(iter(item), None) if isinstance(item, Run) else item
+        for n, item in enumerate(self.items):
+            first = next(iter(item), None) if isinstance(item, Lane) else item
             if first is delivery:
-                self.items.remove(item)
+                del self.items[n]
                 self.alone.append(item)
                 return
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: nothing of them starts any more."""
+        for items in (self.items, self.alone):
+            kept = [item for item in items if not _closed(item)]
+            items.clear()
+            items.extend(kept)
+
+    # Out.
 
     def room(self, queued: int, concurrency: int, now_s: float) -> int:
         """How many more items the executor may be given.
@@ -110,7 +146,7 @@ class HandlerQueue:
         records, or nothing was to start. `queued` is what the executor has not started."""
         self._given = queued
 
-    def take(self, count: int) -> list[Item]:
+    def take(self, count: int) -> Sequence[Unit]:
         """Take up to so many items for the executor."""
         items = self.items
         if count >= len(items):
@@ -119,33 +155,57 @@ class HandlerQueue:
         else:
             taken = [items.popleft() for _ in range(count)]
         self._given += len(taken)
-        return taken
+        if taken and isinstance(taken[0], Lane):
+            # So are all, then.
+            hand_out = self._lanes.hand_out
+            return [hand_out(lane) for lane in cast("list[Lane]", taken)]
+        return cast("list[Delivery]", taken)
 
-    def take_batches(self, count: int, concurrency: int) -> list[Batch]:
+    def take_batches(self, count: int, rules: HandlerRules) -> list[Batch]:
         """Form up to so many batches for the executor."""
         batches: list[Batch] = []
-        while self.items and len(batches) < count:
-            batch = form(self.items.popleft(), self.items)
-            if self.calls + len(batches) >= concurrency and not is_full(batch):
-                unform(batch, self.items)
+        items, size, many = self.items, rules.batch or 1, rules.ordering != "partition"
+        while items and len(batches) < count:
+            busy = self.calls + len(batches) >= rules.concurrency
+            if busy and not may_fill(items, size, many=many):
+                break
+            batch = form(items)
+            if busy and not is_full(batch):
+                unform(batch, items)
                 break
             batches.append(batch)
-        self.give(batches)
+        self._give(batches)
         return batches
 
-    def forget_closed(self) -> None:
-        """Partitions were dropped: nothing of them starts any more."""
-        for items in (self.items, self.alone):
-            kept = [item for item in items if not _closed(item)]
-            items.clear()
-            items.extend(kept)
+    def take_singly(self, count: int) -> list[Unit]:
+        """Take up to so many single records for the executor, each by itself."""
+        return self._singles(self.items, count)
 
-    def give(self, items: Sequence[Item | Batch]) -> None:
-        """The executor gets items that were taken one by one."""
-        self._given += len(items)
-        for item in items:
-            if isinstance(item, Batch):
-                item.given = True
+    def take_alone(self) -> list[Unit]:
+        """Take what may start although nothing else of the worker may."""
+        return self._singles(self.alone, len(self.alone))
+
+    def _singles(self, items: deque[Item], count: int) -> list[Unit]:
+        units: list[Unit] = []
+        while items and len(units) < count:
+            item = items.popleft()
+            if isinstance(item, Lane):
+                if not self._lanes.begins(item):
+                    continue
+            elif item.closed or item.assignment.stopping:
+                continue
+            if self._batches:
+                units.append(form_alone(item))
+            else:
+                units.append(self._lanes.hand_out(item, 1) if isinstance(item, Lane) else item)
+        self._give(units)
+        return units
+
+    def _give(self, units: Sequence[Unit]) -> None:
+        self._given += len(units)
+        for unit in units:
+            if isinstance(unit, Batch):
+                unit.given = True
                 self.calls += 1
 
     def ended(self, batch: Batch) -> None:
@@ -156,6 +216,6 @@ class HandlerQueue:
 
 def _closed(item: Item) -> bool:
     """Whether an item is of a partition that has left; a lane is of one partition."""
-    if isinstance(item, Run):
+    if isinstance(item, Lane):
         return bool(item) and item[0].assignment.closed
     return item.assignment.closed

@@ -16,7 +16,7 @@ from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import TAKES_ROOM, Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Lane
 from ackfloor.core.model import Now
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.state import WorkerState
@@ -76,15 +76,15 @@ class Redeliveries:
     def _deliver(self, handler: HandlerState, due: Sequence[Delivery], now: Now) -> None:
         """Queue deliveries, or the lanes that wait for them, ahead of what was not tried yet."""
         if handler.rules.ordering != "unordered":
-            runs: list[Run] = []
+            lanes: list[Lane] = []
             others: list[Delivery] = []
             for delivery in due:
-                run = self._state.lane_of_due(delivery)
-                if run is None:
+                lane = self._state.lane_of_due(delivery)
+                if lane is None:
                     others.append(delivery)
                 else:
-                    runs.append(run)
-            handler.queue.put(runs, ahead=True)
+                    lanes.append(lane)
+            handler.queue.put(lanes, ahead=True)
             due = others
         if due and self._suspects.watching:
             due = self._suspects.sift(handler, due, now)

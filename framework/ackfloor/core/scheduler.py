@@ -15,15 +15,12 @@ R3  what the executor gave back is the first to be given again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ackfloor.core.assignment import HandlerState
-from ackfloor.core.batch import Batch
 from ackfloor.core.breakers import Breakers
-from ackfloor.core.forming import form_alone
-from ackfloor.core.lanes import Run
 from ackfloor.core.model import Now
-from ackfloor.core.queue import Item
+from ackfloor.core.queue import Unit
 from ackfloor.core.state import WorkerState
 
 
@@ -36,12 +33,12 @@ class Scheduler:
         self._state = state
         self._breakers = breakers
 
-    def next_items(self, handler: HandlerState, queued: int, now: Now) -> Sequence[Item | Batch]:
+    def next_units(self, handler: HandlerState, queued: int, now: Now) -> Sequence[Unit]:
         """What a handler's executor is to be given now.
 
         Args:
             handler: the handler.
-            queued: items that its executor has and has not started.
+            queued: what its executor has and has not started.
             now: the time.
         """
         queue = handler.queue
@@ -51,34 +48,23 @@ class Scheduler:
         if queue.alone or self._state.secluded or tripped:
             queue.pass_over(queued)
         if queue.alone:
-            return self._alone(handler)
+            return queue.take_alone()
         if self._state.secluded:
             return ()
         if tripped:
             return self._breakers.trials(handler, queued, now)
         if not queue.items:
             return ()
-        concurrency = handler.rules.concurrency
-        room = queue.room(queued, concurrency, now.mono_s)
+        room = queue.room(queued, handler.rules.concurrency, now.mono_s)
         if room <= 0:
             return ()
         if handler.gathering is not None:
-            return queue.take_batches(room, concurrency)
+            return queue.take_batches(room, handler.rules)
         return queue.take(room)
 
-    def _alone(self, handler: HandlerState) -> Sequence[Item | Batch]:
-        queue, batches = handler.queue, handler.gathering is not None
-        items = [form_alone(item) if batches else item for item in queue.alone]
-        queue.alone.clear()
-        queue.give(items)
-        return items
-
-    def returned(self, handler: HandlerState, items: Iterable[Item | Batch]) -> None:
-        """An executor gave items back that it has not started."""
-        lanes = handler.lanes
-        handler.queue.returned(
-            [lanes.whole(item) if isinstance(item, Run) else item for item in items]
-        )
+    def returned(self, handler: HandlerState, units: Sequence[Unit]) -> None:
+        """An executor gave back what it has not started."""
+        handler.queue.returned(units)
         if self._state.secluded and handler.suspect is not None:
             # Everything waits for it, so it must not wait with the others.
             handler.queue.move_alone(handler.suspect)

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.commits import CommitPlan
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
-from ackfloor.core.gathering import Gathering
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Lane
 from ackfloor.core.messages import Command, Event, TakeBack
 from ackfloor.core.parking import Parking
+from ackfloor.core.queue import Item
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
 UNHURRIED_S = 1.0
@@ -122,101 +123,69 @@ class WorkerState:
                 behind a backlog of first deliveries.
             alone: although nothing else of the worker starts.
         """
-        if handler.gathering is not None and not (ahead or alone):
-            self._gather(handler, handler.gathering, batch)
-            return
-        rules = handler.rules
-        if rules.ordering == "unordered":
-            self._queue(handler, batch, ahead=ahead, alone=alone)
-            return
-        by_key, lanes = rules.ordering == "key", handler.lanes
-        items: Sequence[Delivery | Run]
-        if handler.lone:
-            items = lanes.admit_all(batch, by_key)
-        else:
-            items = self._admitted(handler, batch, by_key)
-        if ahead:
-            _give_room_behind(handler, batch, items)
-        self._queue(handler, items, ahead=ahead, alone=alone)
-
-    @staticmethod
-    def _queue(
-        handler: HandlerState, items: Sequence[Delivery | Run], *, ahead: bool, alone: bool
-    ) -> None:
+        gathering = None if ahead or alone else handler.gathering
+        items: Sequence[Item] = batch
+        if handler.rules.ordering != "unordered":
+            items = lanes = self._in_lanes(handler, batch, gathers=gathering is not None)
+            if ahead:
+                _give_room_behind(handler, batch, lanes)
+        elif gathering is not None:
+            items = gathering.add(batch, handler.rules.batch or 1)
         if alone:
             handler.queue.alone.extend(items)
         else:
             handler.queue.put(items, ahead=ahead)
 
     @staticmethod
-    def _admitted(handler: HandlerState, batch: Sequence[Delivery], by_key: bool) -> list[Run]:
-        """Put deliveries on their lanes; returns the lanes that were idle, or are a full batch."""
-        runs: list[Run] = []
-        for delivery in batch:
-            run = handler.lanes.admit(delivery.lane(by_key), delivery)
-            if run is not None:
-                runs.append(run)
-            elif handler.gathering is not None:
-                # Its lane may be one that waits for company.
-                runs += handler.gathering.grew(delivery.run, handler.rules.batch or 1)
-        return runs
-
-    def _gather(
-        self, handler: HandlerState, gathering: Gathering, deliveries: Sequence[Delivery]
-    ) -> None:
-        """Let deliveries wait for company, and dispatch what makes full batches."""
-        rules = handler.rules
-        size = rules.batch or 1
-        if rules.ordering == "unordered":
-            handler.queue.put(gathering.add(deliveries, size))
-            return
-        by_key = rules.ordering == "key"
-        runs: list[Run] = []
-        for delivery in deliveries:
-            run = handler.lanes.admit(delivery.lane(by_key), delivery)
-            if run is None:
-                runs.extend(gathering.grew(delivery.run, size))
-            else:
-                runs.extend(gathering.add_lane(run, size))
-        handler.queue.put(runs)
-
-    def hand_out_all(self, handler: HandlerState, runs: Sequence[Run]) -> None:
-        """Lanes may go on: queue them together where no batch is to be made of each."""
-        if handler.gathering is None:
-            handler.queue.put(runs)
-            return
-        for run in runs:
-            self.hand_out(handler, run)
-
-    def hand_out(self, handler: HandlerState, run: Run) -> None:
-        """A lane may go on: queue it.
-
-        Where it takes batches it may have to wait, for its head or for company.
-        """
-        gathering, lanes = handler.gathering, handler.lanes
+    def _in_lanes(handler: HandlerState, batch: Sequence[Delivery], *, gathers: bool) -> list[Lane]:
+        """Put deliveries in their lanes; returns the lanes to queue."""
+        by_key, gathering = handler.rules.ordering == "key", handler.gathering
         if gathering is None:
-            handler.queue.put((run,))
+            return handler.lanes.admit_all(batch, by_key)
+        size = handler.rules.batch or 1
+        lanes: list[Lane] = []
+        for delivery in batch:
+            lane = handler.lanes.admit(delivery.lane_key(by_key), delivery)
+            if lane is None:
+                # Its lane may be one that waits for company.
+                lanes += gathering.grew(cast("Lane", delivery.lane), size)
+            elif gathers:
+                lanes += gathering.add_lane(lane, size)
+            else:
+                lanes.append(lane)
+        return lanes
+
+    def hand_out(self, handler: HandlerState, lane: Lane | None) -> None:
+        """A lane is free, if any: queue it.
+
+        Where its handler takes batches it may have to wait, for its head or for company.
+        """
+        gathering = handler.gathering
+        if lane is None:
             return
-        while run:
-            head = run[0]
+        if gathering is None:
+            handler.queue.put((lane,))
+            return
+        while lane:
+            head = lane[0]
             if head.assignment.stopping:
                 return
             due_s = handler.behind.pop(head, None)
             if due_s is not None:
-                run.popleft()
+                lane.popleft()
                 self.block(head, again=True)
                 self.wait(head, due_s)
                 return
             if not head.closed:
-                runs = [run] if head.alone else gathering.add_lane(run, handler.rules.batch or 1)
-                handler.queue.put(runs)
+                lanes = [lane] if head.alone else gathering.add_lane(lane, handler.rules.batch or 1)
+                handler.queue.put(lanes)
                 return
-            run.popleft()
+            lane.popleft()
             if not head.settled:
                 # It is on its way to the dead letters.
                 self.block(head, again=False)
                 return
-        lanes.left(run)
+        handler.lanes.begins(lane)
 
     def settle(self, delivery: Delivery) -> None:
         """Settle one record that did not come the ordinary way."""
@@ -236,30 +205,28 @@ class WorkerState:
         """Let a delivery's lane wait for it; see `Lanes.block`. What comes behind it is held."""
         handler = delivery.assignment.handler
         if handler.rules.ordering != "unordered":
-            lane = delivery.lane(handler.rules.ordering == "key")
-            handler.lanes.block(lane, delivery, again=again)
+            key = delivery.lane_key(handler.rules.ordering == "key")
+            handler.lanes.block(key, delivery, again=again)
             self.flow.look_again()
 
     def go_on(self, delivery: Delivery) -> None:
         """A record is settled that its lane waited for: let the lane go on."""
         handler = delivery.assignment.handler
-        lane = delivery.lane(handler.rules.ordering == "key")
+        key = delivery.lane_key(handler.rules.ordering == "key")
         if handler.gathering is not None:
-            handler.lanes.settled(lane, delivery)
-        run = handler.lanes.go_on(lane, delivery, settled=True)
-        if run is not None:
-            self.hand_out(handler, run)
+            handler.lanes.settled(key, delivery)
+        self.hand_out(handler, handler.lanes.go_on(key, delivery, settled=True))
 
-    def lane_of_due(self, delivery: Delivery) -> Run | None:
-        """A delivery is due that its lane waited for; returns the lane to dispatch."""
+    def lane_of_due(self, delivery: Delivery) -> Lane | None:
+        """A delivery is due that its lane waited for; returns the lane to queue."""
         handler = delivery.assignment.handler
-        lane = delivery.lane(handler.rules.ordering == "key")
-        return handler.lanes.go_on(lane, delivery, settled=False)
+        key = delivery.lane_key(handler.rules.ordering == "key")
+        return handler.lanes.go_on(key, delivery, settled=False)
 
     def free(self, delivery: Delivery) -> None:
         """A record that was retried in place is settled: its lane holds nothing any more."""
         handler = delivery.assignment.handler
-        handler.lanes.free(delivery.lane(handler.rules.ordering == "key"), delivery)
+        handler.lanes.free(delivery.lane_key(handler.rules.ordering == "key"), delivery)
 
     def take_back(self, handler: HandlerState) -> None:
         """Have a handler's executor give back what it has not started."""
@@ -298,15 +265,15 @@ class WorkerState:
 
 
 def _give_room_behind(
-    handler: HandlerState, batch: Sequence[Delivery], items: Sequence[Delivery | Run]
+    handler: HandlerState, batch: Sequence[Delivery], free: Sequence[Lane]
 ) -> None:
-    """Of redeliveries that were put on lanes, those that are not first there take no slot.
+    """Of redeliveries that were put in lanes, those that are not first there take no slot.
 
     What is first may be withheld, and be waiting for that room itself.
     """
-    idle = {id(item) for item in items}
+    keys = {lane.key for lane in free}
     for delivery in batch:
-        if delivery.retrying and delivery.lone is None:
-            run = delivery.run
-            if id(run) not in idle or run[0] is not delivery:
+        if delivery.retrying:
+            lane = cast("Lane", delivery.lane)
+            if lane.key not in keys or lane[0] is not delivery:
                 handler.gives_room(delivery)

@@ -182,7 +182,11 @@ class Suspects:
             if suspicion is not None and suspicion.crashes >= CONDEMNED and not rules.in_place:
                 self._condemn(delivery, suspicion, now)
                 continue
-            lane = None if rules.ordering == "unordered" else delivery.lane(rules.ordering == "key")
+            lane = (
+                None
+                if rules.ordering == "unordered"
+                else delivery.lane_key(rules.ordering == "key")
+            )
             queue = None if lane is None else self._lanes.get((rules.name, lane))
             if queue is None and suspicion is None:
                 others.append(delivery)

@@ -62,9 +62,9 @@ class AsyncBatchExecutor(AsyncExecutor):
             slot.current = batch.items[0]
         if not startable(batch, stopping=self._stopping):
             slot.current = None
-            self._inbox.batches.append((self._invocation.handler, batch))
+            self._window.end(batch)
             return
-        slot.current = batch.items[0]
+        slot.current, slot.unit = batch.items[0], batch
         self._places.note(slot.place, batch)
         begin(batch, self._clock())
         outcome, raised = await self._called(slot, batch)
@@ -77,7 +77,7 @@ class AsyncBatchExecutor(AsyncExecutor):
             inbox=self._inbox,
             now_s=self._clock(),
         )
-        slot.current = None
+        slot.current = slot.unit = None
         self._places.clear(slot.place, batch)
         if slot.task is not None and slot.task.cancelling():
             await calm(slot)
@@ -98,9 +98,6 @@ class AsyncBatchExecutor(AsyncExecutor):
                 return (RELEASED if batch.unanswered() else None), None
             return self._invocation.outcome_of(exc), exc
         return ACKED, None
-
-    def _quit(self, delivery: Delivery) -> None:
-        self._inbox.batches.append((self._invocation.handler, delivery.batch))
 
     def _gone(self, slot: Slot, task: asyncio.Task[None]) -> None:
         self._places.give_back(slot.place)

@@ -14,23 +14,24 @@ that handler, and that is where the CancelledError arrives. A handler may also c
 runs in, and return before that has any effect; so whatever is left of a cancellation when a
 handler ends is taken back before the next one starts.
 
-A lane belongs to the slot that visits it. A slot that is told, after its handler, that the
-delivery was ended by somebody else (deadline, revoke) leaves the lane; so does one that was
-abandoned, and then the one who abandoned it has posted the lane already.
+A work belongs to the slot that took it. A slot that finds, after its handler, that the delivery was
+ended by somebody else (deadline, revoke) ends the work; one that was abandoned does not, for who
+abandoned it has posted its end already.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
-from ackfloor.core.queue import Item
-from ackfloor.ports import Items, Stack
+from ackfloor.core.queue import Unit
+from ackfloor.ports import Stack
 from ackfloor.runtime.async_slot import Slot, calm, finish, uncancel
 from ackfloor.runtime.async_slots import AsyncSlots
 from ackfloor.runtime.caught import outcome_of, put_back
@@ -43,7 +44,7 @@ from ackfloor.runtime.window import Window
 
 #: Records handled without a suspension before a slot looks whether the event loop should breathe.
 STREAK = 64
-#: Records a slot takes of one lane before it lets another lane have its turn.
+#: Records a slot takes of one work before it lets another one have its turn.
 LANE_VISIT = 64
 #: Seconds beyond its time limit after which a stop gives up on an event loop that is blocked.
 BLOCKED_S = 1.0
@@ -58,7 +59,6 @@ class AsyncExecutor(AsyncSlots):
         inbox: where finished deliveries go.
         clock: monotonic seconds.
         concurrency: how many deliveries run at once.
-        lanes: whether items are runs (ordered) or deliveries.
         cancel_grace_s: how long a cancelled handler may take to end before its slot is given
             to a new one.
         marks: where what runs is noted for whoever outlives this process.
@@ -72,7 +72,6 @@ class AsyncExecutor(AsyncSlots):
         clock: Callable[[], float],
         *,
         concurrency: int,
-        lanes: bool,
         cancel_grace_s: float,
         marks: Marks | None = None,
     ) -> None:
@@ -88,7 +87,6 @@ class AsyncExecutor(AsyncSlots):
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
-        self._lanes = lanes
         self._words = self._marks.words
         self._window = Window(invocation.handler, inbox)
         #: Slots are being woken: there is a next look at what waits.
@@ -100,9 +98,9 @@ class AsyncExecutor(AsyncSlots):
         """Start the slots and return when they are ready."""
         self._events.submit(self._start()).result()
 
-    def submit(self, items: Items) -> None:
+    def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
-        self._window.ready.extend(items)
+        self._window.ready.extend(units)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -164,7 +162,7 @@ class AsyncExecutor(AsyncSlots):
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         assert slot.task is not None, "it runs in its task"
         cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, 0.0
-        # Noted before a lane is taken: who notes it afterwards misses what came in between.
+        # Noted before a work is taken: who notes it afterwards misses what came in between.
         recalls = self._window.recalls
         while not (slot.abandoned or self._excess):
             try:
@@ -172,7 +170,7 @@ class AsyncExecutor(AsyncSlots):
             except IndexError:
                 slot.streak = streak
                 return
-            if invocation.manual or isinstance(item, Run):
+            if invocation.manual or isinstance(item, Work):
                 await self._do(slot, item, recalls)
                 recalls = self._window.recalls
                 continue
@@ -205,23 +203,24 @@ class AsyncExecutor(AsyncSlots):
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    async def _do(self, slot: Slot, item: Item, recalls: int) -> None:
-        """Handle what was taken: records of a lane, or one that is in none."""
-        if isinstance(item, Run):
+    async def _do(self, slot: Slot, item: Delivery | Work, recalls: int) -> None:
+        """Handle what was taken: records of a lane, or one by itself."""
+        if isinstance(item, Work):
             await self._visit(slot, item, recalls)
         elif isinstance(result := await self._handle(slot, item), Held):
             self._put_back(item, item, result)
 
-    async def _visit(self, slot: Slot, run: Run, recalls: int) -> None:
-        """Handle some records of one lane that was taken after `recalls` was noted."""
+    async def _visit(self, slot: Slot, work: Work, recalls: int) -> None:
+        """Handle some records of a work that was taken after `recalls` was noted."""
         window, manual, call = self._window, self._invocation.manual, self._invocation.call
+        slot.unit = work
         for _ in range(LANE_VISIT):
             if window.recalls != recalls or self._excess:
                 break
             try:
-                delivery = run.popleft()
+                delivery = work.popleft()
             except IndexError:
-                self._leave(run)
+                self._leave(slot, work)
                 return
             if manual:
                 result = await self._handle(slot, delivery)
@@ -238,23 +237,25 @@ class AsyncExecutor(AsyncSlots):
                 slot.streak += 1
                 if slot.streak >= STREAK or slot.cancelling():
                     await calm(slot)
-            if not self._stays(slot, run, delivery, result):
+            if not self._stays(slot, work, delivery, result):
                 return
-        window.put_last(run, recalls)
+        slot.unit = None
+        window.put_last(work, recalls)
 
-    def _stays(self, slot: Slot, run: Run, delivery: Delivery, result: Held | bool) -> bool:
-        """Whether a slot goes on with a lane after one of its records; else somebody else does."""
+    def _stays(self, slot: Slot, work: Work, delivery: Delivery, result: Held | bool) -> bool:
+        """Whether a slot goes on with a work after one of its records; else somebody else does."""
         if slot.abandoned:
             return False
         if isinstance(result, Held):
-            # First in its lane again, before anybody else can take from the lane.
-            run.appendleft(delivery)
-            self._put_back(run, delivery, result)
+            work.appendleft(delivery)
+            slot.unit = None
+            self._put_back(work, delivery, result)
             return False
         if delivery.outcome is not ACKED and delivery.keeps_lane():
+            slot.unit = None
             return False
         if not result:
-            self._leave(run)
+            self._leave(slot, work)
         return result
 
     def _begin(self, slot: Slot, delivery: Delivery) -> bool:
@@ -270,11 +271,12 @@ class AsyncExecutor(AsyncSlots):
         delivery.started_s = self._clock()
         return True
 
-    def _leave(self, run: Run) -> None:
-        self._inbox.left.append((self._handler, run))
+    def _leave(self, slot: Slot, work: Work) -> None:
+        slot.unit = None
+        self._window.end(work)
 
     async def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
-        """Run one delivery to its end; Held, or whether its lane is still this slot's."""
+        """Run one delivery to its end; Held, or whether its work is still this slot's."""
         invocation = self._invocation
         # Before its start can be seen: whoever ends what has started claims it.
         answered = self._arm(delivery) if invocation.manual else None
@@ -289,7 +291,7 @@ class AsyncExecutor(AsyncSlots):
         except BaseException as exc:
             outcome = self._caught(slot, delivery, exc)
             if outcome is None and answered is not None:
-                # Somebody else is ending it: the lane is not left before that is done.
+                # Somebody else is ending it: the work is not left before that is done.
                 with suppress(asyncio.CancelledError):
                     await self._answer(slot, answered)
         result = self._end(slot, delivery, outcome)
@@ -299,7 +301,7 @@ class AsyncExecutor(AsyncSlots):
         return result
 
     def _end(self, slot: Slot, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
-        """Post the outcome, if it is one; Held, or whether the lane is still this slot's."""
+        """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
         if outcome is None:
             result: Held | bool = delivery.outcome is not None
         elif isinstance(outcome, Held):
@@ -337,7 +339,7 @@ class AsyncExecutor(AsyncSlots):
         if slot.cancelled is not slot.current:
             await answered
 
-    def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
+    def _put_back(self, item: Delivery | Work, delivery: Delivery, outcome: Held) -> None:
         put_back(self._window, self._inbox, self._invocation.handler, item, delivery, outcome)
 
     async def _sleep(self, slot: Slot) -> bool:
@@ -375,7 +377,6 @@ class AsyncExecutor(AsyncSlots):
         if count:
             self._loop.call_soon(self._wake_some, 2 * count)
 
-    def _quit(self, delivery: Delivery) -> None:
-        """An abandoned slot has nothing more to say of the lane it visits."""
-        if self._lanes and delivery.lone is None:
-            self._leave(delivery.run)
+    def _quit(self, unit: Work | Batch) -> None:
+        """An abandoned slot has nothing more to say of what it is at."""
+        self._window.end(unit)

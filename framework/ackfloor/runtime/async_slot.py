@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Work
 
 
 class Slot:
     """One unit of concurrency."""
 
-    __slots__ = ("abandoned", "cancelled", "current", "place", "streak", "task")
+    __slots__ = ("abandoned", "cancelled", "current", "place", "streak", "task", "unit")
 
     def __init__(self, place: int) -> None:
         #: Where its marks go.
@@ -21,6 +23,8 @@ class Slot:
         self.current: Delivery | None = None
         #: The delivery whose handler was asked to stop.
         self.cancelled: Delivery | None = None
+        #: What it is at, where that is not `current` alone.
+        self.unit: Work | Batch | None = None
         self.abandoned = False
         self.streak = 0
         self.task: asyncio.Task[None] | None = None

@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Work
 from ackfloor.runtime.async_slot import Slot, finish
 from ackfloor.runtime.marks import Marks
 
@@ -65,8 +67,8 @@ class AsyncSlots(ABC):
         """Take and handle deliveries until the executor stops or the slot is abandoned."""
 
     @abstractmethod
-    def _quit(self, delivery: Delivery) -> None:
-        """The slot that handles this delivery was given up."""
+    def _quit(self, unit: Work | Batch) -> None:
+        """The slot that was at this was given up."""
 
     async def _start(self) -> None:
         for _ in range(self._concurrency):
@@ -129,7 +131,8 @@ class AsyncSlots(ABC):
         self._slots.remove(slot)
         self._zombies.add(slot)
         slot.task.add_done_callback(lambda _: self._zombies.discard(slot))
-        self._quit(delivery)
+        if slot.unit is not None:
+            self._quit(slot.unit)
         if self._excess:
             self._excess -= 1
         elif not self._stopping:

@@ -57,7 +57,7 @@ def post(
         inbox.errors.append((batch.items[0], exc))
     batch.finished_s = now_s
     batch.outcome = outcome
-    inbox.batches.append((handler, batch))
+    window.end(batch)
 
 
 def given_up(batch: Batch) -> bool:

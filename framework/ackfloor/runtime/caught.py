@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import Held, Outcome
-from ackfloor.core.queue import Item
 from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation
@@ -29,7 +29,12 @@ def outcome_of(
 
 
 def put_back(
-    window: Window, inbox: Inbox, handler: str, item: Item, delivery: Delivery, outcome: Held
+    window: Window,
+    inbox: Inbox,
+    handler: str,
+    unit: Delivery | Work,
+    delivery: Delivery,
+    outcome: Held,
 ) -> None:
     """A delivery asked for a pause: it is given back, and with it all that has not started.
 
@@ -37,7 +42,7 @@ def put_back(
         window: the handler's.
         inbox: where the wish for a pause is posted.
         handler: its name.
-        item: the delivery, or the run whose first it is again.
+        unit: the delivery, or the work whose first it is again.
         delivery: what asked for the pause.
         outcome: for how long, and why.
     """
@@ -45,7 +50,7 @@ def put_back(
     if delivery.closed:
         # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
         delivery.assignment.stats.late_answers.append(None)
-        inbox.returned.append((handler, item))
+        inbox.returned.append((handler, unit))
         return
-    window.give_back((item,))
+    window.give_back((unit,))
     inbox.held.append(HeldPosted(handler, outcome.duration_s, outcome.reason))

@@ -7,14 +7,12 @@ owner takes what is there once a turn; what is posted meanwhile waits for the ne
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
-from ackfloor.core.queue import Item
-
-T = TypeVar("T")
+from ackfloor.core.lanes import Work
+from ackfloor.core.queue import Unit
 
 
 class Held(NamedTuple):
@@ -28,17 +26,15 @@ class Held(NamedTuple):
 class Inbox:
     """Everything that comes back from handlers."""
 
-    __slots__ = ("answered", "batches", "broken", "errors", "held", "left", "returned", "strays")
+    __slots__ = ("answered", "broken", "ended", "errors", "held", "returned", "strays")
 
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
         self.answered: deque[Delivery] = deque()
-        #: (handler, batch) of calls that have ended, or were given up.
-        self.batches: deque[tuple[str, Batch]] = deque()
-        #: (handler, run) of workers that found their run empty.
-        self.left: deque[tuple[str, Run]] = deque()
-        #: (handler, item) of what was given to an executor and has not started, the next first.
-        self.returned: deque[tuple[str, Item | Batch]] = deque()
+        #: (handler, unit) of slots that have ended it, or were given up; after its answers.
+        self.ended: deque[tuple[str, Work | Batch]] = deque()
+        #: (handler, unit) of what was given to an executor and has not started, the next first.
+        self.returned: deque[tuple[str, Unit]] = deque()
         self.held: deque[Held] = deque()
         #: What ended a part of an executor, which is not there any more: never an exception of a
         #: handler. The worker is to be replaced.
@@ -48,19 +44,16 @@ class Inbox:
         #: (delivery, exception) raised after it had been answered; the first delivery of a batch.
         self.errors: deque[tuple[Delivery, BaseException]] = deque()
 
-    def take_returned(self) -> dict[str, list[Item | Batch]]:
-        """What executors gave back, of each handler."""
-        return _by_handler(self.returned)
+    def take_returned(self) -> dict[str, list[Unit]]:
+        """What executors gave back, of each handler, in its order."""
+        found: dict[str, list[Unit]] = {}
+        for _ in range(len(self.returned)):
+            handler, unit = self.returned.popleft()
+            found.setdefault(handler, []).append(unit)
+        return found
 
-    def take_left(self) -> dict[str, list[Run]]:
-        """The runs that workers found empty, of each handler."""
-        return _by_handler(self.left)
-
-
-def _by_handler(posted: deque[tuple[str, T]]) -> dict[str, list[T]]:
-    """Take what is there, in its order."""
-    found: dict[str, list[T]] = {}
-    for _ in range(len(posted)):
-        handler, item = posted.popleft()
-        found.setdefault(handler, []).append(item)
-    return found
+    def take_answers(self) -> tuple[list[Delivery], list[tuple[str, Work | Batch]]]:
+        """The answers, and the units that have ended: of each of these all answers are there."""
+        # In this order: what was answered before a unit ended was posted before.
+        ended = [self.ended.popleft() for _ in range(len(self.ended))]
+        return [self.answered.popleft() for _ in range(len(self.answered))], ended

@@ -160,7 +160,7 @@ class Loop:
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""
         inbox = self._inbox
-        if inbox.answered or inbox.left or inbox.batches or inbox.returned:
+        if inbox.answered or inbox.ended or inbox.returned:
             return 0.0
         now = self._clock.now()
         longest = LONGEST_BUSY_WAIT_S if self.engine.flow.open_count else LONGEST_IDLE_WAIT_S
@@ -191,22 +191,17 @@ class Loop:
     def _take_returned(self) -> None:
         """Take what executors gave back without having started it."""
         if self._inbox.returned:
-            for handler, items in self._inbox.take_returned().items():
-                self.engine.returned(handler, items)
+            for handler, units in self._inbox.take_returned().items():
+                self.engine.returned(handler, units)
 
     def _take_answers(self) -> bool:
         inbox, engine = self._inbox, self.engine
-        moved = bool(inbox.answered or inbox.batches or inbox.left)
-        if inbox.answered:
-            answered = inbox.answered
-            batch = [answered.popleft() for _ in range(len(answered))]
-            engine.answered(batch, self._clock.now())
-        while inbox.batches:
-            engine.ended(*inbox.batches.popleft(), self._clock.now())
-        if inbox.left:
-            for handler, runs in inbox.take_left().items():
-                engine.left(handler, runs)
-        return moved
+        answered, ended = inbox.take_answers()
+        if answered:
+            engine.answered(answered, self._clock.now())
+        for handler, unit in ended:
+            engine.ended(handler, unit, self._clock.now())
+        return bool(answered or ended)
 
     def _expire(self, now: Now) -> None:
         """End what is overdue."""
@@ -233,7 +228,7 @@ class Loop:
         """Give the executors what may start next; returns whether there was something."""
         engine, moved, now = self.engine, False, self._clock.now()
         for name, executor in self.executors.by_name.items():
-            items = engine.next_items(name, executor.queued(), now)
+            items = engine.next_units(name, executor.queued(), now)
             if items:
                 executor.submit(items)
                 moved = True
@@ -376,7 +371,7 @@ class Loop:
             self._expire(now)
             self._execute()
             self.telling.tell(now)
-            if quiet() and not (self._inbox.answered or self._inbox.batches):
+            if quiet() and not (self._inbox.answered or self._inbox.ended):
                 return True
             if now.mono_s >= until_s:
                 return False

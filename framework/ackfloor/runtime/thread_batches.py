@@ -60,10 +60,11 @@ class ThreadBatchExecutor(ThreadExecutor):
         """Call the handler with a batch, unless nothing of it may start."""
         lease = slot.lease = batch.items[:1]
         if not startable(batch, stopping=self._stopping):
-            self._inbox.batches.append((self.handler, batch))
+            self._window.end(batch)
             if lease:
                 end_lease(slot, lease)
             return
+        slot.unit = batch
         lease = slot.lease = batch.items[:1]
         self._places.note(slot.place, batch)
         begin(batch, self._clock())
@@ -83,11 +84,9 @@ class ThreadBatchExecutor(ThreadExecutor):
             inbox=self._inbox,
             now_s=self._clock(),
         )
+        slot.unit = None
         end_lease(slot, lease)
         self._places.clear(slot.place, batch)
-
-    def _quit(self, delivery: Delivery) -> None:
-        self._inbox.batches.append((self.handler, delivery.batch))
 
     def ended(self, slot: Slot) -> None:
         """A thread is about to end."""

@@ -21,13 +21,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, Held, Outcome
-from ackfloor.core.queue import Item
-from ackfloor.ports import Items, Stack
+from ackfloor.core.queue import Unit
+from ackfloor.ports import Stack
 from ackfloor.runtime.caught import outcome_of, put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
@@ -36,7 +36,7 @@ from ackfloor.runtime.stacks import thread_stack
 from ackfloor.runtime.thread_slot import Slot, end_lease
 from ackfloor.runtime.window import Window
 
-#: Records a thread takes of one lane before it lets another lane have its turn.
+#: Records a thread takes of one work before it lets another one have its turn.
 LANE_VISIT = 64
 
 
@@ -48,7 +48,6 @@ class ThreadExecutor:
         inbox: where finished deliveries go.
         clock: monotonic seconds.
         concurrency: how many deliveries run at once.
-        lanes: whether items are runs (ordered) or deliveries.
         marks: where what runs is noted for whoever outlives this process.
     """
 
@@ -62,14 +61,12 @@ class ThreadExecutor:
         clock: Callable[[], float],
         *,
         concurrency: int,
-        lanes: bool,
         marks: Marks | None = None,
     ) -> None:
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
         self._concurrency = concurrency
-        self._lanes = lanes
         self._marks = marks or Marks()
         self._words = self._marks.words
         self._window = Window(invocation.handler, inbox)
@@ -110,9 +107,9 @@ class ThreadExecutor:
             self._excess -= too_many
             return not too_many
 
-    def submit(self, items: Items) -> None:
+    def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
-        self._window.ready.extend(items)
+        self._window.ready.extend(units)
         self._wake_one()
 
     def take_back(self) -> None:
@@ -139,7 +136,9 @@ class ThreadExecutor:
                 self._zombies.add(slot)
                 missing = self._without(slot)
                 slot.answered.set()
-                self._quit(delivery)
+                if slot.unit is not None:
+                    # It has nothing more to say of what it is at.
+                    self._window.end(slot.unit)
                 if missing and not self._stopping:
                     self._add_slot()
                 return
@@ -208,7 +207,7 @@ class ThreadExecutor:
         ready, invocation, clock = self._window.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         woken = True
-        # Noted before a lane is taken: who notes it afterwards misses what came in between.
+        # Noted before a work is taken: who notes it afterwards misses what came in between.
         recalls = self._window.recalls
         while not (slot.abandoned or self._excess):
             try:
@@ -219,7 +218,7 @@ class ThreadExecutor:
                 woken = False
                 if self._idle and ready:
                     self._wake_one()
-            if invocation.manual or isinstance(item, Run):
+            if invocation.manual or isinstance(item, Work):
                 self._do(slot, item, recalls)
                 recalls = self._window.recalls
                 continue
@@ -249,9 +248,9 @@ class ThreadExecutor:
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    def _do(self, slot: Slot, item: Item, recalls: int) -> None:
-        """Handle what was taken: records of a lane, or one that is in none."""
-        if isinstance(item, Run):
+    def _do(self, slot: Slot, item: Delivery | Work, recalls: int) -> None:
+        """Handle what was taken: records of a lane, or one by itself."""
+        if isinstance(item, Work):
             self._visit(slot, item, recalls)
         elif isinstance(result := self._handle(slot, item), Held):
             self._put_back(item, item, result)
@@ -265,43 +264,42 @@ class ThreadExecutor:
             self._slots = [other for other in self._slots if other is not slot]
         return True
 
-    def _visit(self, slot: Slot, run: Run, recalls: int) -> None:
-        """Handle some records of one lane that was taken after `recalls` was noted."""
+    def _visit(self, slot: Slot, work: Work, recalls: int) -> None:
+        """Handle some records of a work that was taken after `recalls` was noted."""
         window = self._window
+        slot.unit = work
         for _ in range(LANE_VISIT):
             if window.recalls != recalls or self._excess:
                 break
             try:
-                delivery = run.popleft()
+                delivery = work.popleft()
             except IndexError:
-                self._leave(run)
+                self._leave(slot, work)
                 return
             result = self._handle(slot, delivery)
             if slot.abandoned:
                 return
             if isinstance(result, Held):
-                # First in its lane again, before anybody else can take from the lane.
-                run.appendleft(delivery)
-                self._put_back(run, delivery, result)
+                work.appendleft(delivery)
+                slot.unit = None
+                self._put_back(work, delivery, result)
                 return
             if delivery.outcome is not ACKED and delivery.keeps_lane():
+                slot.unit = None
                 return
             if not result:
-                self._leave(run)
+                self._leave(slot, work)
                 return
-        window.put_last(run, recalls)
+        slot.unit = None
+        window.put_last(work, recalls)
         self._wake_one()
 
-    def _quit(self, delivery: Delivery) -> None:
-        """An abandoned thread has nothing more to say of the lane it visits."""
-        if self._lanes and delivery.lone is None:
-            self._leave(delivery.run)
-
-    def _leave(self, run: Run) -> None:
-        self._inbox.left.append((self.handler, run))
+    def _leave(self, slot: Slot, work: Work) -> None:
+        slot.unit = None
+        self._window.end(work)
 
     def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
-        """Run one delivery to its end; Held, or whether its lane is still this slot's."""
+        """Run one delivery to its end; Held, or whether its work is still this slot's."""
         # The lease before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
         lease = slot.lease = [delivery]
@@ -325,14 +323,14 @@ class ThreadExecutor:
         except BaseException as exc:
             outcome = outcome_of(exc, delivery, invocation, self._inbox)
             if outcome is None:
-                # Somebody else is ending it: the lane is not left before that is done.
+                # Somebody else is ending it: the work is not left before that is done.
                 slot.answered.wait()
         result = self._end(delivery, outcome)
         end_lease(slot, lease)
         return result
 
     def _end(self, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
-        """Post the outcome, if it is one; Held, or whether the lane is still this slot's."""
+        """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
         if outcome is None:
             return delivery.outcome is not None
         if isinstance(outcome, Held):
@@ -343,7 +341,7 @@ class ThreadExecutor:
         self._inbox.answered.append(delivery)
         return still_ours
 
-    def _put_back(self, item: Item, delivery: Delivery, outcome: Held) -> None:
+    def _put_back(self, item: Delivery | Work, delivery: Delivery, outcome: Held) -> None:
         put_back(self._window, self._inbox, self.handler, item, delivery, outcome)
 
     def _sleep(self, slot: Slot) -> bool:

@@ -3,8 +3,8 @@
 Who decides whether a thread that is just ending its handler goes on or was abandoned: its lease,
 a list that holds its delivery. The thread takes the delivery out when the handler has ended, the
 owner takes it out to abandon; `list.pop` is atomic, and each handling has a list of its own, so
-one of them gets it and a thread is never abandoned for the record after. In a lane, a thread that
-lost its lease leaves, and the owner has posted the lane already.
+one of them gets it and a thread is never abandoned for the record after. A thread that lost its
+lease leaves what it was at, and the owner has posted the end of that already.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.lanes import Work
 from ackfloor.runtime.wakeups import wait_for_a_core
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Slot(threading.Thread):
         self.place = place
         #: The delivery being handled; whoever pops it decides whether the slot goes on.
         self.lease: list[Delivery] = []
+        #: What it is at, where that is not one delivery alone.
+        self.unit: Work | Batch | None = None
         self.abandoned = False
         self.bell = threading.Lock()
         self.bell.acquire(blocking=False)

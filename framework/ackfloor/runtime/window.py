@@ -3,9 +3,9 @@
 Slots take from `ready` with `popleft`, which is atomic. The owner thread adds, and asks for
 everything back; a slot whose handler asks for a pause gives everything back by itself.
 
-Who visits a lane notes `recalls` before, and leaves the lane when that has changed. A lane that it
-left for another one's turn is put at the end here only if `recalls` is still the same, and is given
-back if it changed in that moment: so nothing stays here that was asked back.
+A slot notes `recalls` before it takes a work, and ends the work when that has changed. A work that
+it leaves for another one's turn is put at the end here only if `recalls` is still the same, and is
+given back if it changed in that moment: so nothing stays here that was asked back.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from itertools import count
 from typing import Any
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.lanes import Run
-from ackfloor.core.queue import Item
+from ackfloor.core.lanes import Work
+from ackfloor.core.queue import Unit
 from ackfloor.runtime.inbox import Inbox
 
 
 class Window:
-    """Items that no slot has taken yet.
+    """Units that no slot has taken yet.
 
     Args:
         handler: whose they are.
@@ -36,7 +36,7 @@ class Window:
     __slots__ = ("_handler", "_inbox", "_numbers", "ready", "recalls")
 
     def __init__(self, handler: str, inbox: Inbox) -> None:
-        #: Deliveries and runs, or batches: each executor knows which.
+        #: Deliveries and works, or batches: each executor knows which.
         self.ready: deque[Any] = deque()
         self.recalls = 0
         self._handler = handler
@@ -46,19 +46,23 @@ class Window:
     def __len__(self) -> int:
         return len(self.ready)
 
-    def give_back(self, first: Iterable[Item | Batch] = ()) -> None:
+    def give_back(self, first: Iterable[Unit] = ()) -> None:
         """Give everything back that nobody has taken, behind `first`; any thread may."""
         self.recalls = next(self._numbers)
-        for item in first:
-            self._inbox.returned.append((self._handler, item))
+        for unit in first:
+            self._inbox.returned.append((self._handler, unit))
         self._empty()
 
-    def put_last(self, run: Run, recalls: int) -> None:
-        """A slot leaves a lane that has more; `recalls` is the number of when it came."""
+    def end(self, unit: Work | Batch) -> None:
+        """A slot has ended a unit, or was given up; what is left in it, it has not handled."""
+        self._inbox.ended.append((self._handler, unit))
+
+    def put_last(self, work: Work, recalls: int) -> None:
+        """A slot leaves a work that has more; `recalls` is the number of when it took it."""
         if self.recalls != recalls:
-            self._inbox.left.append((self._handler, run))
+            self.end(work)
             return
-        self.ready.append(run)
+        self.ready.append(work)
         if self.recalls != recalls:
             self._empty()
 

@@ -257,7 +257,6 @@ class Worker:
 
     def _in_process(self, spec: HandlerSpec, invocation: Invocation) -> Executor:
         """What runs a handler inside this process: on the event loop, or on threads."""
-        lanes = spec.ordering != "unordered"
         clock = self._outside.clock.monotonic
         if invocation.is_async:
             on_loop = AsyncExecutor if spec.batch is None else AsyncBatchExecutor
@@ -267,7 +266,6 @@ class Worker:
                 self.inbox,
                 clock,
                 concurrency=spec.concurrency,
-                lanes=lanes,
                 cancel_grace_s=self._config.cancel_grace_s,
                 marks=self._outside.marks,
             )
@@ -276,7 +274,6 @@ class Worker:
             self.inbox,
             clock,
             concurrency=spec.concurrency,
-            lanes=lanes,
             marks=self._outside.marks,
         )
 

@@ -113,7 +113,7 @@ class Driver:
 
     def _posted(self) -> bool:
         inbox = self._inbox
-        return bool(inbox.answered or inbox.batches or inbox.left or inbox.held or inbox.errors)
+        return bool(inbox.answered or inbox.ended or inbox.held or inbox.errors)
 
     def _await_outside(self) -> bool:
         """Wait in real time for what may still answer; False when nothing will."""
@@ -164,7 +164,7 @@ class Driver:
                 waiting.update(assignment.handler.gathering.waiting())
             rules, lanes = assignment.handler.rules, assignment.handler.lanes
             for delivery in list(assignment.tracker.open.values()):
-                blocked = lanes.is_blocked(delivery.lane(rules.ordering == "key"))
+                blocked = lanes.is_blocked(delivery.lane_key(rules.ordering == "key"))
                 if not delivery.closed and delivery not in waiting and not blocked:
                     yield delivery
 

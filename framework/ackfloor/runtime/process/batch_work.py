@@ -49,7 +49,7 @@ class ProcessBatchWork(ProcessWork):
         number = host.hand(handed)
         if not startable(batch, stopping=False):
             host.take_back(number)
-            self._inbox.batches.append((self._handler, batch))
+            self._window.end(batch)
             return []
         handed.deliveries = batch.items
         for delivery in batch.items:

@@ -15,12 +15,13 @@ processes can't hurt the worker's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ackfloor.core.delivery import Delivery
+from ackfloor.core.queue import Unit
 from ackfloor.errors import StartError
-from ackfloor.ports import Items, Stack
+from ackfloor.ports import Stack
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.process.batch_work import ProcessBatchWork
 from ackfloor.runtime.process.keeper import LEAVE_S, Keeper
@@ -74,9 +75,9 @@ class ProcessExecutor:
             self.stop(0.0)
             raise StartError(f"handler {self._handler}: its process could not start: {trouble}")
 
-    def submit(self, items: Items) -> None:
+    def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
-        self._window.ready.extend(items)
+        self._window.ready.extend(units)
         self._keeper.ring()
 
     def take_back(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import Failed, Released
 from ackfloor.runtime.process.face import Face, new_area
 from ackfloor.runtime.process.pipe import PipeEnd
@@ -26,18 +26,18 @@ COMMAND = (sys.executable, "-m", "ackfloor.runtime.process.child")
 
 
 class Visit:
-    """Records of one lane that were handed over together, or what is handed over without a lane.
+    """Records of one work that were handed over together, or what is handed over without one.
 
     Attributes:
-        run: the lane's; None without a lane.
+        work: None where there is none.
         recalls: the number of the window's recalls when it was taken up.
         count: how many of them are in the process's hands.
     """
 
-    __slots__ = ("count", "recalls", "run")
+    __slots__ = ("count", "recalls", "work")
 
-    def __init__(self, run: Run | None, recalls: int = 0) -> None:
-        self.run = run
+    def __init__(self, work: Work | None, recalls: int = 0) -> None:
+        self.work = work
         self.recalls = recalls
         self.count = 0
 

@@ -5,11 +5,11 @@ records as take it about `AHEAD_S`, by what the handler's records took lately. O
 takes longer it is one record at a time. Where one record takes unusually long after all, those
 behind it are asked back and go to another process.
 
-Of a lane several records go to one process together, which handles them in order. One that fails is
-the last of them: the process gives the others back with its outcome, and they are in the lane's run
-again *before* the outcome is posted. So the engine, which has the lane from then on, finds all of
-it. While records of a lane are in hand, nobody else has its run: nothing here ends a delivery but
-the answer of its process, or its death.
+Of a work several records go to one process together, which handles them in order. One that fails is
+the last of them: the process gives the others back with its outcome, and they are in the work again
+*before* the outcome is posted. So the engine, which takes the work back then, finds all of it.
+While records of a work are in hand, nobody else has it: nothing here ends a delivery but the answer
+of its process, or its death.
 
 Only the keeper's thread calls this.
 """
@@ -21,13 +21,12 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import Reason
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
-from ackfloor.core.queue import Item
+from ackfloor.core.queue import Unit
 from ackfloor.runtime.caught import put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.process.host import Handed, Host, Visit
@@ -145,17 +144,17 @@ class ProcessWork:
 
     def _give(self, host: Host, item: Any, room: int, recalls: int) -> list[tuple[Any, ...]]:
         """Hand over an item, or some of it; empty where nothing of it may start."""
-        if isinstance(item, Run):
-            return self._take_run(host, Visit(item, recalls), room)
+        if isinstance(item, Work):
+            return self._take_work(host, Visit(item, recalls), room)
         return self._hand(host, item, Visit(None))
 
-    def _take_run(self, host: Host, visit: Visit, room: int) -> list[tuple[Any, ...]]:
-        run, taken, size = visit.run, [], 0
-        assert run is not None, "it is of a lane"
-        # Half of the room at most: another lane's records should not wait for a whole lane.
+    def _take_work(self, host: Host, visit: Visit, room: int) -> list[tuple[Any, ...]]:
+        work, taken, size = visit.work, [], 0
+        assert work is not None, "it is of a work"
+        # Half of the room at most: the records of another should not wait for all of it.
         for _ in range(max(1, room // 2)):
             try:
-                delivery = run.popleft()
+                delivery = work.popleft()
             except IndexError:
                 break
             taken += self._hand(host, delivery, visit)
@@ -180,22 +179,22 @@ class ProcessWork:
 
     def returned(self, host: Host, numbers: Iterable[int]) -> None:
         """A process gave records back that it has not begun: they are given back here, too."""
-        items: list[Item | Batch] = []
+        units: list[Unit] = []
         for number in sorted(numbers, reverse=True):
             handed = host.take_back(number)
             if handed is not None:
-                items += self._undone(handed)
-        self._inbox.returned.extend((self._handler, item) for item in reversed(items))
+                units += self._undone(handed)
+        self._inbox.returned.extend((self._handler, unit) for unit in reversed(units))
 
-    def _undone(self, handed: Handed) -> Sequence[Item | Batch]:
-        """What is given back of something that was handed over; a lane with its first record."""
+    def _undone(self, handed: Handed) -> Sequence[Unit]:
+        """What is given back of something that was handed over; a work with its first record."""
         (delivery,), visit = handed.deliveries, handed.visit
         visit.count -= 1
         delivery.reopen()
-        if visit.run is None:
+        if visit.work is None:
             return (delivery,)
-        visit.run.appendleft(delivery)
-        return () if visit.count else (visit.run,)
+        visit.work.appendleft(delivery)
+        return () if visit.count else (visit.work,)
 
     def passed(self, host: Host, until: int) -> bool:
         """Records up to a number were begun and ended without a word: they are acknowledged."""
@@ -210,7 +209,7 @@ class ProcessWork:
     def ended(
         self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
     ) -> None:
-        """A record has ended, and its handler with it; what came with it in its lane is back."""
+        """A record has ended, and its handler with it; what came with it in its work is back."""
         handed = host.hands.get(number)
         if handed is None:
             return
@@ -219,12 +218,12 @@ class ProcessWork:
         self._learn(delivery.finished_s - delivery.started_s)
         visit.count -= 1
         if isinstance(outcome, Held):
-            item: Item = delivery
-            if visit.run is not None:
-                visit.run.appendleft(delivery)
-                item = visit.run
+            unit: Delivery | Work = delivery
+            if visit.work is not None:
+                visit.work.appendleft(delivery)
+                unit = visit.work
             host.let_go(number)
-            put_back(self._window, self._inbox, self._handler, item, delivery, outcome)
+            put_back(self._window, self._inbox, self._handler, unit, delivery, outcome)
             return
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
@@ -260,13 +259,11 @@ class ProcessWork:
         self._mean_s = duration_s if mean_s is None else mean_s + (duration_s - mean_s) * NEWEST
 
     def _go_on(self, visit: Visit) -> None:
-        """Nothing of a lane is in hand any more: somebody takes it up where it is."""
-        if visit.run is None:
-            return
-        if visit.run:
-            self._window.put_last(visit.run, visit.recalls)
-        else:
-            self._inbox.left.append((self._handler, visit.run))
+        """Nothing of a work is in hand any more: somebody takes it up where it is."""
+        if visit.work:
+            self._window.put_last(visit.work, visit.recalls)
+        elif visit.work is not None:
+            self._window.end(visit.work)
 
 
 def is_stuck(host: Host, now_s: float) -> bool:
