@@ -138,10 +138,9 @@ class HandlerState:
         self.open_retries += 1
 
     def redelivered(self, delivery: Delivery) -> None:
-        """A delivery has ended; where it was a redelivery, it takes no room any more."""
-        if delivery.retrying:
-            self.gives_room(delivery)
-            delivery.retrying = 0
+        """A redelivery has ended: it takes no room any more."""
+        self.gives_room(delivery)
+        delivery.retrying = 0
 
     def gives_room(self, delivery: Delivery) -> None:
         """A redelivery takes no slot of its own: it has ended, or waits behind another."""
@@ -315,6 +314,15 @@ class Assignment:
         if self.tier_s is None:
             return 0, 0
         return len(self.waiting) - len(self.withheld), self.waiting.size - self.withheld.size
+
+    def end(self, delivery: Delivery) -> None:
+        """End a delivery: whatever still comes for it is late, and it takes no slot.
+
+        `Endings` does the same for what was answered, or has outlived its deadline.
+        """
+        delivery.closed = True
+        if delivery.retrying:
+            self.handler.redelivered(delivery)
 
     def floor(self, now_ms: int) -> int:
         """The floor, noting when it last moved."""

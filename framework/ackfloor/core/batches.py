@@ -117,8 +117,7 @@ class Batches:
 
     def _pause(self, delivery: Delivery, batch: Batch) -> None:
         """It says nothing of this item: that is delivered again as the same attempt."""
-        delivery.closed = True
-        delivery.assignment.handler.redelivered(delivery)
+        delivery.assignment.end(delivery)
         batch.paused.append(delivery)
 
     def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:

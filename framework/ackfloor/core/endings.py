@@ -1,7 +1,8 @@
 """Endings: how deliveries end, and that each ends once.
 
-`closed` is set here and nowhere else while an assignment lasts: by the first outcome that is
-applied, or by the deadline. What finds it set is late: counted, and without effect.
+`closed` is set by the first outcome that is applied, or by the deadline; where something else ends
+a delivery (its partition leaves, its batch is tried again, it is condemned) by `Assignment.end`.
+What finds it set is late: counted, and without effect.
 
 Where handlers can be killed, the deadline closes nothing: it has the process killed, and the
 executor answers when the process has been seen dead. So nothing of such a delivery runs any more

@@ -206,10 +206,9 @@ class Intake:
         handler = assignment.handler
         for delivery in open_:
             # In this order: an answer claims first and looks at `closed` second.
-            delivery.closed = True
+            assignment.end(delivery)
             if handler.rules.by_hand and delivery.started_s:
                 delivery.claim()
-            handler.redelivered(delivery)
         assignment.waiting.clear()
         handler.lanes.drop(assignment.topic, assignment.partition)
 

@@ -58,11 +58,17 @@ class Lane(deque["Delivery"]):
 
 
 class Work(deque["Delivery"]):
-    """Records of one lane that were handed out together; `popleft()` takes the next one."""
+    """Records of one lane that were handed out together; `popleft()` takes the next one.
 
-    __slots__ = ("lane",)
+    Attributes:
+        lane: whose they are.
+        recalls: the executor's (see runtime/window.py).
+    """
+
+    __slots__ = ("lane", "recalls")
 
     lane: Lane
+    recalls: int
 
 
 class Lanes:

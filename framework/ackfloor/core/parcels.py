@@ -97,7 +97,7 @@ class Parcels:
         self._landed(parcel)
         if delivery.assignment.closed:
             return
-        delivery.closed = True
+        delivery.assignment.end(delivery)
         self._state.settle(delivery)
         self._state.go_on(delivery)
         # Not left to the next read or answer: while everything is paused there may be none.

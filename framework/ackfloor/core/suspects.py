@@ -203,9 +203,8 @@ class Suspects:
         return others
 
     def _condemn(self, delivery: Delivery, suspicion: Suspicion, now: Now) -> None:
-        delivery.closed = True
         assignment = delivery.assignment
-        assignment.handler.redelivered(delivery)
+        assignment.end(delivery)
         what = (
             f"{suspicion.crashes} worker processes died with this record in flight, the last one "
             f"with nothing else: it {suspicion.how}"

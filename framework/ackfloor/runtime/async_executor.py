@@ -100,7 +100,7 @@ class AsyncExecutor(AsyncSlots):
 
     def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
-        self._window.ready.extend(units)
+        self._window.add(units)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -162,8 +162,6 @@ class AsyncExecutor(AsyncSlots):
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         assert slot.task is not None, "it runs in its task"
         cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, 0.0
-        # Noted before a work is taken: who notes it afterwards misses what came in between.
-        recalls = self._window.recalls
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
@@ -171,8 +169,7 @@ class AsyncExecutor(AsyncSlots):
                 slot.streak = streak
                 return
             if invocation.manual or isinstance(item, Work):
-                await self._do(slot, item, recalls)
-                recalls = self._window.recalls
+                await self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls and a coroutine less for each record.
             slot.current = item
@@ -203,19 +200,19 @@ class AsyncExecutor(AsyncSlots):
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    async def _do(self, slot: Slot, item: Delivery | Work, recalls: int) -> None:
+    async def _do(self, slot: Slot, item: Delivery | Work) -> None:
         """Handle what was taken: records of a lane, or one by itself."""
         if isinstance(item, Work):
-            await self._visit(slot, item, recalls)
+            await self._visit(slot, item)
         elif isinstance(result := await self._handle(slot, item), Held):
             self._put_back(item, item, result)
 
-    async def _visit(self, slot: Slot, work: Work, recalls: int) -> None:
-        """Handle some records of a work that was taken after `recalls` was noted."""
+    async def _visit(self, slot: Slot, work: Work) -> None:
+        """Handle some records of a work."""
         window, manual, call = self._window, self._invocation.manual, self._invocation.call
         slot.unit = work
         for _ in range(LANE_VISIT):
-            if window.recalls != recalls or self._excess:
+            if window.recalls != work.recalls or self._excess:
                 break
             try:
                 delivery = work.popleft()
@@ -240,7 +237,7 @@ class AsyncExecutor(AsyncSlots):
             if not self._stays(slot, work, delivery, result):
                 return
         slot.unit = None
-        window.put_last(work, recalls)
+        window.put_last(work)
 
     def _stays(self, slot: Slot, work: Work, delivery: Delivery, result: Held | bool) -> bool:
         """Whether a slot goes on with a work after one of its records; else somebody else does."""

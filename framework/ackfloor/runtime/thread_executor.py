@@ -109,7 +109,7 @@ class ThreadExecutor:
 
     def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
-        self._window.ready.extend(units)
+        self._window.add(units)
         self._wake_one()
 
     def take_back(self) -> None:
@@ -207,8 +207,6 @@ class ThreadExecutor:
         ready, invocation, clock = self._window.ready, self._invocation, self._clock
         call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
         woken = True
-        # Noted before a work is taken: who notes it afterwards misses what came in between.
-        recalls = self._window.recalls
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
@@ -219,8 +217,7 @@ class ThreadExecutor:
                 if self._idle and ready:
                     self._wake_one()
             if invocation.manual or isinstance(item, Work):
-                self._do(slot, item, recalls)
-                recalls = self._window.recalls
+                self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls less for each record.
             lease = slot.lease = [item]
@@ -248,10 +245,10 @@ class ThreadExecutor:
         if isinstance(result, Held):
             self._put_back(delivery, delivery, result)
 
-    def _do(self, slot: Slot, item: Delivery | Work, recalls: int) -> None:
+    def _do(self, slot: Slot, item: Delivery | Work) -> None:
         """Handle what was taken: records of a lane, or one by itself."""
         if isinstance(item, Work):
-            self._visit(slot, item, recalls)
+            self._visit(slot, item)
         elif isinstance(result := self._handle(slot, item), Held):
             self._put_back(item, item, result)
 
@@ -264,12 +261,12 @@ class ThreadExecutor:
             self._slots = [other for other in self._slots if other is not slot]
         return True
 
-    def _visit(self, slot: Slot, work: Work, recalls: int) -> None:
-        """Handle some records of a work that was taken after `recalls` was noted."""
+    def _visit(self, slot: Slot, work: Work) -> None:
+        """Handle some records of a work."""
         window = self._window
         slot.unit = work
         for _ in range(LANE_VISIT):
-            if window.recalls != recalls or self._excess:
+            if window.recalls != work.recalls or self._excess:
                 break
             try:
                 delivery = work.popleft()
@@ -291,7 +288,7 @@ class ThreadExecutor:
                 self._leave(slot, work)
                 return
         slot.unit = None
-        window.put_last(work, recalls)
+        window.put_last(work)
         self._wake_one()
 
     def _leave(self, slot: Slot, work: Work) -> None:

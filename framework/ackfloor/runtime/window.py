@@ -3,15 +3,15 @@
 Slots take from `ready` with `popleft`, which is atomic. The owner thread adds, and asks for
 everything back; a slot whose handler asks for a pause gives everything back by itself.
 
-A slot notes `recalls` before it takes a work, and ends the work when that has changed. A work that
-it leaves for another one's turn is put at the end here only if `recalls` is still the same, and is
-given back if it changed in that moment: so nothing stays here that was asked back.
+A work has the number of recalls from when it was given. A slot ends it, after the record at hand,
+when that is not the number any more; so does a slot that takes one that another has left for the
+next one's turn in the moment in which everything was asked back.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -46,6 +46,15 @@ class Window:
     def __len__(self) -> int:
         return len(self.ready)
 
+    def add(self, units: Sequence[Unit]) -> None:
+        """Let slots take these, behind what is here."""
+        first = units[0]
+        if not isinstance(first, Batch) and first.lane is not None:
+            for unit in units:
+                if isinstance(unit, Work):
+                    unit.recalls = self.recalls
+        self.ready.extend(units)
+
     def give_back(self, first: Iterable[Unit] = ()) -> None:
         """Give everything back that nobody has taken, behind `first`; any thread may."""
         self.recalls = next(self._numbers)
@@ -57,13 +66,13 @@ class Window:
         """A slot has ended a unit, or was given up; what is left in it, it has not handled."""
         self._inbox.ended.append((self._handler, unit))
 
-    def put_last(self, work: Work, recalls: int) -> None:
-        """A slot leaves a work that has more; `recalls` is the number of when it took it."""
-        if self.recalls != recalls:
+    def put_last(self, work: Work) -> None:
+        """A slot leaves a work that has more, for another one's turn."""
+        if self.recalls != work.recalls:
             self.end(work)
             return
         self.ready.append(work)
-        if self.recalls != recalls:
+        if self.recalls != work.recalls:
             self._empty()
 
     def _empty(self) -> None:

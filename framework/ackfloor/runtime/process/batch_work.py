@@ -42,7 +42,7 @@ class ProcessBatchWork(ProcessWork):
     def _depth(self) -> int:
         return 1
 
-    def _give(self, host: Host, batch: Batch, _room: int, _recalls: int) -> list[tuple[Any, ...]]:
+    def _give(self, host: Host, batch: Batch, _room: int) -> list[tuple[Any, ...]]:
         """Hand over a batch; empty where nothing of it may start."""
         handed = Handed(batch.items, Visit(None))
         # In hand before the check; see `ProcessWork._hand`.

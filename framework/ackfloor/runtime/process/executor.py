@@ -77,7 +77,7 @@ class ProcessExecutor:
 
     def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
-        self._window.ready.extend(units)
+        self._window.add(units)
         self._keeper.ring()
 
     def take_back(self) -> None:

@@ -30,15 +30,13 @@ class Visit:
 
     Attributes:
         work: None where there is none.
-        recalls: the number of the window's recalls when it was taken up.
         count: how many of them are in the process's hands.
     """
 
-    __slots__ = ("count", "recalls", "work")
+    __slots__ = ("count", "work")
 
-    def __init__(self, work: Work | None, recalls: int = 0) -> None:
+    def __init__(self, work: Work | None) -> None:
         self.work = work
-        self.recalls = recalls
         self.count = 0
 
 

@@ -135,17 +135,19 @@ class ProcessWork:
 
     def _take(self, host: Host, room: int) -> list[tuple[Any, ...]] | None:
         """The next item for a process; empty where it is to be passed over, None without any."""
-        recalls = self._window.recalls
         try:
             item = self._window.ready.popleft()
         except IndexError:
             return None
-        return self._give(host, item, room, recalls)
+        return self._give(host, item, room)
 
-    def _give(self, host: Host, item: Any, room: int, recalls: int) -> list[tuple[Any, ...]]:
+    def _give(self, host: Host, item: Any, room: int) -> list[tuple[Any, ...]]:
         """Hand over an item, or some of it; empty where nothing of it may start."""
         if isinstance(item, Work):
-            return self._take_work(host, Visit(item, recalls), room)
+            if item.recalls != self._window.recalls:
+                self._window.end(item)
+                return []
+            return self._take_work(host, Visit(item), room)
         return self._hand(host, item, Visit(None))
 
     def _take_work(self, host: Host, visit: Visit, room: int) -> list[tuple[Any, ...]]:
@@ -261,7 +263,7 @@ class ProcessWork:
     def _go_on(self, visit: Visit) -> None:
         """Nothing of a work is in hand any more: somebody takes it up where it is."""
         if visit.work:
-            self._window.put_last(visit.work, visit.recalls)
+            self._window.put_last(visit.work)
         elif visit.work is not None:
             self._window.end(visit.work)
 
