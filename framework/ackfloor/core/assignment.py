@@ -95,7 +95,9 @@ class HandlerState:
         self.held_until_s = 0.0
         self.held_reason = ""
         #: What may start, and no executor has.
-        self.queue = HandlerQueue(self.lanes, batches=rules.batch is not None)
+        self.queue = HandlerQueue(
+            self.lanes, ordered=rules.ordering != "unordered", batches=rules.batch is not None
+        )
         self.circuit = Circuit()
         #: The part of the group's partitions of its topics that this worker owns; None where that
         #: is to be counted anew.

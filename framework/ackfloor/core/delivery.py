@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ackfloor.core.lanes import Lane
 
 
+#: The name of a lane: topic, partition, and key; see `Delivery.lane_key`.
+LaneKey = tuple[str, int, bytes | int | None]
 #: Of a redelivery: it is counted among those that take slots, or waits in a lane behind another.
 TAKES_ROOM, BEHIND = 1, 2
 
@@ -91,8 +93,9 @@ class Delivery:
         #: `TAKES_ROOM` or `BEHIND` where it is a redelivery that is dispatched and not answered.
         self.retrying = 0
         self.outcome: Outcome | None = None
-        #: Its lane, of an ordered handler, from when it was queued.
-        self.lane: Lane | None = None
+        #: Of an ordered handler, from when it was queued: its lane, or the name of that while it is
+        #: out by itself.
+        self.lane: Lane | LaneKey | None = None
         self.envelope: Envelope | None = None
 
     def __repr__(self) -> str:
@@ -208,7 +211,7 @@ class Delivery:
         """End it alone, where it can be answered by hand."""
         return self._answer(outcome)
 
-    def lane_key(self, by_key: bool) -> tuple[str, int, bytes | int | None]:
+    def lane_key(self, by_key: bool) -> LaneKey:
         """The name of its lane. A record without a key has no order to keep: its own lane."""
         a = self.assignment
         if not by_key:

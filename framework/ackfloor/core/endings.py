@@ -21,7 +21,6 @@ from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import TAKES_ROOM, Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
-from ackfloor.core.lanes import Work
 from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
@@ -277,11 +276,6 @@ class Endings:
                 0.0 if due_s is None else now.mono_s - due_s,
             )
         )
-
-    def worked(self, handler: str, work: Work) -> None:
-        """A slot has ended a work: its lane goes on with what is left of it, and what came."""
-        state = self._state.handlers[handler]
-        self._state.hand_out(state, state.lanes.back(work))
 
     def report(self, now: Now) -> None:
         """Turn what was measured since the last call into events."""

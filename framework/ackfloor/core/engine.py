@@ -248,11 +248,12 @@ class Engine:
 
         Report the answers first that were given before.
         """
+        state = self._state.handlers[handler]
         if isinstance(unit, Work):
-            self._endings.worked(handler, unit)
+            # Its lane goes on with what is left of it, and what has come.
+            self._state.hand_out(state, state.lanes.back(unit))
             return
         self.answered(self._batches.ended(unit, now), now)
-        state = self._state.handlers[handler]
         state.queue.ended(unit)
         self._batches.let_go(state, unit, now)
 

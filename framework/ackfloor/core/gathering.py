@@ -22,14 +22,14 @@ B3  what is put in comes out once, in the order in which it was put in; of a lan
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.delivery import Delivery, LaneKey
     from ackfloor.core.lanes import Lane
 
 Entry = tuple[float, int, "Lane"]
@@ -49,7 +49,7 @@ class Gathering:
         #: Of an unordered handler, the oldest first.
         self._loose: deque[Delivery] = deque()
         #: Lane -> its entry, the lane that has waited here longest first.
-        self._lanes: dict[Hashable, Entry] = {}
+        self._lanes: dict[LaneKey, Entry] = {}
         #: A heap of (when its first record was read, serial, lane), stale entries included.
         self._due: list[Entry] = []
         self._serial = count()

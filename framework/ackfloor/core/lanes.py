@@ -14,12 +14,15 @@ So the engine alone decides how a lane goes on: when a slot has posted the end o
 what is left in it; and at once when a record failed, or outlived its deadline: then the engine
 takes the rest away, and whoever still has the old work finds nothing in it.
 
-With many keys most lanes have a single record. That is handed out without a work around it, and its
-own end is the end of it. Not where a slot may be busy for longer than with its record.
+A record behind which nothing waits is handed out without a work around it: its own end is the end.
+With many keys most lanes have a single record, ever. Such a lane is that delivery itself: in its
+handler's queue, with a slot, and here, until it has ended or something comes behind it. Not where a
+slot may be busy for longer than with its record.
 
 Invariants (tests/framework/core/test_lanes.py):
 
-L1  a lane is in one state; what is out of it is with one slot at most.
+L1  a lane is in one state; what is out of it is with one slot at most (a delivery that was a lane
+    by itself perhaps in the queue yet).
 L2  a lane's records are taken in the order in which they were admitted.
 L3  what was taken away or dropped is detached: whatever its old slot posts is ignored.
 L4  nothing of a blocked lane is out until what it waits for lets it go on.
@@ -30,16 +33,16 @@ L5  an assignment's `held` and `held_bytes` are those of the records that are in
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ackfloor.core.delivery import Delivery, LaneKey
 
 if TYPE_CHECKING:
     from ackfloor.core.batch import Batch
-    from ackfloor.core.delivery import Delivery
 
 
-class Lane(deque["Delivery"]):
+class Lane(deque[Delivery]):
     """What waits in one lane, in order.
 
     Attributes:
@@ -51,13 +54,13 @@ class Lane(deque["Delivery"]):
 
     __slots__ = ("held", "holder", "key", "out")
 
-    key: Hashable
+    key: LaneKey
     out: Delivery | Work | Batch | None
     holder: Delivery | None
     held: list[int] | None
 
 
-class Work(deque["Delivery"]):
+class Work(deque[Delivery]):
     """Records of one lane that were handed out together; `popleft()` takes the next one.
 
     Attributes:
@@ -82,7 +85,8 @@ class Lanes:
 
     def __init__(self, *, singly: bool = True) -> None:
         self._singly = singly
-        self._live: dict[Hashable, Lane] = {}
+        #: Name -> the lane, or its one delivery.
+        self._live: dict[LaneKey, Lane | Delivery] = {}
         #: How many lanes wait for a head that failed.
         self._holding = 0
 
@@ -99,57 +103,78 @@ class Lanes:
 
         Looks at each lane, so it is for who asks once a second.
         """
-        return sum(len(lane) + _left(lane) for lane in self._live.values())
+        lanes = [lane for lane in self._live.values() if isinstance(lane, Lane)]
+        return sum(len(lane) + _left(lane) for lane in lanes)
 
     def behind(self, delivery: Delivery) -> int:
         """How many records of its lane wait for a delivery that runs."""
-        lane = delivery.lane
+        lane = self._of(delivery)
         return 0 if lane is None or lane.out is None or delivery.closed else len(lane) + _left(lane)
 
-    def idle(self, key: Hashable) -> bool:
+    def idle(self, key: LaneKey) -> bool:
         """Whether nothing of a lane is open."""
         return key not in self._live
 
-    def is_blocked(self, key: Hashable) -> bool:
+    def is_blocked(self, key: LaneKey) -> bool:
         """Whether a lane waits for its head to be delivered again or dead-lettered."""
-        lane = self._live.get(key)
+        lane = self._find(key)
         return lane is not None and lane.holder is not None
+
+    def _find(self, key: LaneKey) -> Lane | None:
+        """A lane that is more than its one delivery."""
+        lane = self._live.get(key)
+        return lane if isinstance(lane, Lane) else None
+
+    def _of(self, delivery: Delivery) -> Lane | None:
+        """The lane of a delivery that was handed out, if it is more than that."""
+        lane = delivery.lane
+        return lane if lane is None or isinstance(lane, Lane) else self._find(lane)
 
     # In.
 
-    def admit(self, key: Hashable, delivery: Delivery) -> Lane | None:
+    def admit(self, key: LaneKey, delivery: Delivery) -> Lane | None:
         """Put a delivery last in its lane; returns the lane if it has become free by that."""
         lane = self._live.get(key)
-        if lane is None:
-            lane = delivery.lane = self._begin(key)
-            lane.append(delivery)
-            return lane
-        delivery.lane = lane
-        lane.append(delivery)
-        if lane.held is not None:
-            _hold(lane.held, delivery)
-        return None
-
-    def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Lane]:
-        """Put deliveries last in their lanes; returns the lanes that have become free by that."""
-        live = self._live
-        free: list[Lane] = []
-        for delivery in batch:
-            key = delivery.lane_key(by_key)
-            lane = live.get(key)
-            if lane is None:
-                # What `_begin` does, without a call for each key.
-                lane = live[key] = Lane()
-                lane.key = key
-                lane.out = lane.holder = lane.held = None
-                free.append(lane)
-            elif lane.held is not None:
+        if isinstance(lane, Lane):
+            if lane.held is not None:
                 _hold(lane.held, delivery)
-            lane.append(delivery)
-            delivery.lane = lane
+            free = None
+        else:
+            single, lane = lane, self._begin(key)
+            free = lane if single is None else None
+            lane.out = single
+        lane.append(delivery)
+        delivery.lane = lane
         return free
 
-    def _begin(self, key: Hashable) -> Lane:
+    def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Delivery | Lane]:
+        """Put deliveries last in their lanes; returns the lanes that have become free by that."""
+        if not self._singly:
+            admitted = [self.admit(d.lane_key(by_key), d) for d in batch]
+            return [lane for lane in admitted if lane is not None]
+        live = self._live
+        free: dict[LaneKey, Delivery | Lane] = {}
+        for delivery in batch:
+            key = delivery.lane_key(by_key)
+            first = live.setdefault(key, delivery)
+            if first is delivery:
+                delivery.lane = key
+                free[key] = delivery
+            elif isinstance(first, Lane):
+                # What `admit` does, without a call for each record.
+                if first.held is not None:
+                    _hold(first.held, delivery)
+                first.append(delivery)
+                delivery.lane = first
+            elif key not in free:
+                self.admit(key, delivery)
+            else:
+                lane = free[key] = self._begin(key)
+                lane.extend((first, delivery))
+                first.lane = delivery.lane = lane
+        return list(free.values())
+
+    def _begin(self, key: LaneKey) -> Lane:
         lane = self._live[key] = Lane()
         lane.key = key
         lane.out = lane.holder = lane.held = None
@@ -159,16 +184,16 @@ class Lanes:
 
     def hand_out(self, lane: Lane, most: int | None = None) -> Delivery | Work:
         """Take what waits in a free lane (at least one), or so many of it at most."""
-        if self._singly and (most == 1 or len(lane) == 1):
+        count = len(lane) if most is None else min(most, len(lane))
+        if count == 1 and self._singly:
             single = lane.out = lane.popleft()
+            single.lane = lane.key
             return single
-        if most is None or most >= len(lane):
+        if count == len(lane):
             work = Work(lane)
             lane.clear()
         else:
-            work = Work(islice(lane, most))
-            for _ in work:
-                lane.popleft()
+            work = Work(lane.popleft() for _ in range(count))
         work.lane = lane
         lane.out = work
         return work
@@ -180,38 +205,59 @@ class Lanes:
         return self._freed(lane) is not None
 
     def ended(self, deliveries: Iterable[Delivery]) -> list[Lane]:
-        """Deliveries are settled; returns the lanes that are free by that."""
+        """Deliveries have ended; returns the lanes that are free by that, and have something."""
+        live = self._live
         free: list[Lane] = []
         for delivery in deliveries:
-            lane = delivery.lane
-            if lane is not None and lane.out is delivery:
+            key = delivery.lane
+            if key is None or isinstance(key, Lane):
+                # It was in a work, or in a batch.
+                continue
+            lane = live.get(key)
+            if lane is delivery:
+                del live[key]
+            elif isinstance(lane, Lane) and lane.out is delivery:
                 lane.out = None
                 if lane:
                     free.append(lane)
                 else:
-                    del self._live[lane.key]
+                    del live[key]
         return free
 
-    def back(self, out: Delivery | Work) -> Lane | None:
+    def back(self, out: Delivery | Work) -> Delivery | Lane | None:
         """A slot has ended a work, or gives back what it was given, with what is left of it.
 
         Returns the lane if it is free by that and has something.
         """
-        lane = out.lane
-        if lane is None or lane.out is not out:
+        if isinstance(out, Work):
+            lane = out.lane
+            if lane.out is not out:
+                return None
+            if out:
+                self._take_over(lane)
+            lane.out = None
+            if lane:
+                return lane
+            del self._live[lane.key]
             return None
-        self._take_over(lane)
-        if not isinstance(out, Work):
-            lane.appendleft(out)
-        return self._freed(lane)
+        found = self._live.get(cast("LaneKey", out.lane))
+        if isinstance(found, Lane) and found.out is out:
+            found.out = None
+            found.appendleft(out)
+            out.lane = found
+            return found
+        return out if found is out else None
 
     def leave(self, delivery: Delivery) -> Lane | None:
         """A record that failed leaves its lane, and what is behind it goes on without its slot.
 
         Returns the lane if it has something.
         """
-        lane = delivery.lane
-        if lane is None or lane.out is None:
+        lane = self._of(delivery)
+        if lane is None:
+            self.ended((delivery,))
+            return None
+        if lane.out is None:
             return None
         self._take_over(lane)
         return self._freed(lane)
@@ -253,7 +299,7 @@ class Lanes:
 
     # What a lane waits for.
 
-    def block(self, key: Hashable, holder: Delivery, *, again: bool) -> None:
+    def block(self, key: LaneKey, holder: Delivery, *, again: bool) -> None:
         """Let a lane wait for one delivery, whose record was its head.
 
         Args:
@@ -262,7 +308,7 @@ class Lanes:
             again: the holder is to be delivered, first of the lane; otherwise it is on its way
                 to the dead-letter topic.
         """
-        lane = self._live.get(key)
+        lane = self._find(key)
         if lane is None:
             lane = self._begin(key)
         self._take_over(lane)
@@ -277,7 +323,7 @@ class Lanes:
             if not delivery.settled:
                 _hold(held, delivery)
 
-    def go_on(self, key: Hashable, holder: Delivery, *, settled: bool) -> Lane | None:
+    def go_on(self, key: LaneKey, holder: Delivery, *, settled: bool) -> Lane | None:
         """What holds a lane lets it go on; returns the lane if it has something.
 
         Args:
@@ -285,7 +331,7 @@ class Lanes:
             holder: what it waits for.
             settled: the holder is dead-lettered; otherwise it is due.
         """
-        lane = self._live.get(key)
+        lane = self._find(key)
         if lane is None or lane.holder is not holder:
             return None
         lane.holder = None
@@ -293,18 +339,18 @@ class Lanes:
             self._let_go(lane, holder)
         return self._freed(lane)
 
-    def settled(self, key: Hashable, delivery: Delivery) -> None:
+    def settled(self, key: LaneKey, delivery: Delivery) -> None:
         """A record of a batch is settled before its turn: nothing that is in its lane holds it."""
-        lane = self._live.get(key)
+        lane = self._find(key)
         if lane is not None and lane.held is not None and lane.holder is not delivery:
             lane.held[0] -= 1
             lane.held[1] -= delivery.size
             delivery.assignment.held -= 1
             delivery.assignment.held_bytes -= delivery.size
 
-    def free(self, key: Hashable, head: Delivery) -> None:
+    def free(self, key: LaneKey, head: Delivery) -> None:
         """The head of a lane is settled, after all: the lane holds nothing any more."""
-        lane = self._live.get(key)
+        lane = self._find(key)
         if lane is not None:
             self._let_go(lane, head)
 
@@ -318,16 +364,13 @@ class Lanes:
 
     def drop(self, topic: str, partition: int) -> None:
         """Forget every lane of one partition that is no longer ours."""
-        gone = [
-            key
-            for key in self._live
-            if isinstance(key, tuple) and key[0] == topic and key[1] == partition
-        ]
+        gone = [key for key in self._live if key[0] == topic and key[1] == partition]
         for key in gone:
             lane = self._live.pop(key)
-            lane.out = lane.holder = None
-            self._holding -= lane.held is not None
-            lane.held = None
+            if isinstance(lane, Lane):
+                lane.out = lane.holder = None
+                self._holding -= lane.held is not None
+                lane.held = None
 
 
 def _left(lane: Lane) -> int:

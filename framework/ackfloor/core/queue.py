@@ -46,6 +46,7 @@ class HandlerQueue:
 
     Args:
         lanes: the handler's.
+        ordered: whether it has any.
         batches: whether it takes batches.
 
     Attributes:
@@ -60,6 +61,7 @@ class HandlerQueue:
         "_given",
         "_lanes",
         "_most",
+        "_ordered",
         "_since_s",
         "alone",
         "calls",
@@ -67,8 +69,9 @@ class HandlerQueue:
         "window",
     )
 
-    def __init__(self, lanes: Lanes, *, batches: bool = False) -> None:
+    def __init__(self, lanes: Lanes, *, ordered: bool, batches: bool) -> None:
         self._lanes = lanes
+        self._ordered = ordered
         self._batches = batches
         self.items: deque[Item] = deque()
         self.alone: deque[Item] = deque()
@@ -101,8 +104,8 @@ class HandlerQueue:
                 unform(unit, self.items)
             elif isinstance(unit, Delivery) and unit.lane is None:
                 self.items.appendleft(unit)
-            elif (lane := self._lanes.back(unit)) is not None:
-                self.items.appendleft(lane)
+            elif (item := self._lanes.back(unit)) is not None:
+                self.items.appendleft(item)
 
     def move_alone(self, delivery: Delivery) -> None:
         """A record that is the first of an item here, if any, may start alone."""
@@ -155,11 +158,10 @@ class HandlerQueue:
         else:
             taken = [items.popleft() for _ in range(count)]
         self._given += len(taken)
-        if taken and isinstance(taken[0], Lane):
-            # So are all, then.
-            hand_out = self._lanes.hand_out
-            return [hand_out(lane) for lane in cast("list[Lane]", taken)]
-        return cast("list[Delivery]", taken)
+        if not self._ordered:
+            return cast("list[Delivery]", taken)
+        hand_out = self._lanes.hand_out
+        return [hand_out(item) if isinstance(item, Lane) else item for item in taken]
 
     def take_batches(self, count: int, rules: HandlerRules) -> list[Batch]:
         """Form up to so many batches for the executor."""

@@ -137,13 +137,13 @@ class WorkerState:
             handler.queue.put(items, ahead=ahead)
 
     @staticmethod
-    def _in_lanes(handler: HandlerState, batch: Sequence[Delivery], *, gathers: bool) -> list[Lane]:
+    def _in_lanes(handler: HandlerState, batch: Sequence[Delivery], *, gathers: bool) -> list[Item]:
         """Put deliveries in their lanes; returns the lanes to queue."""
         by_key, gathering = handler.rules.ordering == "key", handler.gathering
         if gathering is None:
             return handler.lanes.admit_all(batch, by_key)
         size = handler.rules.batch or 1
-        lanes: list[Lane] = []
+        lanes: list[Item] = []
         for delivery in batch:
             lane = handler.lanes.admit(delivery.lane_key(by_key), delivery)
             if lane is None:
@@ -155,15 +155,15 @@ class WorkerState:
                 lanes.append(lane)
         return lanes
 
-    def hand_out(self, handler: HandlerState, lane: Lane | None) -> None:
+    def hand_out(self, handler: HandlerState, lane: Item | None) -> None:
         """A lane is free, if any: queue it.
 
         Where its handler takes batches it may have to wait, for its head or for company.
         """
-        gathering = handler.gathering
         if lane is None:
             return
-        if gathering is None:
+        gathering = handler.gathering
+        if gathering is None or isinstance(lane, Delivery):
             handler.queue.put((lane,))
             return
         while lane:
@@ -265,15 +265,13 @@ class WorkerState:
 
 
 def _give_room_behind(
-    handler: HandlerState, batch: Sequence[Delivery], free: Sequence[Lane]
+    handler: HandlerState, batch: Sequence[Delivery], free: Sequence[Item]
 ) -> None:
     """Of redeliveries that were put in lanes, those that are not first there take no slot.
 
     What is first may be withheld, and be waiting for that room itself.
     """
-    keys = {lane.key for lane in free}
+    first = {id(item[0] if isinstance(item, Lane) else item) for item in free}
     for delivery in batch:
-        if delivery.retrying:
-            lane = cast("Lane", delivery.lane)
-            if lane.key not in keys or lane[0] is not delivery:
-                handler.gives_room(delivery)
+        if delivery.retrying and id(delivery) not in first:
+            handler.gives_room(delivery)

@@ -30,7 +30,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import Delivery, LaneKey
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.messages import SuspectCleared, SuspectStarted
 from ackfloor.core.model import Failure, Now
@@ -91,7 +91,7 @@ class _Queue(deque[tuple[Delivery, Suspicion | None]]):
 
     __slots__ = ("handler", "lane")
 
-    def __init__(self, handler: HandlerState, lane: Hashable) -> None:
+    def __init__(self, handler: HandlerState, lane: LaneKey | None) -> None:
         super().__init__()
         self.handler = handler
         #: None where the handler is unordered.
