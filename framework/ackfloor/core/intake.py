@@ -206,9 +206,9 @@ class Intake:
         handler = assignment.handler
         for delivery in open_:
             # In this order: an answer claims first and looks at `closed` second.
-            assignment.end(delivery)
             if handler.rules.by_hand and delivery.started_s:
                 delivery.claim()
+            assignment.end(delivery)
         assignment.waiting.clear()
         handler.lanes.drop(assignment.topic, assignment.partition)
 
