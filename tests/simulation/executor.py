@@ -17,7 +17,6 @@ from ackfloor.core.endings import timed_out
 from ackfloor.core.outcomes import RELEASED, Held, Outcome
 from ackfloor.ports import Executor
 from ackfloor.registration import HandlerSpec
-from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.thread_slot import Slot
 from tests.simulation.hub import Hub, Killed, Strand
@@ -140,10 +139,6 @@ class SimThreads(_Simulated, ThreadExecutor):
     """The real thread executor, on strands."""
 
 
-class SimThreadBatches(_Simulated, ThreadBatchExecutor):
-    """The real one for batches, on strands."""
-
-
 class SimProcesses(_Simulated, ThreadExecutor):
     """A handler that can be killed."""
 
@@ -210,12 +205,7 @@ def stand_in_of(hub: Hub, life: Life) -> Callable[[HandlerSpec], Callable[..., E
     slots = slot_type_of(hub, life)
 
     def stand_in(spec: HandlerSpec) -> Callable[..., Executor]:
-        kinds: dict[tuple[str, bool], type[ThreadExecutor]] = {
-            ("thread", False): SimThreads,
-            ("thread", True): SimThreadBatches,
-            ("process", False): SimProcesses,
-        }
-        kind = kinds[spec.executor, spec.batch is not None]
+        kind = {"thread": SimThreads, "process": SimProcesses}[spec.executor]
         return type(kind.__name__, (kind,), {"slot_type": slots, "hub": hub})
 
     return stand_in

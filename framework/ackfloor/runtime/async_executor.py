@@ -1,8 +1,9 @@
 """AsyncExecutor: one `async def` handler on an event loop.
 
-`concurrency` long-lived coroutines (slots) take deliveries from a ready deque: no task, timer
-or future per record. All slot state is touched only on the event loop's thread; the owner
-thread talks to it through atomic deque operations and `call_soon_threadsafe`.
+`concurrency` long-lived coroutines (slots) take from a deque what the executor was given: a
+delivery, a work (records of a lane), or a batch. No task, timer or future per record. All slot state
+is touched only on the event loop's thread; the owner thread talks to it through atomic deque
+operations and `call_soon_threadsafe`.
 
 Why a lost wake-up can't happen: a slot that finds the deque empty first puts itself on the idle
 list and then looks at the deque again; `submit` first fills the deque and then looks at the
@@ -32,9 +33,10 @@ from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
 from ackfloor.core.queue import Unit
 from ackfloor.ports import Stack
-from ackfloor.runtime.async_slot import Slot, calm, finish, uncancel
+from ackfloor.runtime.async_slot import Slot, breathe, calm, finish, uncancel
 from ackfloor.runtime.async_slots import AsyncSlots
-from ackfloor.runtime.caught import outcome_of, put_back
+from ackfloor.runtime.batch_calls import begin, post, startable
+from ackfloor.runtime.caught import outcome_of
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
@@ -110,7 +112,7 @@ class AsyncExecutor(AsyncSlots):
 
     def running(self) -> Iterable[Delivery]:
         """The deliveries that occupy a slot, also those about to start."""
-        return [d for s in self._slots.copy() if (d := s.current) is not None]
+        return [delivery for slot in self._slots.copy() for delivery in slot.running()]
 
     def queued(self) -> int:
         """Items that no slot has taken yet."""
@@ -118,10 +120,15 @@ class AsyncExecutor(AsyncSlots):
 
     def stack(self, delivery: Delivery) -> Stack:
         """Where its handler is; see `ports.Executor`."""
-        return task_stack(next((s.task for s in self._slots.copy() if s.current is delivery), None))
+        return task_stack(
+            next((slot.task for slot in self._slots.copy() if delivery in slot.running()), None)
+        )
 
     def abandon(self, delivery: Delivery) -> None:
-        """Cancel the delivery's handler; after the grace its slot goes to a new one."""
+        """Cancel the delivery's handler; after the grace its slot goes to a new one.
+
+        That of a batch once all of it has ended.
+        """
         self._loop.call_soon_threadsafe(self._cancel, delivery)
 
     def abandoned(self) -> int:
@@ -168,7 +175,7 @@ class AsyncExecutor(AsyncSlots):
             except IndexError:
                 slot.streak = streak
                 return
-            if invocation.manual or isinstance(item, Work):
+            if invocation.manual or type(item) is not Delivery:
                 await self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls and a coroutine less for each record.
@@ -198,14 +205,16 @@ class AsyncExecutor(AsyncSlots):
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(slot, delivery, self._caught(slot, delivery, exc))
         if isinstance(result, Held):
-            self._put_back(delivery, delivery, result)
+            self._window.put_back(delivery, delivery, result)
 
-    async def _do(self, slot: Slot, item: Delivery | Work) -> None:
-        """Handle what was taken: records of a lane, or one by itself."""
+    async def _do(self, slot: Slot, item: Unit) -> None:
+        """Handle what was taken: records of a lane, a batch, or one record by itself."""
         if isinstance(item, Work):
             await self._visit(slot, item)
+        elif isinstance(item, Batch):
+            await self._call_together(slot, item)
         elif isinstance(result := await self._handle(slot, item), Held):
-            self._put_back(item, item, result)
+            self._window.put_back(item, item, result)
 
     async def _visit(self, slot: Slot, work: Work) -> None:
         """Handle some records of a work."""
@@ -246,7 +255,7 @@ class AsyncExecutor(AsyncSlots):
         if isinstance(result, Held):
             work.appendleft(delivery)
             slot.unit = None
-            self._put_back(work, delivery, result)
+            self._window.put_back(work, delivery, result)
             return False
         if delivery.outcome is not ACKED and delivery.keeps_lane():
             slot.unit = None
@@ -254,6 +263,41 @@ class AsyncExecutor(AsyncSlots):
         if not result:
             self._leave(slot, work)
         return result
+
+    async def _call_together(self, slot: Slot, batch: Batch) -> None:
+        """Call the handler with a batch, unless nothing of it may start."""
+        slot.unit = batch
+        slot.current = next(iter(batch.items), None)
+        if not startable(batch, stopping=self._stopping):
+            slot.current = slot.unit = None
+            self._window.end(batch)
+            return
+        slot.current = batch.items[0]
+        self._places.note(slot.place, batch)
+        begin(batch, self._clock())
+        outcome, raised = await self._called(slot, batch)
+        post(batch, outcome, raised, window=self._window, inbox=self._inbox, now_s=self._clock())
+        slot.current = slot.unit = None
+        self._places.clear(slot.place, batch)
+        if slot.cancelling():
+            await calm(slot)
+        slot.streak += len(batch.items)
+        if slot.streak >= STREAK:
+            slot.streak = 0
+            await breathe()
+
+    async def _called(
+        self, slot: Slot, batch: Batch
+    ) -> tuple[Outcome | None, BaseException | None]:
+        try:
+            await self._invocation.call(batch)
+        except BaseException as exc:
+            if slot.thrown_away(exc):
+                raise
+            if isinstance(exc, asyncio.CancelledError) and slot.cancelled is slot.current:
+                return (RELEASED if batch.unanswered() else None), None
+            return self._invocation.outcome_of(exc), exc
+        return ACKED, None
 
     def _begin(self, slot: Slot, delivery: Delivery) -> bool:
         """Note that a handler starts; False where it must not."""
@@ -335,9 +379,6 @@ class AsyncExecutor(AsyncSlots):
         """Wait for the answer; after a swallowed cancellation none will come."""
         if slot.cancelled is not slot.current:
             await answered
-
-    def _put_back(self, item: Delivery | Work, delivery: Delivery, outcome: Held) -> None:
-        put_back(self._window, self._inbox, self._invocation.handler, item, delivery, outcome)
 
     async def _sleep(self, slot: Slot) -> bool:
         """Wait for work; False when the executor is stopping."""

@@ -1,11 +1,12 @@
 """Slot: one unit of concurrency on the event loop, and what rids it of cancellations.
 
-Touched on the event loop's thread alone; the owner thread only reads `current`.
+Touched on the event loop's thread alone; the owner thread only reads `current` and `unit`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
@@ -20,6 +21,7 @@ class Slot:
     def __init__(self, place: int) -> None:
         #: Where its marks go.
         self.place = place
+        #: Of a batch the first.
         self.current: Delivery | None = None
         #: The delivery whose handler was asked to stop.
         self.cancelled: Delivery | None = None
@@ -28,6 +30,13 @@ class Slot:
         self.abandoned = False
         self.streak = 0
         self.task: asyncio.Task[None] | None = None
+
+    def running(self) -> Sequence[Delivery]:
+        """What occupies it; any thread may ask."""
+        current, unit = self.current, self.unit
+        if current is None:
+            return ()
+        return unit.items if isinstance(unit, Batch) else (current,)
 
     def cancelling(self) -> bool:
         """Whether a cancellation has not been taken back."""

@@ -19,6 +19,8 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Work
 from ackfloor.runtime.async_slot import Slot, finish
+from ackfloor.runtime.batch_calls import given_up
+from ackfloor.runtime.batch_marks import Places
 from ackfloor.runtime.marks import Marks
 
 #: Seconds that all slots at work may keep the event loop together before each lets it breathe.
@@ -54,6 +56,7 @@ class AsyncSlots(ABC):
         self._concurrency = concurrency
         self._cancel_grace_s = cancel_grace_s
         self._marks = marks
+        self._places = Places(marks)
         self._broke = broke
         self._idle: deque[asyncio.Future[None]] = deque()
         self._slots: list[Slot] = []
@@ -100,7 +103,7 @@ class AsyncSlots(ABC):
 
     def _gone(self, slot: Slot, task: asyncio.Task[None]) -> None:
         """A slot has ended: by itself, or because it broke."""
-        self._marks.give_back(slot.place)
+        self._places.give_back(slot.place)
         broke = asyncio.CancelledError() if task.cancelled() else task.exception()
         if broke is None or self._stopping:
             return
@@ -118,12 +121,15 @@ class AsyncSlots(ABC):
 
     def _cancel(self, delivery: Delivery) -> None:
         for slot in self._slots:
-            if slot.current is delivery:
+            if delivery in slot.running():
+                if isinstance(slot.unit, Batch) and not given_up(slot.unit):
+                    return
                 if slot.cancel():
-                    self._loop.call_later(self._cancel_grace_s, self._give_up, slot, delivery)
+                    grace_s = self._cancel_grace_s
+                    self._loop.call_later(grace_s, self._give_up, slot, slot.current)
                 return
 
-    def _give_up(self, slot: Slot, delivery: Delivery) -> None:
+    def _give_up(self, slot: Slot, delivery: Delivery | None) -> None:
         """The handler swallowed its cancellation: its slot goes to a new one."""
         if slot.current is not delivery or slot.task is None or slot.abandoned:
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.outcomes import Failed, Held, Outcome, Rejected
-from ackfloor.runtime.inbox import Held as HeldPosted
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.window import Window
 
@@ -32,7 +31,6 @@ def post(
     outcome: Outcome | None,
     exc: BaseException | None,
     *,
-    handler: str,
     window: Window,
     inbox: Inbox,
     now_s: float,
@@ -43,7 +41,6 @@ def post(
         batch: what it was called with.
         outcome: what its end means; None where it was cut short and all had ended before.
         exc: what it raised, if anything.
-        handler: its name.
         window: the handler's.
         inbox: where the end is posted.
         now_s: monotonic seconds.
@@ -52,7 +49,7 @@ def post(
     if isinstance(outcome, Held) and matters:
         # The owner thread puts this one back as well.
         window.give_back()
-        inbox.held.append(HeldPosted(handler, outcome.duration_s, outcome.reason))
+        window.ask_pause(outcome)
     elif exc is not None and isinstance(outcome, Failed | Rejected) and _all_answered(batch):
         inbox.errors.append((batch.items[0], exc))
     batch.finished_s = now_s

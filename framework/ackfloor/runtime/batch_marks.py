@@ -34,6 +34,6 @@ class Places:
             words[place] = 0
 
     def give_back(self, slot: int) -> None:
-        """A slot is gone; its own place is for others to give back."""
-        for place in self._of.pop(slot, ())[1:]:
+        """A slot is gone."""
+        for place in self._of.pop(slot, (slot,)):
             self._marks.give_back(place)

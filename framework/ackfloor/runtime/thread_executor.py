@@ -1,7 +1,7 @@
 """ThreadExecutor: one plain `def` handler on threads.
 
-`concurrency` long-lived threads (slots) take deliveries from a ready deque. A thread can't be
-killed: when its delivery's time is up it is abandoned, its slot goes to a new thread at once,
+`concurrency` long-lived threads (slots) take from a deque what the executor was given: a delivery, a
+work (records of a lane), or a batch. A thread can't be killed: when its delivery's time is up it is abandoned, its slot goes to a new thread at once,
 and it ends by itself when its handler returns, if ever. Threads are daemons, so a stuck one
 never keeps the process alive.
 
@@ -23,12 +23,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, Held, Outcome
 from ackfloor.core.queue import Unit
 from ackfloor.ports import Stack
-from ackfloor.runtime.caught import outcome_of, put_back
+from ackfloor.runtime.batch_calls import begin, given_up, post, startable
+from ackfloor.runtime.batch_marks import Places
+from ackfloor.runtime.caught import outcome_of
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.marks import Marks
@@ -69,6 +72,7 @@ class ThreadExecutor:
         self._concurrency = concurrency
         self._marks = marks or Marks()
         self._words = self._marks.words
+        self._places = Places(self._marks)
         self._window = Window(invocation.handler, inbox)
         self._idle: deque[Slot] = deque()
         self._slots: list[Slot] = []
@@ -118,7 +122,7 @@ class ThreadExecutor:
 
     def running(self) -> Iterable[Delivery]:
         """The deliveries that occupy a slot, also those about to start."""
-        return [delivery for slot in self._slots for delivery in slot.lease]
+        return [delivery for slot in self._slots for delivery in slot.running()]
 
     def queued(self) -> int:
         """Items that no thread has taken yet."""
@@ -126,12 +130,20 @@ class ThreadExecutor:
 
     def stack(self, delivery: Delivery) -> Stack:
         """Where its handler is; see `ports.Executor`."""
-        return thread_stack(next((s.ident for s in self._slots if delivery in s.lease), None))
+        return thread_stack(next((s.ident for s in self._slots if delivery in s.running()), None))
 
     def abandon(self, delivery: Delivery) -> None:
-        """Give the slot of a delivery whose time is up to a new thread."""
+        """Give the slot of a delivery whose time is up to a new thread.
+
+        That of a batch once all of it has ended.
+        """
         for slot in self._slots:
-            if slot.take_lease(delivery):
+            running = slot.running()
+            if delivery not in running:
+                continue
+            if isinstance(slot.unit, Batch) and not given_up(slot.unit):
+                return
+            if slot.take_lease(running[0]):
                 slot.abandoned = True
                 self._zombies.add(slot)
                 missing = self._without(slot)
@@ -191,7 +203,7 @@ class ThreadExecutor:
     def ended(self, slot: Slot) -> None:
         """A thread is about to end."""
         self._zombies.discard(slot)
-        self._marks.give_back(slot.place)
+        self._places.give_back(slot.place)
 
     def work(self, slot: Slot) -> None:
         """Take and handle deliveries; runs in the slot's own thread."""
@@ -216,7 +228,7 @@ class ThreadExecutor:
                 woken = False
                 if self._idle and ready:
                     self._wake_one()
-            if invocation.manual or isinstance(item, Work):
+            if invocation.manual or type(item) is not Delivery:
                 self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls less for each record.
@@ -243,14 +255,16 @@ class ThreadExecutor:
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(delivery, outcome_of(exc, delivery, self._invocation, self._inbox))
         if isinstance(result, Held):
-            self._put_back(delivery, delivery, result)
+            self._window.put_back(delivery, delivery, result)
 
-    def _do(self, slot: Slot, item: Delivery | Work) -> None:
-        """Handle what was taken: records of a lane, or one by itself."""
+    def _do(self, slot: Slot, item: Unit) -> None:
+        """Handle what was taken: records of a lane, a batch, or one record by itself."""
         if isinstance(item, Work):
             self._visit(slot, item)
+        elif isinstance(item, Batch):
+            self._call_together(slot, item)
         elif isinstance(result := self._handle(slot, item), Held):
-            self._put_back(item, item, result)
+            self._window.put_back(item, item, result)
 
     def _retire(self, slot: Slot) -> bool:
         """Whether a slot ends because there are too many; another may have been quicker."""
@@ -279,7 +293,7 @@ class ThreadExecutor:
             if isinstance(result, Held):
                 work.appendleft(delivery)
                 slot.unit = None
-                self._put_back(work, delivery, result)
+                self._window.put_back(work, delivery, result)
                 return
             if delivery.outcome is not ACKED and delivery.keeps_lane():
                 slot.unit = None
@@ -290,6 +304,31 @@ class ThreadExecutor:
         slot.unit = None
         window.put_last(work)
         self._wake_one()
+
+    def _call_together(self, slot: Slot, batch: Batch) -> None:
+        """Call the handler with a batch, unless nothing of it may start."""
+        slot.unit = batch
+        lease = slot.lease = batch.items[:1]
+        if not startable(batch, stopping=self._stopping):
+            self._window.end(batch)
+            if lease:
+                end_lease(slot, lease)
+            slot.unit = None
+            return
+        lease = slot.lease = batch.items[:1]
+        self._places.note(slot.place, batch)
+        begin(batch, self._clock())
+        raised: BaseException | None = None
+        outcome: Outcome = ACKED
+        try:
+            self._invocation.call(batch)
+        except BaseException as exc:
+            raised = exc
+            outcome = self._invocation.outcome_of(exc)
+        post(batch, outcome, raised, window=self._window, inbox=self._inbox, now_s=self._clock())
+        end_lease(slot, lease)
+        slot.unit = None
+        self._places.clear(slot.place, batch)
 
     def _leave(self, slot: Slot, work: Work) -> None:
         slot.unit = None
@@ -337,9 +376,6 @@ class ThreadExecutor:
         delivery.finished_s = self._clock()
         self._inbox.answered.append(delivery)
         return still_ours
-
-    def _put_back(self, item: Delivery | Work, delivery: Delivery, outcome: Held) -> None:
-        put_back(self._window, self._inbox, self.handler, item, delivery, outcome)
 
     def _sleep(self, slot: Slot) -> bool:
         """Wait for work; False when the executor is stopping."""

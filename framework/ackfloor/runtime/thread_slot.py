@@ -10,6 +10,7 @@ lease leaves what it was at, and the owner has posted the end of that already.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ackfloor.core.batch import Batch
@@ -30,7 +31,8 @@ class Slot(threading.Thread):
         self._executor = executor
         #: Where its marks go.
         self.place = place
-        #: The delivery being handled; whoever pops it decides whether the slot goes on.
+        #: The delivery being handled, of a batch the first; whoever pops it decides whether the
+        #: slot goes on.
         self.lease: list[Delivery] = []
         #: What it is at, where that is not one delivery alone.
         self.unit: Work | Batch | None = None
@@ -43,6 +45,11 @@ class Slot(threading.Thread):
     def new_answer(self) -> threading.Event:
         """What the answer to one delivery sets."""
         return threading.Event()
+
+    def running(self) -> Sequence[Delivery]:
+        """What occupies it; any thread may ask."""
+        lease, unit = self.lease, self.unit
+        return unit.items if lease and isinstance(unit, Batch) else list(lease)
 
     def take_lease(self, delivery: Delivery) -> bool:
         """Take the lease, if it is that of this delivery."""

@@ -16,8 +16,11 @@ from itertools import count
 from typing import Any
 
 from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Work
+from ackfloor.core.outcomes import Held
 from ackfloor.core.queue import Unit
+from ackfloor.runtime.inbox import Held as PauseAsked
 from ackfloor.runtime.inbox import Inbox
 
 
@@ -74,6 +77,27 @@ class Window:
         self.ready.append(work)
         if self.recalls != work.recalls:
             self._empty()
+
+    def put_back(self, unit: Delivery | Work, delivery: Delivery, outcome: Held) -> None:
+        """A delivery asked for a pause: it is given back, and with it all that has not started.
+
+        Args:
+            unit: the delivery, or the work whose first it is again.
+            delivery: what asked for the pause.
+            outcome: for how long, and why.
+        """
+        delivery.reopen()
+        if delivery.closed:
+            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
+            delivery.assignment.stats.late_answers.append(None)
+            self._inbox.returned.append((self._handler, unit))
+            return
+        self.give_back((unit,))
+        self.ask_pause(outcome)
+
+    def ask_pause(self, outcome: Held) -> None:
+        """A handler asks for a pause; what had not started was given back before."""
+        self._inbox.held.append(PauseAsked(self._handler, outcome.duration_s, outcome.reason))
 
     def _empty(self) -> None:
         while True:

@@ -24,7 +24,6 @@ from ackfloor.core.state import Route
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec
 from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
-from ackfloor.runtime.async_batches import AsyncBatchExecutor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.executors import Executors
@@ -38,7 +37,6 @@ from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
-from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.tracing import spans_of
 from ackfloor.signature import Signature, read_signature
@@ -259,8 +257,7 @@ class Worker:
         """What runs a handler inside this process: on the event loop, or on threads."""
         clock = self._outside.clock.monotonic
         if invocation.is_async:
-            on_loop = AsyncExecutor if spec.batch is None else AsyncBatchExecutor
-            return on_loop(
+            return AsyncExecutor(
                 invocation,
                 self._outside.events,
                 self.inbox,
@@ -280,7 +277,7 @@ class Worker:
     def _on_threads(self, spec: HandlerSpec) -> Callable[..., Executor]:
         if self._outside.stand_in is not None:
             return self._outside.stand_in(spec)
-        return ThreadExecutor if spec.batch is None else ThreadBatchExecutor
+        return ThreadExecutor
 
     def _invocation(
         self, spec: HandlerSpec, signature: Signature, decode: Decode, state: object

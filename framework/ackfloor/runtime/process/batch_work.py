@@ -100,7 +100,6 @@ class ProcessBatchWork(ProcessWork):
             batch,
             outcome,
             None,
-            handler=self._handler,
             window=self._window,
             inbox=self._inbox,
             now_s=finished_s,

@@ -27,7 +27,6 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
 from ackfloor.core.queue import Unit
-from ackfloor.runtime.caught import put_back
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.process.host import Handed, Host, Visit
 from ackfloor.runtime.process.words import sent
@@ -225,7 +224,7 @@ class ProcessWork:
                 visit.work.appendleft(delivery)
                 unit = visit.work
             host.let_go(number)
-            put_back(self._window, self._inbox, self._handler, unit, delivery, outcome)
+            self._window.put_back(unit, delivery, outcome)
             return
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
