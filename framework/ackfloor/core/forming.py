@@ -11,6 +11,7 @@ An item that does not fit goes back, ahead of the others.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import cast
 
 from ackfloor.core.batch import Batch
@@ -41,25 +42,32 @@ def form_alone(item: Delivery | Lane) -> Batch:
     return _formed(batch)
 
 
-def may_fill(items: deque[Delivery | Lane], size: int, *, many: bool) -> bool:
-    """Whether so many records may be found for one batch; False is certain.
-
-    Args:
-        items: a queue with at least one item.
-        size: how many records one call takes.
-        many: whether a batch takes several lanes.
-    """
+def may_fill(items: Iterable[Delivery | Lane], size: int) -> bool:
+    """Whether a batch that takes several items may be full; False is certain."""
     found = 0
     for item in items:
-        first = item[0] if isinstance(item, Lane) and item else item
-        if isinstance(first, Delivery) and first.alone:
-            return True
-        found += len(item) if isinstance(item, Lane) else 1
+        found += _reach(item, size)
         if found >= size:
             return True
-        if isinstance(item, Lane) and not many:
-            return False
     return False
+
+
+def full_first(items: deque[Delivery | Lane], size: int) -> bool:
+    """Where a batch takes one lane: make one that is full the first; False where none is."""
+    for n, item in enumerate(items):
+        if _reach(item, size) >= size:
+            del items[n]
+            items.appendleft(item)
+            return True
+    return False
+
+
+def _reach(item: Delivery | Lane, size: int) -> int:
+    """How far an item may fill a batch; what is handled alone fills it."""
+    first = item[0] if isinstance(item, Lane) and item else item
+    if isinstance(first, Delivery) and first.alone:
+        return size
+    return len(item) if isinstance(item, Lane) else 1
 
 
 def is_full(batch: Batch) -> bool:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, cast
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.forming import form, form_alone, is_full, may_fill, unform
+from ackfloor.core.forming import form, form_alone, full_first, is_full, may_fill, unform
 from ackfloor.core.lanes import Lane, Lanes, Work
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class HandlerQueue:
         items, size, many = self.items, rules.batch or 1, rules.ordering != "partition"
         while items and len(batches) < count:
             busy = self.calls + len(batches) >= rules.concurrency
-            if busy and not may_fill(items, size, many=many):
+            if busy and not (may_fill(items, size) if many else full_first(items, size)):
                 break
             batch = form(items)
             if busy and not is_full(batch):

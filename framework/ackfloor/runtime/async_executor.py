@@ -1,8 +1,8 @@
 """AsyncExecutor: one `async def` handler on an event loop.
 
 `concurrency` long-lived coroutines (slots) take from a deque what the executor was given: a
-delivery, a work (records of a lane), or a batch. No task, timer or future per record. All slot state
-is touched only on the event loop's thread; the owner thread talks to it through atomic deque
+delivery, a work (records of a lane), or a batch. No task, timer or future per record. All slot
+state is touched only on the event loop's thread; the owner thread talks to it through atomic deque
 operations and `call_soon_threadsafe`.
 
 Why a lost wake-up can't happen: a slot that finds the deque empty first puts itself on the idle

@@ -1,9 +1,9 @@
 """ThreadExecutor: one plain `def` handler on threads.
 
-`concurrency` long-lived threads (slots) take from a deque what the executor was given: a delivery, a
-work (records of a lane), or a batch. A thread can't be killed: when its delivery's time is up it is abandoned, its slot goes to a new thread at once,
-and it ends by itself when its handler returns, if ever. Threads are daemons, so a stuck one
-never keeps the process alive.
+`concurrency` long-lived threads (slots) take from a deque what the executor was given: a delivery,
+a work (records of a lane), or a batch. A thread can't be killed: when its delivery's time is up it
+is abandoned, its slot goes to a new thread at once, and it ends by itself when its handler returns,
+if ever. Threads are daemons, so a stuck one never keeps the process alive.
 
 Fewer threads: whichever ends its record next leaves, until there are none too many. So no handler
 is interrupted, and nothing starts before fewer run than may. That, and nothing in a record's
