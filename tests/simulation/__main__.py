@@ -25,15 +25,23 @@ def main() -> int:
     parser.add_argument(
         "--without-breaker", action="store_true", help="outages without circuit breakers"
     )
+    parser.add_argument("--size", type=float, default=1.0, help="outages with fewer records")
     given = parser.parse_args()
     if given.seeds < 1 or given.jobs < 1:
         parser.error("--seeds and --jobs take a number from 1")
+    if not 0.02 <= given.size <= 1.0:
+        parser.error("--size takes a number from 0.02 to 1")
     if given.trace:
         return trace_seed(given.first)
     if given.outages is not None:
         names = given.outages or list(OUTAGES)
         return run_outages(
-            names, given.first, given.seeds, given.jobs, breaker=not given.without_breaker
+            names,
+            given.first,
+            given.seeds,
+            given.jobs,
+            size=given.size,
+            breaker=not given.without_breaker,
         )
     if given.safeguards:
         return run_safeguards(

@@ -221,13 +221,19 @@ def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
     return 1 if missed else 0
 
 
-def _found(name: str, seed: int, *, breaker: bool) -> Found:
+def _found(name: str, seed: int, size: float, *, breaker: bool) -> Found:
     logging.disable(logging.CRITICAL)
-    return found_in(name, seed, breaker=breaker)
+    return found_in(name, seed, size, breaker=breaker)
 
 
 def run_outages(
-    names: Sequence[str], first: int, count: int, jobs: int, *, breaker: bool = True
+    names: Sequence[str],
+    first: int,
+    count: int,
+    jobs: int,
+    *,
+    size: float = 1.0,
+    breaker: bool = True,
 ) -> int:
     """Play outages and print, for each, the worst of its seeds; returns the exit code.
 
@@ -236,19 +242,20 @@ def run_outages(
         first: the first seed.
         count: how many seeds of each.
         jobs: processes.
+        size: the part of their records that they have.
         breaker: whether the handlers have a circuit breaker.
     """
     print(
         "| outage | seeds | p50, s | p99, s | longest, s | other handler's p99, s "
-        "| left in the first minute | in a further one | exhausted | changes | back after, s "
-        "| park late p99, s | took, s |"
+        "| parked in the first minute | in a further one | records that left | later "
+        "| exhausted | changes | back after, s | park late p99, s | took, s |"
     )
-    print("|---|" + "--:|" * 12)
+    print("|---|" + "--:|" * 14)
     failed: list[tuple[Found, list[str]]] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         tasks = {
             name: [
-                pool.submit(_found, name, seed, breaker=breaker)
+                pool.submit(_found, name, seed, size, breaker=breaker)
                 for seed in range(first, first + count)
             ]
             for name in names
@@ -279,6 +286,8 @@ def _worst(name: str, found: Sequence[Found]) -> str:
         for values in (
             [f.first_minute for f in found],
             [f.further_minute for f in found],
+            [f.first_records for f in found],
+            [f.further_records for f in found],
             [f.exhausted for f in found],
             [f.changes for f in found],
         )
