@@ -16,7 +16,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Lanes, Run
+from ackfloor.core.lanes import Lane, Lanes, Work
 from ackfloor.core.messages import Command, Commit, Event, Publish, TakeBack
 from ackfloor.core.model import (
     CommitPosition,
@@ -29,6 +29,7 @@ from ackfloor.core.model import (
 from ackfloor.core.outcomes import ACKED, Failed, Outcome
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parking import Parking
+from ackfloor.core.queue import Unit
 from ackfloor.core.state import Route
 from ackfloor.core.transaction import COMMITTED, Transact, Transaction
 from ackfloor.core.transaction import Outcome as TransactionOutcome
@@ -157,7 +158,7 @@ class World:
     def feed(self) -> None:
         """Executors are given what they have room for; here that is everything."""
         for name in self.engine.state.handlers:
-            while items := list(self.engine.next_items(name, self.queued(), self.now)):
+            while items := list(self.engine.next_units(name, self.queued(), self.now)):
                 self.given.append(items)
                 self.ready.extend(items)
 
@@ -171,8 +172,8 @@ class World:
         self.ready = deque(item for item in self.ready if not self._is_of(item, handler))
         self.engine.returned(handler, mine)
 
-    def _is_of(self, item: Delivery | Run | Batch, handler: str) -> bool:
-        # A lane that is empty now says no longer whose it was.
+    def _is_of(self, item: Unit, handler: str) -> bool:
+        # A work that is empty now says no longer whose it was.
         found = deliveries_in(item)
         name = found[0].assignment.handler.rules.name if found else self.rules.name
         return name == handler
@@ -192,7 +193,7 @@ class World:
     def start(self) -> Delivery:
         """A worker takes the next unordered delivery and starts its handler."""
         item = self.ready.popleft()
-        delivery = item.popleft() if isinstance(item, Run) else item
+        delivery = item.popleft() if isinstance(item, Work) else item
         delivery.started_s = self.now_s
         if self.rules.manual:
             delivery.arm(None)
@@ -330,19 +331,19 @@ class HeldWorld(World):
         return self.started[-1]
 
 
-def deliveries_in(item: Delivery | Run | Batch) -> list[Delivery]:
+def deliveries_in(item: Unit | Lane) -> list[Delivery]:
     """What an executor would start of an item that it was given, in order."""
     if isinstance(item, Batch):
         return item.items
-    return list(item) if isinstance(item, Run) else [item]
+    return [item] if isinstance(item, Delivery) else list(item)
 
 
-def offsets_of(items: Iterable[Delivery | Run | Batch]) -> list[int]:
+def offsets_of(items: Iterable[Unit | Lane]) -> list[int]:
     """The offsets of what is in items, in order."""
     return [delivery.offset for item in items for delivery in deliveries_in(item)]
 
 
-def _may_start(item: Delivery | Run | Batch) -> bool:
+def _may_start(item: Unit) -> bool:
     found = deliveries_in(item)
     if isinstance(item, Batch):
         return any(map(_is_due, found))
@@ -369,13 +370,15 @@ def batch_deliveries(count: int, ordering: str = "unordered") -> list[Delivery]:
     return found
 
 
-def lanes_of(deliveries: Sequence[Delivery], lengths: Sequence[int]) -> list[Run]:
-    """Lanes of so many of these deliveries each."""
-    lanes, found, runs = Lanes(), iter(deliveries), []
-    for lane, length in enumerate(lengths):
-        run = lanes.admit(lane, next(found))
-        assert run is not None
+def lanes_of(deliveries: Sequence[Delivery], lengths: Sequence[int]) -> list[Lane]:
+    """Free lanes of so many of these deliveries each."""
+    lanes, found = Lanes(singly=False), iter(deliveries)
+    free: list[Lane] = []
+    for n, length in enumerate(lengths):
+        key = ("orders", 0, n)
+        lane = lanes.admit(key, next(found))
+        assert lane is not None
         for _ in range(length - 1):
-            lanes.admit(lane, next(found))
-        runs.append(run)
-    return runs
+            lanes.admit(key, next(found))
+        free.append(lane)
+    return free
