@@ -445,8 +445,8 @@ def test_an_empty_batch_gives_its_lanes_back() -> None:
     world = batched("key")
     world.read([0, 1, 2], key=b"k")
     batch = world.ready.popleft()
-    (run,) = batch.runs
-    run.extend(batch.items)
+    (lane,) = batch.lanes
+    lane.extend(batch.items)
     batch.items = []
     world.end(batch, None)
     world.tick()

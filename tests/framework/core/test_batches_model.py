@@ -53,7 +53,7 @@ class BatchMachine(EngineMachine):
             lane
             for batch in self.calls
             if not batch.over
-            for lane in {d.lane(by_key) for d in batch.items if not d.assignment.closed}
+            for lane in {d.lane_key(by_key) for d in batch.items if not d.assignment.closed}
         ]
 
     def give_up(self, delivery: Delivery) -> None:
@@ -87,12 +87,12 @@ class BatchMachine(EngineMachine):
         assert 1 <= len(items) <= SIZE
         if any(d.alone or _place(d) in self.apart for d in items):
             assert len(items) == 1
-        lanes = [d.lane(self.ordering == "key") for d in items]
+        lanes = [d.lane_key(self.ordering == "key") for d in items]
         if self.ordering == "partition":
             assert len(set(lanes)) == 1
         if self.ordering != "unordered":
             for lane in set(lanes):
-                offsets = [d.offset for d in items if d.lane(self.ordering == "key") == lane]
+                offsets = [d.offset for d in items if d.lane_key(self.ordering == "key") == lane]
                 assert offsets == sorted(set(offsets))
         beside = frozenset((d.partition, d.offset) for d in items)
         if self.in_place:

@@ -560,6 +560,5 @@ def test_a_lane_of_a_partition_that_leaves_is_passed_over() -> None:
             delivery = world.start()
             tried.append((delivery.partition, delivery.offset))
             world.finish(delivery)
-            if delivery.lone is None:
-                world.engine.left("bill", [delivery.run])
+            world.leave(delivery)
     assert tried == [(1, 0), (1, 1)]

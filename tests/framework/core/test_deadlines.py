@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
 from ackfloor.core.messages import Abandon, DeliveryTimedOut
 from ackfloor.core.outcomes import ACKED
 from tests.examples import examples
-from tests.framework.core.worlds import World
+from tests.framework.core.worlds import World, offsets_of
 
 TEN = HandlerRules("bill", consume_timeout_s=10.0)
 
@@ -170,9 +169,7 @@ def test_an_answer_between_scan_and_close_counts() -> None:
     world.engine.answered([first], world.now)
     assert world.floor() == 1
     world.take()
-    [run] = world.ready
-    assert isinstance(run, Run)
-    assert [delivery.offset for delivery in run] == [1]
+    assert offsets_of(world.ready) == [1]
 
 
 def test_an_extension_after_the_close_is_refused() -> None:

@@ -257,9 +257,9 @@ def test_lanes_are_named_by_partition_or_key() -> None:
     for offset, key in enumerate([b"a", b"", None]):
         world.read([offset], key=key)
     deliveries = [item for item in world.ready if isinstance(item, Delivery)]
-    assert [d.lane(by_key=True) for d in deliveries] == [
+    assert [d.lane_key(by_key=True) for d in deliveries] == [
         ("orders", 0, b"a"),
         ("orders", 0, b""),
         ("orders", 0, 2),
     ]
-    assert {d.lane(by_key=False) for d in deliveries} == {("orders", 0, None)}
+    assert {d.lane_key(by_key=False) for d in deliveries} == {("orders", 0, None)}

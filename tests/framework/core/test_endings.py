@@ -13,7 +13,6 @@ from ackfloor.core.deadlines import LOOK_AGAIN_S
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import ATTEMPT, NOT_BEFORE, REPLAYS, Envelope, Reason
-from ackfloor.core.lanes import Run
 from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
@@ -47,6 +46,7 @@ from tests.framework.core.worlds import (
     TIER,
     MemoryRecord,
     World,
+    deliveries_in,
     offsets_of,
 )
 
@@ -199,46 +199,44 @@ def test_a_timed_out_lane_with_nothing_behind_is_forgotten() -> None:
     assert len(world.ready) == 1
 
 
-def test_lanes_that_were_left_too_early_go_out_again_together() -> None:
-    """Those that were filled meanwhile; the others are forgotten."""
+def test_lanes_that_were_filled_meanwhile_go_out_again() -> None:
+    """When what was handed out of them has ended; the others are forgotten."""
     world = World(replace(FIVE, ordering="key"))
     world.assign()
     keys = [b"a", b"b", b"c"]
     for n, key in enumerate(keys):
         world.read([2 * n, 2 * n + 1], key=key)
-    runs = [world.ready.popleft() for _ in keys]
-    for run in runs:
-        assert isinstance(run, Run)
-        world.finish(run.popleft())
-        world.finish(run.popleft())
+    works = [world.ready.popleft() for _ in keys]
+    for work in works:
+        world.finish(work.popleft())
+        world.finish(work.popleft())
     world.read([6], key=b"a")
     world.read([7], key=b"c")
-    left = [run for run in runs if isinstance(run, Run)]
-    world.engine.left("bill", left)
+    assert not world.ready
+    for work in works:
+        world.engine.ended("bill", work, world.now)
     assert world.take() == []
-    assert world.given[-1] == [left[0], left[2]]
+    assert [deliveries_in(item)[0].offset for item in world.given[-1]] == [6, 7]
     world.ready.clear()
     world.read([8], key=b"b")
     assert len(world.ready) == 1
 
 
-def test_a_worker_that_left_too_early_gets_its_lane_back() -> None:
-    """Its run was filled meanwhile; a run that is really empty is forgotten."""
+def test_what_a_slot_has_not_handled_comes_before_what_came_meanwhile() -> None:
+    """It left the work for a reason of its own; a second end of it says nothing more."""
     world = World(replace(FIVE, ordering="key"))
     world.assign()
-    world.read([0, 1], key=b"a")
-    run = world.ready.popleft()
-    assert isinstance(run, Run)
-    world.finish(run.popleft())
-    world.finish(run.popleft())
-    world.read([2], key=b"a")
-    world.engine.left("bill", [run])
+    world.read([0, 1, 2], key=b"a")
+    work = world.ready.popleft()
+    world.finish(work.popleft())
+    world.read([3], key=b"a")
+    world.engine.ended("bill", work, world.now)
+    world.take()
+    assert offsets_of(world.ready) == [1, 2, 3]
+    assert not work
+    world.engine.ended("bill", work, world.now)
     assert world.take() == []
-    assert list(world.ready) == [run]
-    world.finish(world.start())
-    world.engine.left("bill", [run])
-    assert world.take() == []
-    assert not world.ready
+    assert len(world.ready) == 1
 
 
 def test_a_hold_stops_and_starts_its_handler() -> None:

@@ -18,7 +18,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import Abandon, Pause, Resume
 from ackfloor.core.model import CommitPosition, Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
@@ -26,7 +26,7 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded
 from ackfloor.core.retry import RetryPolicy
 from tests.examples import examples
-from tests.framework.core.worlds import HeldWorld, MemoryRecord, offsets_of
+from tests.framework.core.worlds import HeldWorld, MemoryRecord, deliveries_in
 
 PARTITIONS = 2
 OUTCOMES: tuple[Outcome, ...] = (
@@ -77,7 +77,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.floors = dict.fromkeys(range(PARTITIONS), 0)
         self.owned: set[int] = set()
         self.keys: dict[Key, bytes | None] = {}
-        self.running: list[tuple[Delivery, Run | None]] = []
+        self.running: list[tuple[Delivery, Work | None]] = []
         self.ended: list[Delivery] = []
         self.commits: list[CommitPosition] = []
         self.paused: set[int] = set()
@@ -151,10 +151,10 @@ class EngineMachine(RuleBasedStateMachine):
     def start(self) -> None:
         """A worker takes the next item and starts its handler."""
         item = self.world.ready.popleft()
-        run = item if isinstance(item, Run) else None
-        if isinstance(item, Run):
+        run = item if isinstance(item, Work) else None
+        if isinstance(item, Work):
             if not item:
-                self.world.engine.left("bill", [item])
+                self.world.engine.ended("bill", item, self.world.now)
                 self.world.take()
                 self.follow()
                 return
@@ -190,14 +190,19 @@ class EngineMachine(RuleBasedStateMachine):
     def take_back(self) -> None:
         """The executor gives back what nobody has started; that is what it is given next."""
         world = self.world
-        before = offsets_of(world.ready)
+        before = self.startable()
         world.give_back("bill")
         world.take()
         self.follow()
         if self.batch is None:
-            again = offsets_of(world.ready)
+            again = self.startable()
             assert all(old == new for old, new in zip(before, again, strict=False))
             assert bool(before) <= bool(again)
+
+    def startable(self) -> list[Delivery]:
+        """What the executor may start first of each: of what a partition took along, nothing."""
+        found = [deliveries_in(item) for item in self.world.ready]
+        return [d[0] for d in found if d and not d[0].closed]
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
@@ -205,7 +210,7 @@ class EngineMachine(RuleBasedStateMachine):
         """A handler ends, in any order."""
         self.finish(data.draw(st.sampled_from(self.running)), outcome)
 
-    def finish(self, pair: tuple[Delivery, Run | None], outcome: Outcome) -> None:
+    def finish(self, pair: tuple[Delivery, Work | None], outcome: Outcome) -> None:
         """One of those that run ends."""
         self.running.remove(pair)
         delivery, run = pair
@@ -404,7 +409,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def lanes(self) -> list[tuple[str, int, bytes | int | None]]:
         """The lanes that are worked at."""
-        return [d.lane(self.ordering == "key") for d in self.in_flight() if not d.closed]
+        return [d.lane_key(self.ordering == "key") for d in self.in_flight() if not d.closed]
 
 
 class KeyedEngineMachine(EngineMachine):

@@ -222,7 +222,7 @@ def test_karafka_1274_an_error_leaves_other_lanes_parallel() -> None:
     for offset in range(4):
         world.read([offset], key=bytes([offset]))
     world.fail(world.start())
-    assert len({world.start().lone for _ in range(3)}) == 3
+    assert len({world.start().lane for _ in range(3)}) == 3
 
 
 def test_nats_4112_a_full_worker_is_not_an_idle_one() -> None:
@@ -244,7 +244,7 @@ def test_pubsub_9268_what_waits_for_its_turn_has_no_deadline() -> None:
     world.read([0, 1], key=b"a")
     world.redeliver([0], due_ms=START_MS + 600_000)
     first = world.start()
-    behind = first.run[0]
+    behind = world.works[first][0]
     waiting = world.engine.assignments[TIER, 0].waiting.first
     world.now_s += 5
     world.expire(first, behind, waiting)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Envelope
-from ackfloor.core.forming import form, form_alone, is_full, unform
-from ackfloor.core.lanes import Run
-from tests.framework.core.worlds import batch_deliveries, lanes_of, offsets_of
+from ackfloor.core.forming import form, form_alone, full_first, is_full, may_fill, unform
+from ackfloor.core.lanes import Lane
+from tests.examples import examples
+from tests.framework.core.worlds import BATCH, batch_deliveries, lanes_of, offsets_of
 
-Items = deque[Delivery | Run]
+Items = deque[Delivery | Lane]
 
 
 def deliveries(count: int, ordering: str = "unordered", redelivered: int = -1) -> list[Delivery]:
@@ -24,14 +27,14 @@ def deliveries(count: int, ordering: str = "unordered", redelivered: int = -1) -
     return found
 
 
-def made_lanes(lengths: list[int], ordering: str = "key", redelivered: int = -1) -> list[Run]:
+def made_lanes(lengths: list[int], ordering: str = "key", redelivered: int = -1) -> list[Lane]:
     """Lanes of so many records each."""
     return lanes_of(deliveries(sum(lengths), ordering, redelivered), lengths)
 
 
 def formed(items: Items) -> Batch:
     """The first batch of a queue."""
-    batch = form(items.popleft(), items)
+    batch = form(items)
     assert all(delivery.batch is batch for delivery in batch.items)
     return batch
 
@@ -63,7 +66,7 @@ def test_by_key_it_takes_one_lane_after_the_other() -> None:
     items: Items = deque(made_lanes([1, 1, 3, 1]))
     batch = formed(items)
     assert offsets_of([batch]) == [0, 1, 2]
-    assert [len(run) for run in batch.runs] == [0, 0, 2]
+    assert [len(lane) for lane in batch.lanes] == [0, 0, 2]
     assert offsets_of(items) == [5]
 
 
@@ -88,17 +91,17 @@ def test_a_redelivery_in_a_lane_has_nothing_beside_it(which: int) -> None:
     items: Items = deque(made_lanes([2, 1], redelivered=which))
     batch = formed(items)
     assert offsets_of([batch]) == ([0], [0, 2], [0, 1])[which]
-    assert [len(run) for run in items] == ([1], [], [1])[which]  # type: ignore[arg-type]
+    assert [len(lane) for lane in items] == ([1], [], [1])[which]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_nothing_behind_what_is_on_its_way_to_the_dead_letters_is_taken(length: int) -> None:
     """It may not start before; the lane is the batch's to give back."""
     items: Items = deque(made_lanes([length]))
-    (run,) = lanes = list(items)
-    run[0].closed = True  # type: ignore[index]
+    (lane,) = lanes = list(items)
+    lane[0].closed = True  # type: ignore[index]
     batch = formed(items)
-    assert (batch.items, batch.runs) == ([], lanes)
+    assert (batch.items, batch.lanes) == ([], lanes)
     assert is_full(batch), "nothing could join it"
 
 
@@ -107,9 +110,9 @@ def test_an_empty_lane_is_the_batchs_to_give_back() -> None:
     items: Items = deque(made_lanes([1, 2]))
     items[0].popleft()  # type: ignore[union-attr]
     batch = formed(items)
-    assert (offsets_of([batch]), len(batch.runs)) == ([1, 2], 2)
-    batch.runs[1].clear()
-    items.append(batch.runs[1])
+    assert (offsets_of([batch]), len(batch.lanes)) == ([1, 2], 2)
+    batch.lanes[1].clear()
+    items.append(batch.lanes[1])
     assert formed(items).items == []
 
 
@@ -117,22 +120,22 @@ def test_alone_it_takes_one_record() -> None:
     """Of a lane the first one, whose end the others wait for."""
     (loose, _) = deliveries(2)
     assert form_alone(loose).items == [loose]
-    (run,) = made_lanes([3])
-    batch = form_alone(run)
-    assert (offsets_of([batch]), batch.runs, offsets_of([run])) == ([0], [run], [1, 2])
+    (lane,) = made_lanes([3])
+    batch = form_alone(lane)
+    assert (offsets_of([batch]), batch.lanes, offsets_of([lane])) == ([0], [lane], [1, 2])
     assert batch.items[0].batch is batch
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "closed"])
 def test_alone_a_lane_may_have_nothing_to_start(empty: bool) -> None:
     """It is empty, or its head is on its way to the dead letters."""
-    (run,) = made_lanes([1])
+    (lane,) = made_lanes([1])
     if empty:
-        run.clear()
+        lane.clear()
     else:
-        run[0].closed = True
-    batch = form_alone(run)
-    assert (batch.items, batch.runs) == ([], [run])
+        lane[0].closed = True
+    batch = form_alone(lane)
+    assert (batch.items, batch.lanes) == ([], [lane])
 
 
 @pytest.mark.parametrize("lengths", [[5], [1, 1, 4], [2, 2], [1, 1]])
@@ -142,7 +145,7 @@ def test_undone_everything_is_where_it_was(lengths: list[int]) -> None:
     before = list(items)
     unform(formed(items), items)
     assert list(items) == before
-    assert [len(run) for run in before] == lengths  # type: ignore[arg-type]
+    assert [len(lane) for lane in before] == lengths  # type: ignore[arg-type]
     assert offsets_of(items) == list(range(sum(lengths)))
 
 
@@ -151,3 +154,33 @@ def test_undone_loose_records_are_first() -> None:
     items: Items = deque(deliveries(5))
     unform(formed(items), items)
     assert offsets_of(items) == [0, 1, 2, 3, 4]
+
+
+def test_undone_a_lane_of_a_partition_that_has_left_is_not_queued_again() -> None:
+    """Nobody hands it out any more."""
+    items: Items = deque(made_lanes([1, 1]))
+    batch = formed(items)
+    batch.lanes[0].out = None
+    unform(batch, items)
+    assert offsets_of(items) == [1]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    ordering=st.sampled_from(["key", "partition", "unordered"]),
+    redelivered=st.integers(-1, 20),
+)
+@examples(200)
+def test_whether_one_may_be_full_is_never_denied_wrongly(
+    lengths: list[int], ordering: str, redelivered: int
+) -> None:
+    """Where one that is full could be formed; by partition the full lane is the first then."""
+    count = sum(lengths)
+    which = redelivered if redelivered < count else -1
+    if ordering == "unordered":
+        items: Items = deque(deliveries(count, redelivered=which))
+    else:
+        items = deque(made_lanes(lengths, ordering, which))
+    could = may_fill(items, BATCH) if ordering != "partition" else full_first(items, BATCH)
+    assert offsets_of(sorted(items, key=lambda item: offsets_of([item]))) == list(range(count))
+    assert could or not is_full(formed(items))

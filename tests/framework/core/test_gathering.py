@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.gathering import Gathering
-from ackfloor.core.lanes import Run
 from ackfloor.core.outcomes import ACKED
 from ackfloor.runtime.batch_calls import begin
 from tests.framework.core.worlds import World, offsets_of
@@ -112,16 +112,19 @@ def test_the_wait_may_change_while_records_wait() -> None:
 
 
 def test_what_came_while_a_lane_was_visited_waits_for_company_of_its_own() -> None:
-    """Lanes that are left together: a full batch goes at once, what is less waits, as ever."""
+    """Calls end together: a full batch goes at once, what is less waits, as ever."""
     world = batched("key")
-    runs: list[Run] = []
+    batches: list[Batch] = []
     for first, key in ((0, b"a"), (3, b"b")):
         world.read([first, first + 1, first + 2], key=key)
-        runs += world.ready.popleft().runs
+        batches.append(world.ready.popleft())
     world.read([6, 7, 8], key=b"a")
     world.read([9], key=b"b")
-    world.ready.clear()
-    world.engine.left("bill", runs)
+    assert not world.ready
+    for batch in batches:
+        begin(batch, world.now_s)
+        batch.outcome = ACKED
+        world.engine.ended("bill", batch, world.now)
     world.take()
     assert offsets_of(world.ready) == [6, 7, 8]
     world.ready.clear()

@@ -10,7 +10,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Lanes, Run
+from ackfloor.core.lanes import Lanes, Work
 from ackfloor.core.messages import (
     Abandon,
     DeliveryFailed,
@@ -21,7 +21,7 @@ from ackfloor.core.messages import (
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, RELEASED, Discarded, Failed, Rejected
 from ackfloor.core.retry import RetryPolicy, in_place_wait_s
-from tests.framework.core.worlds import DLQ, START_S, TIER, HeldWorld, World
+from tests.framework.core.worlds import DLQ, START_S, TIER, HeldWorld, World, offsets_of
 
 BOOM = Failed(Failure("Boom", "x"))
 POLICY = RetryPolicy("1s", 5, "10m", 2, 0)
@@ -37,11 +37,11 @@ def world_of(rules: HandlerRules = RULES) -> World:
     return world
 
 
-def take(world: World) -> tuple[Delivery, Run]:
+def take(world: World) -> tuple[Delivery, Work]:
     """A worker takes a lane's head and starts its handler; also returns what is behind it."""
     item = world.ready.popleft()
-    run = item if isinstance(item, Run) else Run()
-    delivery = item.popleft() if isinstance(item, Run) else item
+    run = item if isinstance(item, Work) else Work()
+    delivery = item.popleft() if isinstance(item, Work) else item
     delivery.started_s = world.now_s
     return delivery, run
 
@@ -228,7 +228,7 @@ def test_redeliveries_in_place_get_half_of_the_slots() -> None:
     assert world.engine.next_due_s(world.now) == float("inf")
     world.finish(take(world)[0])
     world.tick()
-    assert [run[0].offset for run in world.ready if isinstance(run, Run)] == [1, 2]
+    assert offsets_of(world.ready) == [1, 2]
 
 
 def test_the_longest_due_goes_first_of_all_partitions() -> None:
@@ -242,7 +242,7 @@ def test_the_longest_due_goes_first_of_all_partitions() -> None:
     world.read([0], 0, key=b"a")
     world.finish(take(world)[0], BOOM)
     world.tick(5)
-    assert [run[0].partition for run in world.ready if isinstance(run, Run)] == [1]
+    assert [item.partition for item in world.ready] == [1]
 
 
 def test_a_wait_ends_with_its_assignment() -> None:
@@ -328,7 +328,7 @@ def test_a_dead_letter_that_held_nothing_lets_nothing_go() -> None:
     world.read([0], key=b"a")
     other, _ = take(world)
     lanes = Lanes()
-    lane = other.lane(True)
+    lane = other.lane_key(True)
     assert lanes.go_on(lane, other, settled=True) is None
     lanes.block(lane, other, again=False)
     world.read([1], key=b"b")
@@ -378,7 +378,7 @@ def test_what_waits_behind_a_failed_record_pauses_its_partition_and_not_the_work
     assert world.engine.assignments["orders", 0].held == 0
 
 
-def take_hot(world: World) -> tuple[Delivery, Run]:
+def take_hot(world: World) -> tuple[Delivery, Work]:
     """The lane of the hot key, whatever waits before it."""
     while True:
         delivery, run = take(world)

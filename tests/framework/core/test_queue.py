@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
-from ackfloor.core.queue import MEASURED_S, HandlerQueue
+from ackfloor.core.lanes import Lane, Lanes
+from ackfloor.core.queue import MEASURED_S, HandlerQueue, Unit
 from tests.examples import examples
-from tests.framework.core.worlds import batch_deliveries, lanes_of, offsets_of
+from tests.framework.core.worlds import BATCH, batch_deliveries, lanes_of, offsets_of
 
 NOW_S = 1_024.0
 SLOTS = 2
+RULES = HandlerRules("bill", concurrency=SLOTS, batch=BATCH)
+ENDLESS = HandlerRules("bill", concurrency=99, batch=BATCH)
+
+
+def loose_queue() -> HandlerQueue:
+    """The queue of an unordered handler that takes batches."""
+    return HandlerQueue(Lanes(singly=False), ordered=False, batches=True)
 
 
 def queue_of(count: int) -> HandlerQueue:
     """A queue with so many deliveries."""
-    queue = HandlerQueue()
+    queue = loose_queue()
     queue.put(batch_deliveries(count))
     return queue
 
 
-def queue_of_lanes(lengths: list[int]) -> tuple[HandlerQueue, list[Run]]:
+def queue_of_lanes(lengths: list[int], ordering: str = "key") -> tuple[HandlerQueue, list[Lane]]:
     """A queue with lanes of so many records each."""
-    queue, runs = HandlerQueue(), lanes_of(batch_deliveries(sum(lengths), "key"), lengths)
-    queue.put(runs)
-    return queue, runs
+    queue = HandlerQueue(Lanes(singly=False), ordered=True, batches=True)
+    lanes = lanes_of(batch_deliveries(sum(lengths), ordering), lengths)
+    queue.put(lanes)
+    return queue, lanes
 
 
 class TestOrder:
@@ -37,7 +47,7 @@ class TestOrder:
     def test_ahead_is_before_all_others_in_its_own_order(self) -> None:
         """And what is put at the end is the last."""
         loose = batch_deliveries(6)
-        queue = HandlerQueue()
+        queue = loose_queue()
         queue.put(loose[:2])
         queue.put(loose[2:4], ahead=True)
         queue.put(loose[4:])
@@ -54,7 +64,7 @@ class TestOrder:
         assert len(queue) == 3
 
     def test_what_is_not_there_can_not_start_alone(self) -> None:
-        """It runs, or has ended; an empty lane has nothing that could."""
+        """It runs, or has ended."""
         queue, (first, _) = queue_of_lanes([1, 2])
         running = first.popleft()
         queue.move_alone(running)
@@ -66,7 +76,7 @@ class TestOrder:
         """Single records, and batches as the records that they are made of."""
         queue = queue_of(8)
         single = queue.take(1)
-        batches = queue.take_batches(2, SLOTS)
+        batches = queue.take_batches(2, RULES)
         queue.returned([*single, *batches])
         assert offsets_of(queue.items) == list(range(8))
         assert queue.calls == 0
@@ -84,8 +94,8 @@ class TestOrder:
     def test_as_a_list_would(self, steps: list[tuple[str, int]]) -> None:
         """Whatever is put in, taken, formed and given back, in any order."""
         spare = batch_deliveries(200)
-        queue, model = HandlerQueue(), list[int]()
-        given_: list[Delivery | Run | Batch] = []
+        queue, model = loose_queue(), list[int]()
+        given_: list[Unit] = []
         for what, count in steps:
             if what in ("put", "ahead"):
                 fresh, spare = spare[:count], spare[count:]
@@ -96,8 +106,8 @@ class TestOrder:
                 queue.returned(back)
                 model = offsets_of(back) + model
             else:
-                taken: list[Delivery | Run | Batch] = []
-                taken += queue.take(count) if what == "take" else queue.take_batches(count, 99)
+                taken: list[Unit] = []
+                taken += queue.take(count) if what == "take" else queue.take_batches(count, ENDLESS)
                 offsets = offsets_of(taken)
                 assert offsets == model[: len(offsets)]
                 if what == "take":
@@ -197,42 +207,42 @@ class TestBatches:
     def test_full_ones_are_given_whatever_runs(self) -> None:
         """They would not become better by waiting."""
         queue = queue_of(12)
-        assert [len(batch.items) for batch in queue.take_batches(4, SLOTS)] == [3, 3, 3, 3]
+        assert [len(batch.items) for batch in queue.take_batches(4, RULES)] == [3, 3, 3, 3]
         assert queue.calls == 4
 
     def test_an_incomplete_one_waits_while_all_slots_are_busy(self) -> None:
         """More may join it; it goes as soon as a call has ended, or when it is full."""
         queue = queue_of(8)
-        running = queue.take_batches(9, SLOTS)
+        running = queue.take_batches(9, RULES)
         assert [offsets_of([batch]) for batch in running] == [[0, 1, 2], [3, 4, 5]]
         assert offsets_of(queue.items) == [6, 7]
-        assert queue.take_batches(9, SLOTS) == []
+        assert queue.take_batches(9, RULES) == []
         queue.ended(running[0])
-        (batch,) = queue.take_batches(9, SLOTS)
+        (batch,) = queue.take_batches(9, RULES)
         assert offsets_of([batch]) == [6, 7]
         assert queue.calls == SLOTS
 
     def test_one_that_waits_is_joined_by_what_comes(self) -> None:
         """In its order."""
         loose = batch_deliveries(9)
-        queue = HandlerQueue()
+        queue = loose_queue()
         queue.put(loose[:8])
-        queue.take_batches(2, SLOTS)
-        assert queue.take_batches(1, SLOTS) == []
+        queue.take_batches(2, RULES)
+        assert queue.take_batches(1, RULES) == []
         queue.put(loose[8:])
-        (batch,) = queue.take_batches(1, SLOTS)
+        (batch,) = queue.take_batches(1, RULES)
         assert offsets_of([batch]) == [6, 7, 8]
 
     def test_no_more_than_there_is_room_for(self) -> None:
         """The rest stays."""
         queue = queue_of(9)
-        assert len(queue.take_batches(1, SLOTS)) == 1
+        assert len(queue.take_batches(1, RULES)) == 1
         assert offsets_of(queue.items) == [3, 4, 5, 6, 7, 8]
 
     def test_a_call_ends_once(self) -> None:
         """Given up at its deadline, it ends a second time, which changes nothing."""
         queue = queue_of(6)
-        first, _ = queue.take_batches(2, SLOTS)
+        first, _ = queue.take_batches(2, RULES)
         queue.ended(first)
         queue.ended(first)
         assert queue.calls == 1
@@ -240,10 +250,52 @@ class TestBatches:
     @pytest.mark.parametrize("lengths", [[1, 1, 2], [4], [2, 2], [3, 1]])
     def test_lanes_of_one_that_waits_are_whole(self, lengths: list[int]) -> None:
         """Nothing is missing in them, and they have kept their turns."""
-        queue, runs = queue_of_lanes(lengths)
-        batches = queue.take_batches(9, 1)
+        queue, lanes = queue_of_lanes(lengths)
+        batches = queue.take_batches(9, replace(RULES, ordering="key", concurrency=1))
         assert len(batches) == 1, "the second is not full"
         queue.returned(batches)
-        assert list(queue.items) == runs
-        assert [len(run) for run in runs] == lengths
+        assert list(queue.items) == lanes
+        assert [len(lane) for lane in lanes] == lengths
         assert offsets_of(queue.items) == list(range(sum(lengths)))
+
+    def test_by_partition_a_full_lane_is_not_held_up_by_one_that_is_not(self) -> None:
+        """It goes ahead while all slots are busy; the others keep their turns."""
+        rules = replace(RULES, ordering="partition", concurrency=1)
+        queue, lanes = queue_of_lanes([3, 1, 2, 3], "partition")
+        (running,) = queue.take_batches(1, rules)
+        assert offsets_of([running]) == [0, 1, 2]
+        (full,) = queue.take_batches(9, rules)
+        assert offsets_of([full]) == [6, 7, 8]
+        assert list(queue.items) == lanes[1:3]
+        queue.ended(running)
+        queue.ended(full)
+        assert [offsets_of([batch]) for batch in queue.take_batches(9, rules)] == [[3]]
+
+
+class TestSingly:
+    """Trials, and what runs alone: one record of a lane, and nothing that may not start."""
+
+    def test_of_a_lane_it_is_the_first_record(self) -> None:
+        """The rest waits in the lane, which has no other turn before."""
+        queue, (lane, _) = queue_of_lanes([3, 1])
+        batches = queue.take_singly(2)
+        assert [offsets_of([batch]) for batch in batches] == [[0], [3]]
+        assert (offsets_of([lane]), len(queue)) == ([1, 2], 0)
+        queue.returned(batches)
+        assert offsets_of(queue.items) == [0, 1, 2, 3]
+
+    def test_what_may_not_start_is_passed_over(self) -> None:
+        """It has ended, or its partition is about to leave."""
+        queue = queue_of(3)
+        first, _, last = list(queue.items)
+        first.closed = True  # type: ignore[union-attr]
+        assert offsets_of(queue.take_singly(1)) == [1]
+        last.assignment.stopping = True  # type: ignore[union-attr]
+        assert (queue.take_singly(1), len(queue)) == ([], 0)
+
+    def test_what_is_to_run_alone_goes_by_itself(self) -> None:
+        """Nothing of the others is given with it."""
+        queue = queue_of(3)
+        queue.move_alone(queue.items[1])  # type: ignore[arg-type]
+        assert offsets_of(queue.take_alone()) == [1]
+        assert offsets_of(queue.items) == [0, 2]

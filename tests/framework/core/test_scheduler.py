@@ -224,7 +224,7 @@ def test_what_is_behind_a_trial_in_its_lane_waits_for_its_end() -> None:
     world.tick(2.0)
     assert not world.ready
     world.finish(tried)
-    world.engine.left("bill", [tried.run])
+    world.leave(tried)
     world.tick(1.0)
     assert offsets_of(world.ready) == [1]
 

@@ -9,7 +9,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import (
     RecordDeadLettered,
     SuspectCleared,
@@ -58,8 +58,8 @@ def at(made: World, offset: int) -> Delivery:
     """A worker takes what was dispatched of one offset and starts its handler."""
     while True:
         item = made.ready.popleft()
-        delivery = item.popleft() if isinstance(item, Run) else item
-        if isinstance(item, Run) and item:
+        delivery = item.popleft() if isinstance(item, Work) else item
+        if isinstance(item, Work) and item:
             made.ready.append(item)
         if delivery.offset == offset:
             delivery.started_s = made.now_s
@@ -336,11 +336,11 @@ def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
     made.finish(delivery)
     step(made)
     run = made.ready.popleft()
-    assert isinstance(run, Run)
+    assert isinstance(run, Work)
     assert [d.offset for d in run] == [1, 2]
     made.finish(run.popleft())
     made.finish(run.popleft())
-    made.engine.left("bill", [run])
+    made.engine.ended("bill", run, made.now)
     step(made)
     assert started(made) == [3]
     made.finish(made.start())
@@ -450,8 +450,7 @@ def test_a_suspect_that_waits_for_its_lane_takes_no_room_from_the_head_of_it() -
         while made.startable():
             delivery = made.start()
             made.finish(delivery)
-            if delivery.lone is None:
-                made.engine.left("bill", [delivery.run])
+            made.leave(delivery)
             handled.append(delivery.offset)
     assert handled == [0, 1]
     assert made.engine.state.handlers["bill"].open_retries == 0

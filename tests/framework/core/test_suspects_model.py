@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import TakeBack
 from ackfloor.core.outcomes import ACKED
 from tests.framework.core.worlds import HeldWorld, MemoryRecord
@@ -27,7 +27,7 @@ class ModelWorker:
         #: How often everything was asked back.
         self.recalls = 0
         #: What runs, the run it was taken from, and `recalls` when it was.
-        self.running: list[tuple[Delivery, Run | None, int]] = []
+        self.running: list[tuple[Delivery, Work | None, int]] = []
         self.started: list[Delivery] = []
         self.next_offset = 0
 
@@ -54,8 +54,8 @@ class ModelWorker:
         if len(self.running) == SLOTS or not ready:
             return
         item = ready.popleft()
-        run = item if isinstance(item, Run) else None
-        delivery = item.popleft() if isinstance(item, Run) else item
+        run = item if isinstance(item, Work) else None
+        delivery = item.popleft() if isinstance(item, Work) else item
         self.check_start(delivery)
         delivery.started_s = self.world.now_s
         self.running.append((delivery, run, self.recalls))
@@ -82,7 +82,7 @@ class ModelWorker:
         if run and recalls == self.recalls:
             self.world.ready.append(run)
         elif run is not None:
-            self.world.engine.left("bill", [run])
+            self.world.engine.ended("bill", run, self.world.now)
         self.do_commands()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import RecordsReceived
 from ackfloor.core.model import Now, TopicPartition
 from ackfloor.core.retry import RetryPolicy
@@ -175,7 +175,7 @@ def test_redeliveries_keep_their_lanes() -> None:
     world.engine.polled(records, world.now)
     world.take()
     ((run,),) = world.given
-    assert isinstance(run, Run)
+    assert isinstance(run, Work)
     assert len(run) == 2
 
 

@@ -13,7 +13,7 @@ from ackfloor.core.breaker_events import RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import RETRY_AT
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Work
 from ackfloor.core.messages import LateAnswers, RedeliveriesStarted
 from ackfloor.core.model import Failure, Now, TopicPartition
 from ackfloor.core.outcomes import ACKED, Bury, Failed, Park, Rejected
@@ -344,7 +344,7 @@ class TestLanes:
             delivery = world.start()
             assert delivery.offset == offset
             world.finish(delivery, ACKED)
-            world.engine.left("bill", [delivery.run])
+            world.leave(delivery)
             world.tick(0.1)
         assert world.engine.state.handlers["bill"].open_retries == 0
         assert world.engine.flow.open_count == 0
@@ -377,7 +377,7 @@ class TestLanes:
         delivery = world.start()
         world.now_s += 60.0
         world.expire(delivery)
-        assert not (isinstance(item, Run) and item)
+        assert not (isinstance(item, Work) and item)
         assert withheld(world) == 1
         world.tick(1.0)
         assert world.start().offset == 0
@@ -395,7 +395,7 @@ def test_it_moves_to_no_other_tier_although_the_wall_clock_was_set_back() -> Non
     world.now_s += 5.0
     set_back = Now(world.now_s, world.now.wall_ms - 60_000)
     world.engine.tick(set_back)
-    (again,) = world.engine.next_items("bill", 0, set_back)
+    (again,) = world.engine.next_units("bill", 0, set_back)
     assert deliveries_in(again)[0].offset == 0
     world.take()
     assert (world.parcels, withheld(world)) == ([], 0)

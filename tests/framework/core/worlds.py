@@ -123,6 +123,8 @@ class World:
         #: What executors have and have not started, and what they were given each time.
         self.ready: deque[Any] = deque()
         self.given: list[list[Any]] = []
+        #: What a delivery was taken from that a worker has started.
+        self.works: dict[Delivery, Work] = {}
         self.parcels: list[Parcel] = []
         self.commits: list[Commit] = []
 
@@ -193,11 +195,21 @@ class World:
     def start(self) -> Delivery:
         """A worker takes the next unordered delivery and starts its handler."""
         item = self.ready.popleft()
-        delivery = item.popleft() if isinstance(item, Work) else item
+        delivery = item
+        if isinstance(item, Work):
+            delivery = item.popleft()
+            self.works[delivery] = item
         delivery.started_s = self.now_s
         if self.rules.manual:
             delivery.arm(None)
         return delivery
+
+    def leave(self, delivery: Delivery) -> None:
+        """The worker ends the work that a delivery was taken from, if it was in one."""
+        work = self.works.pop(delivery, None)
+        if work is not None:
+            self.engine.ended(self.rules.name, work, self.now)
+            self.take()
 
     def finish(self, delivery: Delivery, outcome: Outcome = ACKED) -> None:
         """A handler ends."""
