@@ -11,7 +11,7 @@ import time
 from ackfloor.core.outcomes import ACKED
 from ackfloor.errors import Pause
 from ackfloor.ports import Executor
-from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, run_of
+from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, work_of
 
 
 def in_flight(bench: Bench) -> list[int]:
@@ -104,12 +104,12 @@ class CrashContract:
         first, *rest = bench.deliveries(3)
         executor = bench.executor(concurrency=2, lanes=True)
         bench.take_back(executor)
-        lent = run_of("a", [first])
+        lent = work_of("a", [first])
         bench.submit(executor, [lent])
         eventually(lambda: self._came(bench, executor, [0]))
         time.sleep(WATCH_S)
         assert (bench.started, len(lent)) == ([0], 0)
-        bench.submit(executor, [run_of("a", rest)])
+        bench.submit(executor, [work_of("a", rest)])
         eventually(lambda: bench.answered == [0, 1, 2])
 
     def test_a_lane_that_runs_stops_at_its_next_record_for_what_is_alone(
@@ -119,15 +119,15 @@ class CrashContract:
         bench.shut(0)
         deliveries = bench.deliveries(11)
         executor = bench.executor(concurrency=2, lanes=True)
-        run = run_of("a", deliveries[:2])
+        run = work_of("a", deliveries[:2])
         bench.submit(executor, [run])
         eventually(lambda: bench.started == [0])
         bench.take_back(executor)
         bench.open(0)
-        eventually(lambda: list(bench.inbox.left) == [("bill", run)])
-        bench.inbox.left.clear()
+        eventually(lambda: list(bench.inbox.ended) == [("bill", run)])
+        bench.inbox.ended.clear()
         eventually(lambda: not any(executor.running()))
-        bench.submit(executor, [run_of("b", deliveries[10:])])
+        bench.submit(executor, [work_of("b", deliveries[10:])])
         eventually(lambda: self._came(bench, executor, [0, 10]))
         time.sleep(WATCH_S)
         assert bench.started == [0, 10]

@@ -22,10 +22,9 @@ import pytest
 from ackfloor.core.assignment import Assignment
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.forming import unform
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Lane, Work
 from ackfloor.core.outcomes import ACKED, RELEASED, Failed
-from ackfloor.core.queue import Item
+from ackfloor.core.queue import Unit
 from ackfloor.errors import Retry
 from ackfloor.ports import Executor
 from ackfloor.runtime.inbox import Held, Inbox
@@ -35,6 +34,10 @@ from ackfloor.testing.log import MemoryRecord
 from tests.contracts.sink_contract import assignment_of
 
 BOUND_S = 60.0
+
+
+#: What the tests give an executor; of one that takes batches they are made of it.
+Given = Delivery | Work
 
 
 class Own(BaseException):
@@ -77,6 +80,19 @@ class _Pauses(deque[Held]):
         super().append(held)
 
 
+class Ends(deque[tuple[str, Work | Batch]]):
+    """Ends, and what is to happen when one is posted."""
+
+    def __init__(self, seen: Callable[[], None]) -> None:
+        super().__init__()
+        self._seen = seen
+
+    def append(self, ended: tuple[str, Work | Batch]) -> None:
+        """A slot has ended something."""
+        self._seen()
+        super().append(ended)
+
+
 class Bench(ABC):
     """Executors and what their handlers do."""
 
@@ -106,7 +122,7 @@ class Bench(ABC):
     def executor(
         self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
     ) -> Executor:
-        """A started executor; stopped at the end of the test."""
+        """A started executor, of an ordered handler or not; stopped at the end of the test."""
 
     def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
         """How the executor calls the handler."""
@@ -144,7 +160,7 @@ class Bench(ABC):
             for n in range(count)
         ]
 
-    def submit(self, executor: Executor, items: Sequence[Item]) -> None:
+    def submit(self, executor: Executor, items: Sequence[Given]) -> None:
         """Give an executor items, as the owner thread does."""
         executor.submit(items)
 
@@ -160,21 +176,34 @@ class Bench(ABC):
     @property
     def returned(self) -> list[int]:
         """Offsets of what was given back unstarted, in order."""
-        items: deque[Item] = deque()
-        for _, item in reversed(list(self.inbox.returned)):
-            _put_first(items, item, whole=False)
-        return offsets_of(items)
+        units: deque[Given] = deque()
+        for _, unit in reversed(list(self.inbox.returned)):
+            self.put_first(units, unit, whole=False)
+        return offsets_of(units)
 
-    def returned_items(self) -> list[Item]:
-        """Take what was given back, to submit it again: lanes that were left come last."""
-        items: deque[Item] = deque()
+    def returned_items(self) -> list[Given]:
+        """Take what was given back, to submit it again: works that slots left come last."""
+        units: deque[Given] = deque()
         found = [self.inbox.returned.popleft()[1] for _ in range(len(self.inbox.returned))]
-        for item in reversed(found):
-            _put_first(items, item, whole=True)
-        left = [self.inbox.left.popleft() for _ in range(len(self.inbox.left))]
-        self.inbox.left.extend((name, run) for name, run in left if not run)
-        items.extend(run for _, run in left if run)
-        return list(items)
+        for unit in reversed(found):
+            self.put_first(units, unit, whole=True)
+        ended = [self.inbox.ended.popleft() for _ in range(len(self.inbox.ended))]
+        self.inbox.ended.extend((name, work) for name, work in ended if not _left(work))
+        units.extend(work for _, work in ended if isinstance(work, Work) and work)
+        return list(units)
+
+    def put_first(self, units: deque[Given], unit: Unit, *, whole: bool) -> None:
+        """Put what was given back before the others; of a batch also what is behind it."""
+        assert not isinstance(unit, Batch), "it is given none"
+        units.appendleft(unit)
+
+    def on_ended(self, seen: Callable[[], None]) -> None:
+        """Do something whenever the end of a work is posted."""
+        self.inbox.ended = Ends(seen)
+
+    def behind(self, work: Work) -> list[int]:
+        """Offsets of what is left of a work."""
+        return offsets_of([work])
 
     @property
     def answered(self) -> list[int]:
@@ -182,30 +211,25 @@ class Bench(ABC):
         return [delivery.offset for delivery in list(self.inbox.answered)]
 
 
-def _put_first(items: deque[Item], item: Item | Batch, *, whole: bool) -> None:
-    """Put what was given back before the others; what was in a batch also back into its lanes."""
-    if not isinstance(item, Batch):
-        items.appendleft(item)
-    elif whole:
-        unform(item, items)
-    else:
-        rest = [delivery for run in item.runs for delivery in list(run)]
-        items.extendleft(reversed([*item.items, *rest]))
+def _left(unit: Work | Batch) -> bool:
+    return isinstance(unit, Work) and bool(unit)
 
 
-def offsets_of(items: Iterable[Item]) -> list[int]:
-    """Offsets of deliveries, and of those in runs."""
-    each = (list(item) if isinstance(item, Run) else [item] for item in items)
+def offsets_of(units: Iterable[Given]) -> list[int]:
+    """Offsets of deliveries, and of those in works."""
+    each = (list(unit) if isinstance(unit, Work) else [unit] for unit in units)
     return [delivery.offset for deliveries in each for delivery in deliveries]
 
 
-def run_of(name: str, deliveries: Sequence[Delivery]) -> Run:
-    """A lane's run."""
-    run = Run(deliveries)
-    run.lane = name
+def work_of(name: str, deliveries: Sequence[Delivery]) -> Work:
+    """What is handed out of a lane."""
+    lane, work = Lane(), Work(deliveries)
+    lane.key = ("orders", 0, name.encode())
+    lane.out, lane.holder, lane.held = work, None, None
+    work.lane = lane
     for delivery in deliveries:
-        delivery.run = run
-    return run
+        delivery.lane = lane
+    return work
 
 
 class ExecutorContract:
@@ -329,31 +353,75 @@ class ExecutorContract:
         assert second.outcome is ACKED
 
     def test_a_lane_runs_one_at_a_time_in_order(self, bench: Bench) -> None:
-        """Two lanes run side by side; a run that is found empty is posted back."""
+        """Two lanes run side by side; the end of each work is posted."""
         bench.shut(0, 10)
         executor = bench.executor(concurrency=4, lanes=True)
         deliveries = bench.deliveries(13)
-        ada, bob = run_of("ada", deliveries[:3]), run_of("bob", deliveries[10:])
+        ada, bob = work_of("ada", deliveries[:3]), work_of("bob", deliveries[10:])
         bench.submit(executor, [ada, bob])
         eventually(lambda: len(bench.started) == 2)
         time.sleep(WATCH_S)
         assert sorted(bench.started) == [0, 10]
         bench.open()
-        eventually(lambda: len(bench.inbox.left) == 2)
+        eventually(lambda: len(bench.inbox.ended) == 2)
         assert [n for n in bench.started if n < 10] == [0, 1, 2]
         assert [n for n in bench.started if n >= 10] == [10, 11, 12]
-        assert {id(run) for _, run in bench.inbox.left} == {id(ada), id(bob)}
+        assert {id(work) for _, work in bench.inbox.ended} == {id(ada), id(bob)}
+
+    def test_the_end_of_a_work_is_posted_after_its_answers(self, bench: Bench) -> None:
+        """Once; a delivery by itself has no other end than its answer."""
+        executor = bench.executor(concurrency=1, lanes=True)
+        *found, single = bench.deliveries(201)
+        seen: list[int] = []
+        bench.on_ended(lambda: seen.append(len(bench.answered)))
+        bench.submit(executor, [work_of("a", found[:100]), work_of("b", found[100:])])
+        eventually(lambda: len(bench.inbox.ended) == 2)
+        bench.submit(executor, [single])
+        eventually(lambda: len(bench.answered) == 201)
+        time.sleep(WATCH_S)
+        assert len(bench.inbox.ended) == 2
+        assert [not work for _, work in bench.inbox.ended] == [True, True]
+        assert seen[-1] == 200
+        assert min(seen) >= 100
+
+    def test_a_slot_leaves_the_work_whose_record_failed(self, bench: Bench) -> None:
+        """What is behind it is the owner's to take; nothing of it starts."""
+        bench.raises = {1: [ValueError("no")]}
+        executor = bench.executor(concurrency=2, lanes=True)
+        work = work_of("a", bench.deliveries(4))
+        bench.submit(executor, [work])
+        eventually(lambda: bench.answered == [0, 1])
+        time.sleep(WATCH_S)
+        assert bench.started == [0, 1]
+        assert bench.behind(work) == [2, 3]
+
+    def test_an_abandoned_slot_has_nothing_more_of_its_work(self, bench: Bench) -> None:
+        """Its end is posted for it, with what it has not handled; another slot takes that up."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1, lanes=True)
+        work = work_of("a", bench.deliveries(3))
+        stuck = work[0]
+        bench.submit(executor, [work])
+        eventually(lambda: bench.started == [0])
+        stuck.closed = True
+        executor.abandon(stuck)
+        eventually(lambda: 0 not in [d.offset for d in executor.running()])
+        eventually(lambda: bench.answered == [1, 2] or bench.submit_again(executor))
+        bench.open()
+        eventually(lambda: executor.abandoned() == 0)
+        time.sleep(WATCH_S)
+        assert bench.started == [0, 1, 2]
 
     def test_a_long_lane_lets_others_have_their_turn(self, bench: Bench) -> None:
         """With one slot, a short lane does not wait for the end of a long one."""
         executor = bench.executor(concurrency=1, lanes=True)
         bench.shut(0)
         deliveries = bench.deliveries(1000)
-        bench.submit(executor, [run_of("long", deliveries[:999])])
+        bench.submit(executor, [work_of("long", deliveries[:999])])
         eventually(lambda: bench.started == [0])
-        bench.submit(executor, [run_of("short", deliveries[999:])])
+        bench.submit(executor, [work_of("short", deliveries[999:])])
         bench.open()
-        eventually(lambda: len(bench.inbox.left) == 2)
+        eventually(lambda: len(bench.inbox.ended) == 2)
         assert bench.started.index(999) < 998
         assert [n for n in bench.started if n < 999] == list(range(999))
 
@@ -368,7 +436,7 @@ class ExecutorContract:
         executor = bench.executor(concurrency=1, lanes=lanes)
         # In lanes of their own: what failed holds its lane.
         bench.submit(
-            executor, [run_of("a", [first]), run_of("b", [second])] if lanes else [first, second]
+            executor, [work_of("a", [first]), work_of("b", [second])] if lanes else [first, second]
         )
         eventually(lambda: bench.answered == [0, 1])
         assert isinstance(first.outcome, Failed)
@@ -472,7 +540,7 @@ class ExecutorContract:
         """A run that its slot leaves goes to another whole."""
         executor = bench.executor(concurrency=4, lanes=True)
         deliveries = bench.deliveries(900)
-        runs = [run_of(f"lane {n}", deliveries[n::9]) for n in range(9)]
+        runs = [work_of(f"lane {n}", deliveries[n::9]) for n in range(9)]
         bench.submit(executor, runs)
         sizes = cycle((5, 1, 3, 2, 4))
 

@@ -14,7 +14,7 @@ from ackfloor.core.outcomes import ACKED
 from ackfloor.errors import Pause
 from ackfloor.ports import Executor
 from ackfloor.runtime.process.work import STUCK_S
-from tests.contracts.executor_contract import WATCH_S, Bench, eventually, run_of
+from tests.contracts.executor_contract import WATCH_S, Bench, eventually, work_of
 
 
 def three_given_back(bench: Bench) -> Executor:
@@ -67,16 +67,16 @@ class TakeBackContract:
         bench.shut(1)
         executor = bench.executor(concurrency=1, lanes=True)
         deliveries = bench.deliveries(13)
-        ada, bob = run_of("ada", deliveries[:4]), run_of("bob", deliveries[10:])
+        ada, bob = work_of("ada", deliveries[:4]), work_of("bob", deliveries[10:])
         bench.submit(executor, [ada])
         eventually(lambda: bench.started == [0, 1])
         bench.submit(executor, [bob])
         bench.take_back(executor)
         eventually(lambda: bench.returned == [10, 11, 12])
         time.sleep(WATCH_S)
-        assert list(bench.inbox.left) == []
+        assert list(bench.inbox.ended) == []
         bench.open()
-        eventually(lambda: list(bench.inbox.left) == [("bill", ada)])
+        eventually(lambda: list(bench.inbox.ended) == [("bill", ada)])
         time.sleep(WATCH_S)
         assert bench.started == bench.answered == [0, 1]
         assert [delivery.offset for delivery in ada] == [2, 3]
@@ -89,16 +89,16 @@ class TakeBackContract:
         """Who visits it next does not leave it again for a call that is over."""
         bench.shut(0)
         executor = bench.executor(concurrency=1, lanes=True)
-        run = run_of("ada", bench.deliveries(4))
+        run = work_of("ada", bench.deliveries(4))
         bench.submit(executor, [run])
         eventually(lambda: bench.started == [0])
         bench.take_back(executor)
         bench.open()
-        eventually(lambda: list(bench.inbox.left) == [("bill", run)])
+        eventually(lambda: list(bench.inbox.ended) == [("bill", run)])
         assert bench.returned_items() == [run]
         bench.submit(executor, [run])
         eventually(lambda: bench.answered == [0, 1, 2, 3])
-        eventually(lambda: list(bench.inbox.left) == [("bill", run)])
+        eventually(lambda: list(bench.inbox.ended) == [("bill", run)])
         assert not run
 
     def test_a_pause_gives_back_the_record_and_then_the_others(self, bench: Bench) -> None:
@@ -126,12 +126,12 @@ class TakeBackContract:
         bench.shut(1)
         executor = bench.executor(concurrency=1, lanes=True)
         deliveries = bench.deliveries(12)
-        bench.submit(executor, [run_of("ada", deliveries[:3])])
+        bench.submit(executor, [work_of("ada", deliveries[:3])])
         eventually(lambda: bench.started == [0, 1])
         # What is on its way to a process when it asks for a pause may start; one that is at a
         # record for so long is sent nothing.
         time.sleep(2 * STUCK_S)
-        bench.submit(executor, [run_of("bob", deliveries[10:])])
+        bench.submit(executor, [work_of("bob", deliveries[10:])])
         bench.open()
         eventually(lambda: bench.returned == [1, 2, 10, 11])
         eventually(lambda: len(bench.inbox.held) == 1)
@@ -148,14 +148,14 @@ class TakeBackContract:
         bench.shut(0, 10)
         executor = bench.executor(concurrency=2, lanes=True)
         deliveries = bench.deliveries(13)
-        ada, bob = run_of("ada", deliveries[:2]), run_of("bob", deliveries[10:])
+        ada, bob = work_of("ada", deliveries[:2]), work_of("bob", deliveries[10:])
         bench.submit(executor, [ada, bob])
         eventually(lambda: sorted(bench.started) == [0, 10])
         bench.open(0)
         eventually(lambda: bench.inbox.held)
         bench.open(10)
         eventually(lambda: bench.answered == [10])
-        eventually(lambda: list(bench.inbox.left) == [("bill", bob)])
+        eventually(lambda: list(bench.inbox.ended) == [("bill", bob)])
         eventually(lambda: bench.returned == [0, 1])
         time.sleep(WATCH_S)
         assert sorted(bench.started) == [0, 10]
@@ -186,7 +186,7 @@ class TakeBackContract:
         deliveries = bench.deliveries(400)
         count = 8
         if lanes:
-            runs = [run_of(f"lane {n}", deliveries[n::count]) for n in range(count)]
+            runs = [work_of(f"lane {n}", deliveries[n::count]) for n in range(count)]
             bench.submit(executor, runs)
         else:
             bench.submit(executor, deliveries)

@@ -14,10 +14,8 @@ import pytest
 
 from ackfloor.core.delivery import Delivery
 from ackfloor.ports import Executor
-from ackfloor.runtime.async_batches import AsyncBatchExecutor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.thread_batches import ThreadBatchExecutor
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from tests.contracts.batch_bench import BatchBench
 from tests.contracts.crash_contract import CrashContract
@@ -54,7 +52,6 @@ class AsyncBench(Bench):
             self.inbox,
             time.monotonic,
             concurrency=concurrency,
-            lanes=lanes,
             cancel_grace_s=BOUND_S,
             marks=self.marks,
         )
@@ -94,7 +91,6 @@ class ThreadBench(Bench):
             self.inbox,
             time.monotonic,
             concurrency=concurrency,
-            lanes=lanes,
             marks=self.marks,
         )
         executor.start()
@@ -144,8 +140,6 @@ class TestThreadExecutor(ExecutorContract, TakeBackContract, ManualContract, Cra
 class AsyncBatchBench(BatchBench, AsyncBench):
     """Async handlers that take batches."""
 
-    kind = AsyncBatchExecutor
-
     async def _call(self, batch: Any) -> None:
         await super()._call(batch.items[0])
 
@@ -153,14 +147,12 @@ class AsyncBatchBench(BatchBench, AsyncBench):
 class ThreadBatchBench(BatchBench, ThreadBench):
     """Plain handlers that take batches."""
 
-    kind = ThreadBatchExecutor
-
     def _call(self, batch: Any) -> None:
         super()._call(batch.items[0])
 
 
 class TestAsyncBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
-    """AsyncBatchExecutor keeps the contract."""
+    """AsyncExecutor keeps the contract, of a handler that takes batches."""
 
     @pytest.fixture
     def bench(self) -> Iterator[AsyncBatchBench]:
@@ -171,7 +163,7 @@ class TestAsyncBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
 
 
 class TestThreadBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
-    """ThreadBatchExecutor keeps the contract."""
+    """ThreadExecutor keeps the contract, of a handler that takes batches."""
 
     @pytest.fixture
     def bench(self) -> Iterator[ThreadBatchBench]:

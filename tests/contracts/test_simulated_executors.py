@@ -23,7 +23,6 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.outcomes import ACKED, Failed
 from ackfloor.ports import Executor
-from ackfloor.runtime.async_batches import AsyncBatchExecutor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.invoke import Invocation
 from ackfloor.runtime.thread_executor import ThreadExecutor
@@ -37,7 +36,6 @@ from tests.simulation.event_loop import SimEventLoop, SimEvents
 from tests.simulation.executor import (
     Answer,
     SimProcesses,
-    SimThreadBatches,
     SimThreads,
     slot_type_of,
 )
@@ -181,13 +179,13 @@ class SimBench(Bench):
     def executor(
         self, *, concurrency: int = 2, lanes: bool = False, manual: bool = False
     ) -> Executor:
-        local = self.made(concurrency, lanes=lanes, manual=manual)
+        local = self.made(concurrency, manual=manual)
         executor = cast("Executor", Remote(local, self.thread))
         executor.start()
         self._executors.append(executor)
         return executor
 
-    def made(self, concurrency: int, *, lanes: bool, manual: bool) -> Executor:
+    def made(self, concurrency: int, *, manual: bool) -> Executor:
         """An executor that is not started."""
         hub = self.thread.hub
         outside = {"hub": hub, "slot_type": self.thread.slot_type()}
@@ -197,7 +195,6 @@ class SimBench(Bench):
             self.inbox,
             lambda: hub.now_s,
             concurrency=concurrency,
-            lanes=lanes,
             marks=self.marks,
         )
 
@@ -212,8 +209,6 @@ class SimBench(Bench):
 
 class SimBatchBench(BatchBench, SimBench):
     """Plain handlers on strands that take batches."""
-
-    kind = SimThreadBatches
 
     def _call(self, batch: Any, /) -> None:
         super()._call(batch.items[0])
@@ -248,14 +243,13 @@ class SimAsyncBench(SimBench):
             await asyncio.sleep(LOOK_S)
         self.leave(delivery)
 
-    def made(self, concurrency: int, *, lanes: bool, manual: bool) -> Executor:
+    def made(self, concurrency: int, *, manual: bool) -> Executor:
         return self.of_loop(
             self.invocation(self._call, manual=manual),
             self.events,
             self.inbox,
             lambda: self.thread.hub.now_s,
             concurrency=concurrency,
-            lanes=lanes,
             cancel_grace_s=BOUND_S,
             marks=self.marks,
         )
@@ -263,8 +257,6 @@ class SimAsyncBench(SimBench):
 
 class SimAsyncBatchBench(BatchBench, SimAsyncBench):
     """The same for handlers that take batches."""
-
-    of_loop = AsyncBatchExecutor
 
     async def _call(self, batch: Any, /) -> None:  # type: ignore[override]
         await super()._call(batch.items[0])
@@ -287,7 +279,7 @@ class TestSimThreads(ExecutorContract, TakeBackContract, ManualContract, CrashCo
 
 
 class TestSimThreadBatches(ExecutorContract, TakeBackContract, CrashContract):
-    """SimThreadBatches keep the contract."""
+    """SimThreads keep the contract, of a handler that takes batches."""
 
     @pytest.fixture
     def bench(self) -> Iterator[SimBench]:
@@ -307,7 +299,7 @@ class TestAsyncExecutorOnSimEvents(
 
 
 class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, TakeBackContract, CrashContract):
-    """AsyncBatchExecutor keeps the contract there."""
+    """AsyncExecutor keeps the contract there, of a handler that takes batches."""
 
     @pytest.fixture
     def bench(self) -> Iterator[SimBench]:

@@ -137,7 +137,7 @@ def test_who_asks_too_late_for_a_pause_hides_nothing_from_the_others() -> None:
         waiting = executor.queued()
         late = executor._window.ready[0].again(None)
         late.closed = True
-        executor._put_back(late, late, Held(1.0, "too late"))
+        executor._window.put_back(late, late, Held(1.0, "too late"))
         assert executor.queued() == waiting
         gate.open()
         worker.until(worker.settled)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
 import pytest
 
-from ackfloor.core.lanes import Run
+from ackfloor.core.lanes import Lane, Work
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.window import Window
-from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, run_of
+from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, work_of
 from tests.contracts.test_executors_contract import AsyncBench, ThreadBench
 
 SLOTS = 16
@@ -43,7 +43,7 @@ class Slots:
         self, window: Window, inbox: Inbox, *, pauses: float = 0.0, takes_s: float = 0.0
     ) -> None:
         self.handled: list[Any] = []
-        self.overlaps: list[Run] = []
+        self.overlaps: list[Work] = []
         self._window = window
         self._inbox = inbox
         #: The share of the records that ask for a pause instead of being handled.
@@ -73,15 +73,14 @@ class Slots:
         window, chance = self._window, Random(number)
         while not self._done.is_set():
             self._busy[number] = True
-            recalls = window.recalls
             try:
                 item = window.ready.popleft()
             except IndexError:
                 self._busy[number] = False
                 time.sleep(0)
                 continue
-            if isinstance(item, Run):
-                self._visit(item, recalls, chance)
+            if isinstance(item, Work):
+                self._visit(item, chance)
             elif chance.random() < self._pauses:
                 window.give_back((item,))
             else:
@@ -93,42 +92,56 @@ class Slots:
         if self._takes_s:
             time.sleep(self._takes_s)
 
-    def _visit(self, run: Run, recalls: int, chance: Random) -> None:
-        lock = self._visited.setdefault(id(run), Lock())
+    def _visit(self, work: Work, chance: Random) -> None:
+        lock = self._visited.setdefault(id(work), Lock())
         if not lock.acquire(blocking=False):
-            self.overlaps.append(run)
+            self.overlaps.append(work)
             return
         for _ in range(VISIT):
-            if self._window.recalls != recalls:
+            if self._window.recalls != work.recalls:
                 break
             try:
-                record: Any = run.popleft()
+                record: Any = work.popleft()
             except IndexError:
                 lock.release()
-                self._inbox.left.append(("bill", run))
+                self._window.end(work)
                 return
             if chance.random() < self._pauses:
-                run.appendleft(record)
+                work.appendleft(record)
                 lock.release()
-                self._window.give_back((run,))
+                self._window.give_back((work,))
                 return
             self._handle(record)
         lock.release()
-        self._window.put_last(run, recalls)
+        self._window.put_last(work)
 
 
 def _back(inbox: Inbox) -> list[Any]:
-    """Everything that was given back, and lanes that were left with something in them."""
+    """Everything that was given back, and works that were left with something in them."""
     items = [inbox.returned.popleft()[1] for _ in range(len(inbox.returned))]
-    left = [inbox.left.popleft()[1] for _ in range(len(inbox.left))]
-    return items + [run for run in left if run]
+    ended = [inbox.ended.popleft()[1] for _ in range(len(inbox.ended))]
+    return items + [work for work in ended if work]
+
+
+def _give(window: Window, items: list[Any]) -> None:
+    """What the owner gives: numbers stand for records that are in no lane."""
+    if items and isinstance(items[0], Work):
+        window.add(items)
+    else:
+        window.ready.extend(items)
+
+
+def _work(records: Iterable[Any]) -> Work:
+    work = Work(records)
+    work.lane, work.recalls = Lane(), 0
+    return work
 
 
 def _items(lanes: bool) -> list[Any]:
     if not lanes:
         return list(range(20_000))
     # Of each lane the records n, n + 100, n + 200, ...
-    return [Run(range(n, 20_000, 100)) for n in range(100)]  # type: ignore[arg-type]
+    return [_work(range(n, 20_000, 100)) for n in range(100)]
 
 
 @pytest.mark.usefixtures("quick_switches")
@@ -139,12 +152,12 @@ def test_nothing_is_lost_however_often_it_is_asked_back(lanes: bool, pauses: flo
     inbox = Inbox()
     window, chance, end_s = Window("bill", inbox), Random(1), time.monotonic() + BOUND_S
     with Slots(window, inbox, pauses=pauses) as slots:
-        window.ready.extend(_items(lanes))
+        _give(window, _items(lanes))
         while len(slots.handled) < 20_000:
             assert time.monotonic() < end_s, f"{len(slots.handled)} were handled"
             if chance.random() < 0.3:
                 window.give_back()
-            window.ready.extend(_back(inbox))
+            _give(window, _back(inbox))
     assert sorted(slots.handled) == list(range(20_000))
     assert slots.overlaps == []
     if lanes:
@@ -163,18 +176,20 @@ def test_nothing_stays_in_the_window_once_it_was_asked_back(lanes: bool) -> None
     rounds = before = 0
     with Slots(window, inbox, takes_s=0.0001) as slots:
         while items:
-            window.ready.extend(items)
+            _give(window, items)
             rounds += 1
             while rounds % 3 and len(slots.handled) == before:
                 time.sleep(0)
             window.give_back()
+            slots.await_rest()
+            # Once more: one may have taken a work that another had left in that moment.
             slots.await_rest()
             before = len(slots.handled)
             assert len(window) == 0
             time.sleep(0.0005)
             assert (len(window), len(slots.handled)) == (0, before)
             items = _back(inbox)
-            rest = sum(len(item) if isinstance(item, Run) else 1 for item in items)
+            rest = sum(len(item) if isinstance(item, Work) else 1 for item in items)
             assert before + rest == 20_000
     assert rounds > 3
     assert sorted(slots.handled) == list(range(20_000))
@@ -196,15 +211,17 @@ def test_a_lane_that_is_left_goes_behind_the_others() -> None:
     """Where nothing was asked back meanwhile; else it goes to the owner."""
     inbox = Inbox()
     window = Window("bill", inbox)
-    others, run = [Run(), Run()], Run()
-    window.ready.extend(others)
-    before = window.recalls
-    window.put_last(run, before)
-    assert [id(item) for item in window.ready] == [*map(id, others), id(run)]
+    others, work = [_work(()), _work(())], _work(())
+    window.add(others)
+    window.put_last(work)
+    assert [id(item) for item in window.ready] == [*map(id, others), id(work)]
     window.give_back()
-    assert [id(item) for _, item in inbox.returned] == [*map(id, others), id(run)]
-    window.put_last(run, before)
-    assert (len(window), [id(left) for _, left in inbox.left]) == (0, [id(run)])
+    assert [id(item) for _, item in inbox.returned] == [*map(id, others), id(work)]
+    window.put_last(work)
+    assert (len(window), [id(ended) for _, ended in inbox.ended]) == (0, [id(work)])
+    window.add([work])
+    window.put_last(work)
+    assert len(window) == 2
 
 
 class _Recalled(deque[Any]):
@@ -232,13 +249,13 @@ def test_a_lane_that_was_just_taken_is_given_back_as_well(kind: Callable[[], Ben
         executor: Any = bench.executor(concurrency=1, lanes=True)
         eventually(lambda: executor._idle)
         executor._window.ready = _Recalled(executor.take_back)
-        run = run_of("ada", bench.deliveries(3))
-        bench.submit(executor, [run])
-        eventually(lambda: bench.inbox.left)
+        work = work_of("ada", bench.deliveries(3))
+        bench.submit(executor, [work])
+        eventually(lambda: bench.inbox.ended)
         time.sleep(WATCH_S)
-        assert (bench.started, len(run), executor.queued()) == ([], 3, 0)
-        assert bench.returned_items() == [run]
-        bench.submit(executor, [run])
+        assert (bench.started, len(work), executor.queued()) == ([], 3, 0)
+        assert bench.returned_items() == [work]
+        bench.submit(executor, [work])
         eventually(lambda: bench.answered == [0, 1, 2])
     finally:
         bench.close()  # type: ignore[attr-defined]
