@@ -25,6 +25,7 @@ from tests.contracts.executor_contract import (
     Bench,
     ExecutorContract,
     eventually,
+    work_of,
 )
 from tests.contracts.take_back_contract import TakeBackContract
 from tests.framework.runtime import puppets
@@ -141,6 +142,21 @@ class TestProcessExecutor(ExecutorContract, TakeBackContract):
 
         eventually(all_came)
         assert sorted(bench.started) == list(range(400))
+
+    def test_an_abandoned_slot_has_nothing_more_of_its_work(self, bench: Bench) -> None:
+        """What was ended here without a death has left with its partition, and so has its lane."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1, lanes=True)
+        work = work_of("a", bench.deliveries(3))
+        stuck = work[0]
+        bench.submit(executor, [work])
+        eventually(lambda: bench.started == [0])
+        for delivery in (stuck, *work):
+            delivery.closed = True
+        executor.abandon(stuck)
+        eventually(lambda: list(executor.running()) == [] and executor.abandoned() == 0)
+        time.sleep(WATCH_S)
+        assert (bench.started, bench.answered) == ([0], [])
 
     # A process takes half a second to start: none can be asked for and dismissed every millisecond.
     test_idle_slots_leave_and_work_goes_on = None  # type: ignore[assignment]
