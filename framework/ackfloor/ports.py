@@ -254,7 +254,7 @@ class Executor(Protocol):
         """Where the handler of a running delivery is now; empty where that can't be told."""
         ...
 
-    def abandon(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: Delivery) -> None:
         """The delivery's time is up: cancel its handler if that is possible, and in any case
         give its slot to a fresh worker, after the cancel grace at the latest. Where handlers can
         be killed, its outcome is posted when the handler has been seen dead."""

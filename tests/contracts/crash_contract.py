@@ -64,7 +64,7 @@ class CrashContract:
         bench.submit(executor, [first])
         eventually(lambda: in_flight(bench) == [0])
         first.closed = True
-        executor.abandon(first)
+        executor.cancel(first)
         bench.submit(executor, [second])
         eventually(lambda: 1 in in_flight(bench))
         if not bench.cancels:

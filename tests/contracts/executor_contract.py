@@ -329,7 +329,7 @@ class ExecutorContract:
         bench.submit(executor, [stuck, good])
         eventually(lambda: bench.started == [0])
         stuck.closed = True
-        executor.abandon(stuck)
+        executor.cancel(stuck)
         eventually(lambda: bench.answered == [1])
         assert executor.abandoned() == (0 if bench.cancels else 1)
         eventually(lambda: list(executor.running()) == [])
@@ -345,7 +345,7 @@ class ExecutorContract:
         bench.shut(1)
         bench.submit(executor, [second])
         eventually(lambda: bench.started == [0, 1])
-        executor.abandon(first)
+        executor.cancel(first)
         time.sleep(WATCH_S)
         assert list(executor.running()) == [second]
         bench.open()
@@ -404,7 +404,7 @@ class ExecutorContract:
         bench.submit(executor, [work])
         eventually(lambda: bench.started == [0])
         stuck.closed = True
-        executor.abandon(stuck)
+        executor.cancel(stuck)
         eventually(lambda: 0 not in [d.offset for d in executor.running()])
         eventually(lambda: bench.answered == [1, 2] or bench.submit_again(executor))
         bench.open()
@@ -563,7 +563,7 @@ class ExecutorContract:
         executor.resize(1)
         for delivery in deliveries[:2]:
             delivery.closed = True
-            executor.abandon(delivery)
+            executor.cancel(delivery)
         eventually(lambda: len(bench.started) == 3)
         time.sleep(WATCH_S)
         assert len(bench.started) == 3

@@ -153,7 +153,7 @@ class TestProcessExecutor(ExecutorContract, TakeBackContract):
         eventually(lambda: bench.started == [0])
         for delivery in (stuck, *work):
             delivery.closed = True
-        executor.abandon(stuck)
+        executor.cancel(stuck)
         eventually(lambda: list(executor.running()) == [] and executor.abandoned() == 0)
         time.sleep(WATCH_S)
         assert (bench.started, bench.answered) == ([0], [])

@@ -324,7 +324,7 @@ class TestSimProcesses(ExecutorContract, TakeBackContract):
         executor = bench.executor(concurrency=1)
         bench.submit(executor, [stuck, good])
         eventually(lambda: bench.started == [0])
-        executor.abandon(stuck)
+        executor.cancel(stuck)
         eventually(lambda: 1 in bench.answered)
         assert bench.answered == [0, 1]
         assert isinstance(stuck.outcome, Failed)
@@ -337,7 +337,7 @@ class TestSimProcesses(ExecutorContract, TakeBackContract):
         executor = bench.executor(concurrency=1)
         bench.submit(executor, [extended])
         eventually(lambda: bench.started == [0])
-        executor.abandon(extended)
+        executor.cancel(extended)
         eventually(lambda: executor.abandoned() == 0)
         bench.open()
         eventually(lambda: bench.answered == [0])

@@ -148,7 +148,7 @@ class SimProcesses(_Simulated, ThreadExecutor):
         #: Whose strand is being killed.
         self._killed: Delivery | None = None
 
-    def abandon(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: Delivery) -> None:
         """Kill what runs it; its outcome follows its death."""
         if delivery in self._doomed:
             return

@@ -133,7 +133,7 @@ def _no_drain(_: Original) -> Original:
     def on_revoked(self: Any, partitions: Any) -> None:
         self.engine.stop(partitions)
         self.engine.drop(partitions, lost=False)
-        self.executors.abandon_closed()
+        self.executors.cancel_closed()
 
     return on_revoked
 
@@ -251,7 +251,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard("an answer for a partition that has left is stale", 4, "core.intake:Intake._close",
               _left_open),
     Safeguard("an abandoned handler gives its slot back", 12,
-              "runtime.executors:Executors.abandon", _nothing),
+              "runtime.executors:Executors.cancel", _nothing),
     Safeguard("a parcel waits for a plain commit", 3, "core.transactions:Transactions._may_go",
               _always(value=True)),
     Safeguard("an abort is not the fault of its bystanders", 2,

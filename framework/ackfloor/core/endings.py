@@ -22,7 +22,7 @@ from ackfloor.core.delivery import TAKES_ROOM, Delivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.messages import (
-    Abandon,
+    Cancel,
     DeliveryFailed,
     DeliveryTimedOut,
     LateAnswers,
@@ -226,7 +226,7 @@ class Endings:
             self._expire(delivery, now)
         for batch, handler in batches.items():
             if batch.closed():
-                self._state.commands.append(Abandon(batch.items[0]))
+                self._state.commands.append(Cancel(batch.items[0]))
                 self._batches.let_go(handler, batch, now)
 
     def _expire(self, delivery: Delivery, now: Now) -> None:
@@ -235,7 +235,7 @@ class Endings:
         if handler.rules.killable:
             # It is overdue until it is answered, and an extension may have been quicker.
             self.deadlines.look_again(now.mono_s)
-            self._state.commands.append(Abandon(delivery))
+            self._state.commands.append(Cancel(delivery))
             return
         by_hand = handler.rules.by_hand
         if by_hand and not delivery.claim():
@@ -257,7 +257,7 @@ class Endings:
             self._redelivery_ended(delivery, outcome, now)
         self._tell_timeout(delivery, now)
         if handler.rules.batch is None:
-            self._state.commands.append(Abandon(delivery))
+            self._state.commands.append(Cancel(delivery))
         else:
             # The items of a batch fail together.
             outcome = delivery.batch.failure = delivery.batch.failure or outcome

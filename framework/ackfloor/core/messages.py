@@ -26,7 +26,7 @@ from ackfloor.core.transaction import Transact
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class Cancel:
     """The delivery's time is up: cancel its handler, or give its slot to a new worker."""
 
     delivery: Delivery
@@ -67,7 +67,7 @@ class Resume:
     positions: tuple[tuple[TopicPartition, int], ...]
 
 
-Command = Abandon | TakeBack | Publish | Transact | Commit | Pause | Resume
+Command = Cancel | TakeBack | Publish | Transact | Commit | Pause | Resume
 
 # --- events -------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ class AsyncExecutor(AsyncSlots):
             next((slot.task for slot in self._slots.copy() if delivery in slot.running()), None)
         )
 
-    def abandon(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: Delivery) -> None:
         """Cancel the delivery's handler; after the grace its slot goes to a new one.
 
         That of a batch once all of it has ended.

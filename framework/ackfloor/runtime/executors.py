@@ -63,22 +63,22 @@ class Executors:
         """The deliveries that occupy a slot."""
         return chain.from_iterable(executor.running() for executor in self.by_name.values())
 
-    def abandon(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: Delivery) -> None:
         """A delivery's time is up."""
         rules = delivery.assignment.handler.rules
         if not rules.killable:
             self._notices.timed_out(delivery, self._clock.monotonic())
-        self.by_name[rules.name].abandon(delivery)
+        self.by_name[rules.name].cancel(delivery)
 
-    def abandon_answered(self, now: Now) -> None:
+    def cancel_answered(self, now: Now) -> None:
         """Give up handlers that go on at their deadline, long after an answer by hand."""
         for executor in self.by_name.values():
             for delivery in executor.running():
                 if delivery.closed and _answered_by_hand(delivery) and _overdue(delivery, now):
                     self._notices.goes_on(delivery, now.mono_s)
-                    executor.abandon(delivery)
+                    executor.cancel(delivery)
 
-    def abandon_closed(self) -> None:
+    def cancel_closed(self) -> None:
         """Free the slots of handlers that still run on partitions that have left."""
         now_s = self._clock.monotonic()
         for executor in self.by_name.values():
@@ -86,7 +86,7 @@ class Executors:
                 if delivery.assignment.closed:
                     if delivery.started_s:
                         self._notices.left_running(delivery, now_s)
-                    executor.abandon(delivery)
+                    executor.cancel(delivery)
 
     def stop(self, *, forced: bool) -> int:
         """Cancel what still runs; returns how many deliveries that cuts short."""

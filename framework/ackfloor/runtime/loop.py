@@ -19,7 +19,7 @@ from typing import cast
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.messages import (
-    Abandon,
+    Cancel,
     Command,
     Commit,
     Pause,
@@ -208,7 +208,7 @@ class Loop:
         if now.mono_s < self.engine.next_scan_s:
             return
         self.engine.expire(self.executors.running(), now)
-        self.executors.abandon_answered(now)
+        self.executors.cancel_answered(now)
 
     def _execute(self) -> bool:
         """Do what the engine commands, and give the executors what they have room for."""
@@ -242,8 +242,8 @@ class Loop:
             sink.transact(command.transaction, self._source.membership())
         elif isinstance(command, Commit):
             self._source.commit(command.positions, wait=False)
-        elif isinstance(command, Abandon):
-            self.executors.abandon(command.delivery)
+        elif isinstance(command, Cancel):
+            self.executors.cancel(command.delivery)
         elif isinstance(command, Pause):
             self._source.pause(command.partitions)
         elif isinstance(command, Resume):
@@ -290,14 +290,14 @@ class Loop:
         if final := self.engine.final_positions(partitions):
             self._source.commit(final, wait=True)
         self.engine.drop(partitions, lost=False)
-        self.executors.abandon_closed()
+        self.executors.cancel_closed()
         log.info("revoked %s", places(partitions))
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions were taken: commit nothing, forget them."""
         self.engine.stop(partitions)
         self.engine.drop(partitions, lost=True)
-        self.executors.abandon_closed()
+        self.executors.cancel_closed()
         log.warning("lost %s", places(partitions))
 
     def on_gone(self, partition: TopicPartition, position: int) -> None:

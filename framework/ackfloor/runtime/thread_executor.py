@@ -132,7 +132,7 @@ class ThreadExecutor:
         """Where its handler is; see `ports.Executor`."""
         return thread_stack(next((s.ident for s in self._slots if delivery in s.running()), None))
 
-    def abandon(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: Delivery) -> None:
         """Give the slot of a delivery whose time is up to a new thread.
 
         That of a batch once all of it has ended.

@@ -15,7 +15,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.errors import SettingError
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import (
-    Abandon,
+    Cancel,
     DeliveryTimedOut,
     LateAnswers,
     Pause,
@@ -105,7 +105,7 @@ def test_rocketmq_a_late_ack_removes_nothing_twice() -> None:
     world = world_with(0, 1)
     slow = world.start()
     world.now_s += 60
-    assert Abandon(slow) in world.expire(slow)
+    assert Cancel(slow) in world.expire(slow)
     world.finish(slow)
     assert (world.floor(), world.engine.flow.open_count) == (0, 2)
     world.confirm()

@@ -16,8 +16,8 @@ from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import REPLAYS, Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import (
-    Abandon,
     BatchFailed,
+    Cancel,
     DeliveryFailed,
     DeliveryTimedOut,
     LateAnswers,
@@ -256,7 +256,7 @@ def test_the_deadline_ends_all_and_gives_the_call_up_once() -> None:
     world.collect()
     world.tick(1.0)
     commands = world.expire(*batch.items)
-    assert [c.delivery for c in commands if isinstance(c, Abandon)] == [batch.items[0]]
+    assert [c.delivery for c in commands if isinstance(c, Cancel)] == [batch.items[0]]
     assert len(world.told(DeliveryTimedOut)) == len(world.parcels) == 2
     world.tick()
     assert offsets(world) == [3]
@@ -273,7 +273,7 @@ def test_an_answer_on_its_way_keeps_the_call_at_its_deadline() -> None:
     batch = started(world)
     assert batch.items[0].ack()
     world.tick(10.0)
-    assert not [c for c in world.expire(*batch.items) if isinstance(c, Abandon)]
+    assert not [c for c in world.expire(*batch.items) if isinstance(c, Cancel)]
 
 
 def test_extending_one_extends_all() -> None:
@@ -282,7 +282,7 @@ def test_extending_one_extends_all() -> None:
     batch = started(world)
     world.tick(10.0)
     assert batch.items[1].extend("5s")
-    assert not [c for c in world.expire(*batch.items) if isinstance(c, Abandon)]
+    assert not [c for c in world.expire(*batch.items) if isinstance(c, Cancel)]
     assert not any(d.closed for d in batch.items)
     world.end(batch)
     assert world.floor() == 3
@@ -432,7 +432,7 @@ def test_a_deadline_that_kills_gives_the_call_up_whole() -> None:
     world.tick(10.0)
     for _ in range(2):
         commands = world.expire(*batch.items)
-        assert [c.delivery for c in commands if isinstance(c, Abandon)] == [batch.items[1]]
+        assert [c.delivery for c in commands if isinstance(c, Cancel)] == [batch.items[1]]
         world.tick(1.0)
     assert (world.parcels, world.told(DeliveryTimedOut)) == ([], [])
     world.end(batch, timed_out(batch.items[1]))

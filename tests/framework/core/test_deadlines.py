@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import Delivery
-from ackfloor.core.messages import Abandon, DeliveryTimedOut
+from ackfloor.core.messages import Cancel, DeliveryTimedOut
 from ackfloor.core.outcomes import ACKED
 from tests.examples import examples
 from tests.framework.core.worlds import World, offsets_of
@@ -204,7 +204,7 @@ def test_a_timeout_says_how_late_it_was_noticed() -> None:
     delivery.extend("30s")
     world.now_s += 30.05
     commands = world.expire(delivery)
-    assert Abandon(delivery) in commands
+    assert Cancel(delivery) in commands
     (told,) = world.told(DeliveryTimedOut)
     assert round(told.late_by_s, 6) == 0.05
     assert world.parcels[0].envelope.error_message == "no answer within 30 s of its start"

@@ -14,7 +14,7 @@ from ackfloor.core.delivery import Delivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import ATTEMPT, NOT_BEFORE, REPLAYS, Envelope, Reason
 from ackfloor.core.messages import (
-    Abandon,
+    Cancel,
     DeliveryFailed,
     DeliveryTimedOut,
     HandlerHeld,
@@ -156,7 +156,7 @@ def test_an_answer_after_the_deadline_is_late(late: Outcome) -> None:
     """The park has begun: the record goes to its tier, once."""
     world, (delivery,) = running()
     world.now_s += 5
-    assert [type(c) for c in world.expire(delivery)] == [Abandon, Publish]
+    assert [type(c) for c in world.expire(delivery)] == [Cancel, Publish]
     world.finish(delivery, late)
     assert len(world.parcels) == 1
     assert world.told(LateAnswers) == [LateAnswers("orders", "bill", 1)]
@@ -182,7 +182,7 @@ def test_a_timed_out_lane_goes_on_at_once() -> None:
     stuck = world.start()
     world.now_s += 5
     abandon, publish = world.expire(stuck)
-    assert isinstance(abandon, Abandon)
+    assert isinstance(abandon, Cancel)
     assert isinstance(publish, Publish)
     assert offsets_of(world.given[-1]) == [1, 2]
 
@@ -194,7 +194,7 @@ def test_a_timed_out_lane_with_nothing_behind_is_forgotten() -> None:
     world.read([0], key=b"a")
     stuck = world.start()
     world.now_s += 5
-    assert [type(c) for c in world.expire(stuck)] == [Abandon, Publish]
+    assert [type(c) for c in world.expire(stuck)] == [Cancel, Publish]
     world.read([1], key=b"a")
     assert len(world.ready) == 1
 
@@ -401,12 +401,12 @@ def test_a_deadline_that_kills_ends_nothing_by_itself() -> None:
     """The record is parked when the executor says that its handler is dead, and not before."""
     world, (delivery,) = running(KILLABLE)
     world.now_s += 6
-    assert world.expire(delivery) == [Abandon(delivery)]
+    assert world.expire(delivery) == [Cancel(delivery)]
     assert (delivery.closed, world.told(DeliveryTimedOut)) == (False, [])
     # Still overdue: it is looked at again, in a moment.
     assert world.engine.next_scan_s == world.now_s + LOOK_AGAIN_S
     world.now_s += 1
-    assert world.expire(delivery) == [Abandon(delivery)]
+    assert world.expire(delivery) == [Cancel(delivery)]
     delivery.finished_s = world.now_s
     world.finish(delivery, timed_out(delivery))
     (told,) = world.told(DeliveryTimedOut)

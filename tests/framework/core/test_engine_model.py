@@ -19,7 +19,7 @@ from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import Abandon, Pause, Resume
+from ackfloor.core.messages import Cancel, Pause, Resume
 from ackfloor.core.model import CommitPosition, Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parcel import Parcel
@@ -103,7 +103,7 @@ class EngineMachine(RuleBasedStateMachine):
                 for partition, position in command.positions:
                     self.paused.discard(partition.partition)
                     self.next_offset[partition.partition] = position
-            elif isinstance(command, Abandon):
+            elif isinstance(command, Cancel):
                 self.give_up(command.delivery)
         self.world.commands.clear()
         for commit in self.world.commits:

@@ -12,7 +12,7 @@ from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Lanes, Work
 from ackfloor.core.messages import (
-    Abandon,
+    Cancel,
     DeliveryFailed,
     LateAnswers,
     RecordDeadLettered,
@@ -169,7 +169,7 @@ def test_a_timeout_is_a_failure_in_place() -> None:
     stuck, run = take(world)
     world.tick(5)
     world.expire(stuck)
-    assert [c.delivery for c in world.commands if isinstance(c, Abandon)] == [stuck]
+    assert [c.delivery for c in world.commands if isinstance(c, Cancel)] == [stuck]
     assert (list(run), list(world.ready)) == ([], [])
     world.tick(1)
     again, _ = take(world)

@@ -117,7 +117,7 @@ class ProcessExecutor:
         """Items that no process has been given."""
         return len(self._window)
 
-    def abandon(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: Delivery) -> None:
         """Have the process that is at this delivery killed; its answer follows its death."""
         self._keeper.order(partial(self._keeper.kill, delivery))
 
