@@ -294,8 +294,14 @@ class Lanes:
         if lane:
             return lane
         if self._live.get(lane.key) is lane:
-            del self._live[lane.key]
+            self._forget(lane)
         return None
+
+    def _forget(self, lane: Lane) -> None:
+        del self._live[lane.key]
+        # Where its partition is about to leave, what it waited for was passed over.
+        self._holding -= lane.held is not None
+        lane.held = None
 
     # What a lane waits for.
 
@@ -366,11 +372,12 @@ class Lanes:
         """Forget every lane of one partition that is no longer ours."""
         gone = [key for key in self._live if key[0] == topic and key[1] == partition]
         for key in gone:
-            lane = self._live.pop(key)
+            lane = self._live[key]
             if isinstance(lane, Lane):
                 lane.out = lane.holder = None
-                self._holding -= lane.held is not None
-                lane.held = None
+                self._forget(lane)
+            else:
+                del self._live[key]
 
 
 def _left(lane: Lane) -> int:

@@ -181,8 +181,8 @@ def test_a_timed_out_lane_goes_on_at_once() -> None:
     world.read([0, 1, 2], key=b"a")
     stuck = world.start()
     world.now_s += 5
-    abandon, publish = world.expire(stuck)
-    assert isinstance(abandon, Cancel)
+    cancel, publish = world.expire(stuck)
+    assert isinstance(cancel, Cancel)
     assert isinstance(publish, Publish)
     assert offsets_of(world.given[-1]) == [1, 2]
 

@@ -431,6 +431,15 @@ class TestBegins:
         assert not lanes.begins(lane)
         assert len(lanes) == 0
 
+    def test_a_blocked_lane_whose_partition_is_about_to_leave_holds_nothing(self) -> None:
+        """Its head was due again, and may not start any more."""
+        lanes, lane, (head,) = lane_of(1)
+        lanes.block(KEY, head, again=True)
+        assert lanes.go_on(KEY, head, settled=False) is not None
+        head.assignment.stopping = True
+        assert not lanes.begins(lane)
+        assert (len(lanes), lanes.holding) == (0, False)
+
     def test_a_lane_that_left_with_its_partition_takes_no_other_along(self) -> None:
         """Its name may be that of another one by now."""
         lanes, lane, found = lane_of(1)
