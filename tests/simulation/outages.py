@@ -10,24 +10,25 @@ be played.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ackfloor.core.envelope import Reason
 from ackfloor.core.messages import (
     BreakerClosed,
     BreakerOpened,
     DeliveryTimedOut,
+    Event,
     RecordDeadLettered,
     RecordParked,
 )
 from tests.simulation.plan import Act, HandlerPlan, Plan, RecordPlan, hash_of
 from tests.simulation.process import FAILURES
-from tests.simulation.world import Result, play
+from tests.simulation.world import play
 
 _HANDLER = HandlerPlan(
     "async",
@@ -263,6 +264,26 @@ LATE_S = 0.2
 OTHER_S = 0.1
 
 
+class Seen(Protocol):
+    """What is seen of a run."""
+
+    @property
+    def told(self) -> Sequence[tuple[float, Event]]:
+        """What the workers told, and when, in seconds from the beginning."""
+
+    @property
+    def starts_s(self) -> Mapping[int, float]:
+        """Of records by their uid: seconds from when it was produced to its first start."""
+
+    @property
+    def took_s(self) -> float:
+        """Seconds until everything had ended."""
+
+    @property
+    def broken(self) -> object:
+        """What was promised and not held, if anything."""
+
+
 class Found(NamedTuple):
     """What an outage did.
 
@@ -305,8 +326,17 @@ def found_in(name: str, seed: int, size: float = 1.0, *, breaker: bool = True) -
     outage = OUTAGES[name](seed, size)
     plan = outage.plan
     if not breaker:
-        plan = replace(plan, handlers=tuple(replace(h, breaker=0) for h in plan.handlers))
-    result = play(plan)
+        plan = without_breaker(plan)
+    return judged(name, seed, size, outage, play(plan))
+
+
+def without_breaker(plan: Plan) -> Plan:
+    """The same run without circuit breakers."""
+    return replace(plan, handlers=tuple(replace(h, breaker=0) for h in plan.handlers))
+
+
+def judged(name: str, seed: int, size: float, outage: Outage, result: Seen) -> Found:
+    """What an outage did, by what was seen of it."""
     first, other = _waits(outage, result, 0), _waits(outage, result, 1)
     parks = [
         (int((at_s - outage.begins_s) // 60), event)
@@ -362,7 +392,7 @@ def misses(found: Found) -> list[str]:
     return [what for what, holds in held.items() if not holds]
 
 
-def _waits(outage: Outage, result: Result, handler: int) -> list[float]:
+def _waits(outage: Outage, result: Seen, handler: int) -> list[float]:
     """How long the healthy records of one handler waited for their start, shortest first."""
     until_s = outage.ends_s if outage.judged_from_s < outage.ends_s else inf
     judged = {
@@ -375,7 +405,7 @@ def _waits(outage: Outage, result: Result, handler: int) -> list[float]:
     return sorted(wait_s for uid, wait_s in result.starts_s.items() if uid in judged)
 
 
-def _exhausted(outage: Outage, result: Result) -> int:
+def _exhausted(outage: Outage, result: Seen) -> int:
     return sum(
         isinstance(event, RecordDeadLettered) and event.reason is Reason.EXHAUSTED
         for at_s, event in result.told
@@ -383,7 +413,7 @@ def _exhausted(outage: Outage, result: Result) -> int:
     )
 
 
-def _lateness(result: Result) -> list[float]:
+def _lateness(result: Seen) -> list[float]:
     """Of time-outs that were parked: seconds from the deadline until that was confirmed."""
     overdue = {
         (e.topic, e.partition, e.offset): e.late_by_s

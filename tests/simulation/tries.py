@@ -221,6 +221,15 @@ def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
     return 1 if missed else 0
 
 
+#: Of a table of outages.
+HEAD = (
+    "| outage | seeds | p50, s | p99, s | longest, s | other handler's p99, s "
+    "| parked in the first minute | in a further one | records that left | later "
+    "| exhausted | changes | back after, s | park late p99, s | took, s |\n"
+    "|---|" + "--:|" * 14 + "\n"
+)
+
+
 def _found(name: str, seed: int, size: float, *, breaker: bool) -> Found:
     logging.disable(logging.CRITICAL)
     return found_in(name, seed, size, breaker=breaker)
@@ -245,12 +254,7 @@ def run_outages(
         size: the part of their records that they have.
         breaker: whether the handlers have a circuit breaker.
     """
-    print(
-        "| outage | seeds | p50, s | p99, s | longest, s | other handler's p99, s "
-        "| parked in the first minute | in a further one | records that left | later "
-        "| exhausted | changes | back after, s | park late p99, s | took, s |"
-    )
-    print("|---|" + "--:|" * 14)
+    print(HEAD, end="")
     failed: list[tuple[Found, list[str]]] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         tasks = {
@@ -263,13 +267,13 @@ def run_outages(
         for name, each in tasks.items():
             found = [task.result() for task in each]
             failed += [(f, missed) for f in found if breaker and (missed := misses(f))]
-            print(_worst(name, found), flush=True)
+            print(row_of(name, found), flush=True)
     for one, missed in failed:
         print(f"{one.name}, seed {one.seed}: {'; '.join(missed)}")
     return 1 if failed else 0
 
 
-def _worst(name: str, found: Sequence[Found]) -> str:
+def row_of(name: str, found: Sequence[Found]) -> str:
     """A row with the worst of each column."""
     back_s = [f.back_s for f in found if f.back_s is not None]
     seconds = " | ".join(
