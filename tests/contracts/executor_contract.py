@@ -106,6 +106,10 @@ class Bench(ABC):
     single = True
     #: Whether what an executor is given are batches.
     batches = False
+    #: Whether a lane of one record is handed out without a work around it.
+    singly = True
+    #: Whether its slots may come and go in a moment.
+    resizes = True
 
     def __init__(self) -> None:
         self.inbox = Inbox()

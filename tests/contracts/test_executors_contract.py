@@ -22,6 +22,7 @@ from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
 from tests.contracts.take_back_contract import TakeBackContract
+from tests.contracts.works_contract import GivenUpContract, WorksContract
 
 
 class AsyncBench(Bench):
@@ -105,7 +106,14 @@ class ThreadBench(Bench):
         self.area.close()
 
 
-class TestAsyncExecutor(ExecutorContract, TakeBackContract, ManualContract, CrashContract):
+class TestAsyncExecutor(
+    ExecutorContract,
+    TakeBackContract,
+    ManualContract,
+    CrashContract,
+    WorksContract,
+    GivenUpContract,
+):
     """AsyncExecutor keeps the contract."""
 
     @pytest.fixture
@@ -126,7 +134,14 @@ class TestAsyncExecutor(ExecutorContract, TakeBackContract, ManualContract, Cras
         bench.open()
 
 
-class TestThreadExecutor(ExecutorContract, TakeBackContract, ManualContract, CrashContract):
+class TestThreadExecutor(
+    ExecutorContract,
+    TakeBackContract,
+    ManualContract,
+    CrashContract,
+    WorksContract,
+    GivenUpContract,
+):
     """ThreadExecutor keeps the contract."""
 
     @pytest.fixture

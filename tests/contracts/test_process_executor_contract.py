@@ -28,6 +28,7 @@ from tests.contracts.executor_contract import (
     work_of,
 )
 from tests.contracts.take_back_contract import TakeBackContract
+from tests.contracts.works_contract import KilledContract, WorksContract
 from tests.framework.runtime import puppets
 
 #: Each takes half a second of a core to start.
@@ -40,6 +41,8 @@ class ProcessBench(Bench):
     cancels = True
     #: The script runs beside the handler, and has no current delivery.
     single = False
+    singly = False
+    resizes = False
     handler: Callable[..., None] = staticmethod(puppets.puppet)
     batch: int | None = None
 
@@ -89,15 +92,8 @@ class ProcessBench(Bench):
         self.area.close()
 
 
-class TestProcessExecutor(ExecutorContract, TakeBackContract):
-    """ProcessExecutor keeps the contract."""
-
-    @pytest.fixture
-    def bench(self) -> Iterator[ProcessBench]:
-        """Plain handlers in processes."""
-        bench = ProcessBench()
-        yield bench
-        bench.close()
+class ProcessContract(ExecutorContract, TakeBackContract):
+    """What is particular where handlers run in processes."""
 
     def test_no_more_run_than_the_concurrency(self, bench: Bench) -> None:
         """The others are queued; each end lets the next one start."""
@@ -164,6 +160,17 @@ class TestProcessExecutor(ExecutorContract, TakeBackContract):
     test_lanes_keep_their_order_through_a_resize = None  # type: ignore[assignment]
 
 
+class TestProcessExecutor(ProcessContract, WorksContract, KilledContract):
+    """ProcessExecutor keeps the contract."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[ProcessBench]:
+        """Plain handlers in processes."""
+        bench = ProcessBench()
+        yield bench
+        bench.close()
+
+
 class ProcessBatchBench(BatchBench, ProcessBench):
     """Plain handlers in processes that take batches."""
 
@@ -175,7 +182,7 @@ class ProcessBatchBench(BatchBench, ProcessBench):
         self._call(puppets.found((one.topic, one.partition, one.offset)))
 
 
-class TestProcessBatchExecutor(TestProcessExecutor):
+class TestProcessBatchExecutor(ProcessContract):
     """The same where the handler takes batches."""
 
     @pytest.fixture

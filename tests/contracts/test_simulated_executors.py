@@ -32,6 +32,7 @@ from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
 from tests.contracts.take_back_contract import TakeBackContract
+from tests.contracts.works_contract import GivenUpContract, KilledContract, WorksContract
 from tests.simulation.event_loop import SimEventLoop, SimEvents
 from tests.simulation.executor import (
     Answer,
@@ -219,6 +220,7 @@ class SimProcessBench(SimBench):
 
     cancels = True
     stop_s = 0.05
+    singly = False
     kind = SimProcesses
 
 
@@ -269,7 +271,14 @@ def benched(kind: type[SimBench]) -> Iterator[SimBench]:
     bench.close()
 
 
-class TestSimThreads(ExecutorContract, TakeBackContract, ManualContract, CrashContract):
+class TestSimThreads(
+    ExecutorContract,
+    TakeBackContract,
+    ManualContract,
+    CrashContract,
+    WorksContract,
+    GivenUpContract,
+):
     """SimThreads keep the contract."""
 
     @pytest.fixture
@@ -288,7 +297,12 @@ class TestSimThreadBatches(ExecutorContract, TakeBackContract, CrashContract):
 
 
 class TestAsyncExecutorOnSimEvents(
-    ExecutorContract, TakeBackContract, ManualContract, CrashContract
+    ExecutorContract,
+    TakeBackContract,
+    ManualContract,
+    CrashContract,
+    WorksContract,
+    GivenUpContract,
 ):
     """AsyncExecutor keeps the contract on an event loop of the simulation."""
 
@@ -307,7 +321,7 @@ class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, TakeBackContract, Cras
         yield from benched(SimAsyncBatchBench)
 
 
-class TestSimProcesses(ExecutorContract, TakeBackContract):
+class TestSimProcesses(ExecutorContract, TakeBackContract, WorksContract, KilledContract):
     """SimProcesses keep the contract."""
 
     @pytest.fixture
