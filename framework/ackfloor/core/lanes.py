@@ -19,7 +19,7 @@ With many keys most lanes have a single record, ever. Such a lane is that delive
 handler's queue, with a slot, and here, until it has ended or something comes behind it. Not where a
 slot may be busy for longer than with its record.
 
-Invariants (tests/framework/core/test_lanes.py):
+Invariants (tests/framework/core/test_lanes.py, test_lanes_model.py):
 
 L1  a lane is in one state; what is out of it is with one slot at most (a delivery that was a lane
     by itself perhaps in the queue yet).

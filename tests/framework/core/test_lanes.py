@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Lane, Lanes, Work
-from ackfloor.core.model import Failure
-from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome
-from tests.examples import examples
-from tests.framework.core.worlds import MemoryRecord, World, deliveries_in, offsets_of
+from tests.framework.core.worlds import World
 
 BY_KEY = HandlerRules("bill", "key")
 KEY = ("orders", 0, b"a")
 OTHER_KEY = ("orders", 0, b"b")
 
 
-def deliveries(count: int, partition: int = 0) -> list[Delivery]:
+def deliveries(count: int, partition: int = 0, keys: Sequence[bytes] = ()) -> list[Delivery]:
     """Deliveries of one partition that no lane holds yet."""
     world = World(HandlerRules("bill"))
     world.assign(partition)
-    world.read(range(count), partition)
+    if not keys:
+        world.read(range(count), partition)
+    for offset, key in enumerate(keys):
+        world.read([offset], partition, key)
     return [item for item in world.ready if isinstance(item, Delivery)]
 
 
@@ -66,39 +63,6 @@ class TestIn:
         assert lanes.admit(KEY, first) is not lanes.admit(OTHER_KEY, second)
         assert len(lanes) == 2
 
-    def test_records_without_a_key_run_side_by_side(self) -> None:
-        """Under key order a null key is a lane of its own, for each record."""
-        world = World(BY_KEY)
-        world.assign()
-        world.read([0, 1, 2])
-        assert len(world.ready) == 3
-        world.read([3, 4], key=b"a")
-        assert len(world.ready) == 4
-
-    def test_partition_order_has_one_lane(self) -> None:
-        """The same key or another, with or without one."""
-        world = World(HandlerRules("bill", "partition"))
-        world.assign()
-        world.read([0], key=b"a")
-        world.read([1], key=b"b")
-        world.read([2])
-        first = world.start()
-        assert not world.ready
-        world.finish(first)
-        assert [len(item) for item in world.ready] == [2]
-
-    def test_what_is_read_together_is_given_together(self) -> None:
-        """Its new lanes go out together; those that are out already are not named again."""
-        world = World(BY_KEY)
-        world.assign()
-        world.read([0], key=b"a")
-        world.read([1, 2], key=b"a")
-        assert [len(units) for units in world.given] == [1]
-        records = [MemoryRecord("orders", 0, n, _key=b"%d" % (n // 2)) for n in range(4, 8)]
-        world.engine.polled(records, world.now)
-        world.take()
-        assert [len(units) for units in world.given] == [1, 2]
-
     def test_admitted_one_by_one_or_together_it_is_the_same(self) -> None:
         """Also where an earlier read has made the lane."""
         one, *rest = deliveries(4)
@@ -112,44 +76,6 @@ class TestIn:
 
 class TestSingle:
     """A lane of one record is that delivery: its own end is the end of it."""
-
-    @pytest.mark.parametrize("outcome", [ACKED, Discarded("old"), Failed(Failure("Boom", "x"))])
-    def test_what_comes_behind_it_waits_for_its_end(self, outcome: Outcome) -> None:
-        """However it ends."""
-        world = World(BY_KEY)
-        world.assign()
-        world.read([0], key=b"a")
-        single = world.start()
-        world.read([1, 2], key=b"a")
-        world.read([3], key=b"a")
-        assert not world.ready
-        world.finish(single, outcome)
-        (work,) = world.ready
-        assert isinstance(work, Work)
-        assert offsets_of([work]) == [1, 2, 3]
-
-    def test_what_comes_behind_it_waits_for_its_deadline_at_most(self) -> None:
-        """Its late answer does not start anything."""
-        world = World(BY_KEY)
-        world.assign()
-        world.read([0], key=b"a")
-        single = world.start()
-        world.read([1], key=b"a")
-        world.now_s += 60
-        world.expire(single)
-        assert offsets_of(world.ready) == [1]
-        world.finish(single)
-        assert len(world.ready) == 1
-
-    def test_an_idle_lane_costs_nothing(self) -> None:
-        """It is forgotten, and its next record is by itself as well."""
-        world = World(BY_KEY)
-        world.assign()
-        for offset in range(3):
-            world.read([offset], key=b"a")
-            assert isinstance(world.ready[0], Delivery)
-            world.finish(world.start())
-            assert len(world.engine.state.handlers["bill"].lanes) == 0
 
     def test_it_ends_once(self) -> None:
         """Its lane is somebody else's by then."""
@@ -191,35 +117,6 @@ class TestSingle:
         assert list(lane) == [first, second]
         assert first.lane is lane
 
-    def test_a_partition_takes_it_along(self) -> None:
-        """And what is behind it; an answer that comes then is late, and nobody gives it back."""
-        world = World(BY_KEY)
-        world.assign()
-        world.read([0], key=b"a")
-        single = world.start()
-        world.read([1], key=b"a")
-        world.revoke()
-        world.finish(single)
-        assert not world.ready
-        assert world.engine.state.handlers["bill"].lanes.back(single) is None
-        world.assign()
-        world.read([0], key=b"a")
-        world.finish(world.start())
-        assert not world.ready
-
-    @pytest.mark.parametrize(
-        "rules",
-        [replace(BY_KEY, manual=True), replace(BY_KEY, killable=True), replace(BY_KEY, batch=2)],
-        ids=["manual", "process", "batch"],
-    )
-    def test_not_where_a_slot_is_busy_beyond_its_record(self, rules: HandlerRules) -> None:
-        """The end of the record does not say that the slot is done with the lane."""
-        world = World(rules)
-        world.assign()
-        world.read([0], key=b"a")
-        world.tick(1)
-        assert isinstance(world.ready[0], Work | Batch)
-
 
 class TestWork:
     """Several records are handed out as a work, which comes back with what is left in it."""
@@ -233,15 +130,16 @@ class TestWork:
         assert list(work) == found
         assert list(lane) == [late]
 
-    def test_ended_to_its_last_the_lane_is_forgotten(self) -> None:
-        """Or goes on with what came meanwhile."""
-        lanes, lane, found = lane_of(2)
+    def test_ended_to_its_last_the_lane_goes_on_with_what_came(self) -> None:
+        """And is forgotten where nothing did."""
+        lanes, lane, _ = lane_of(2)
         work = handed_out(lanes, lane)
         work.clear()
-        assert lanes.admit(KEY, found[0]) is None
+        (late,) = deliveries(1)
+        assert lanes.admit(KEY, late) is None
         assert lanes.back(work) is lane
-        work = handed_out(lanes, lane) if len(lane) > 1 else Work((lanes.hand_out(lane),))  # type: ignore[arg-type]
-        assert lanes.ended(list(work)) == []
+        assert lanes.hand_out(lane) is late
+        assert lanes.ended([late]) == []
         assert len(lanes) == 0
 
     def test_what_is_left_in_it_is_first_in_the_lane(self) -> None:
@@ -320,21 +218,6 @@ class TestSeen:
         assert (lanes.records(), lanes.behind(first)) == (2, 2)
         lanes.leave(first)
         assert (lanes.records(), lanes.behind(first)) == (2, 0)
-
-    def test_what_is_behind_a_running_record_is_told_of_it(self) -> None:
-        """Nineteen of its key, and nothing of another key's."""
-        world = World(BY_KEY)
-        world.assign()
-        world.read([0], key=b"a")
-        world.read([1], key=b"b")
-        hung, other = world.start(), world.start()
-        lanes = world.engine.state.handlers["bill"].lanes
-        assert (lanes.records(), lanes.behind(hung)) == (0, 0)
-        world.read(range(2, 21), key=b"a")
-        assert not world.ready
-        assert (lanes.records(), lanes.behind(hung), lanes.behind(other)) == (19, 19, 0)
-        world.finish(hung)
-        assert (lanes.records(), lanes.behind(hung)) == (19, 0)
 
     def test_of_an_unordered_record_nothing_is_behind(self) -> None:
         """It has no lane."""
@@ -448,139 +331,3 @@ class TestBegins:
         found[0].closed = True
         assert not lanes.begins(lane)
         assert not lanes.idle(KEY)
-
-
-class LanesMachine(RuleBasedStateMachine):
-    """One lane, many slots: take, finish, leave early, get stuck, give back, in any order."""
-
-    singly = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lanes = Lanes(singly=self.singly)
-        self.queue: deque[Delivery | Lane] = deque()
-        self.window: deque[Delivery | Work] = deque()
-        self.spare = deliveries(60)
-        self.admitted: list[Delivery] = []
-        self.taken: list[Delivery] = []
-        #: What each slot is at, and the record that it handles.
-        self.slots: list[tuple[Delivery | Work, Delivery]] = []
-        self.stuck: list[Delivery | Work] = []
-        self.ends: list[Work] = []
-
-    def free(self, lane: Delivery | Lane | None) -> None:
-        """The owner queues a lane."""
-        if lane is not None:
-            self.queue.append(lane)
-
-    @precondition(lambda self: self.spare)
-    @rule(count=st.integers(1, 3))
-    def read(self, count: int) -> None:
-        """Records are read together."""
-        found, self.spare = self.spare[:count], self.spare[count:]
-        self.admitted += found
-        self.queue.extend(self.lanes.admit_all(found, by_key=False))
-
-    @precondition(lambda self: self.queue)
-    @rule(most=st.sampled_from([None, 1, 2]))
-    def give(self, most: int | None) -> None:
-        """The executor is given what is first in the queue."""
-        item = self.queue.popleft()
-        self.window.append(self.lanes.hand_out(item, most) if isinstance(item, Lane) else item)
-
-    @precondition(lambda self: self.window)
-    @rule()
-    def give_back(self) -> None:
-        """What no slot has taken is given back."""
-        self.free(self.lanes.back(self.window.popleft()))
-
-    @precondition(lambda self: self.window)
-    @rule()
-    def start(self) -> None:
-        """A slot takes what it was given."""
-        unit = self.window.popleft()
-        self.go_on(unit, unit.popleft() if isinstance(unit, Work) else unit)
-
-    def go_on(self, unit: Delivery | Work, delivery: Delivery) -> None:
-        """A slot begins with a record."""
-        self.taken.append(delivery)
-        self.slots.append((unit, delivery))
-
-    @precondition(lambda self: self.slots)
-    @rule(early=st.booleans())
-    def finish(self, early: bool) -> None:
-        """A record is handled; its slot goes on with its work, ends it, or leaves it early."""
-        unit, delivery = self.slots.pop()
-        for lane in self.lanes.ended([delivery]):
-            self.free(lane)
-        if isinstance(unit, Work):
-            if unit and not early:
-                self.go_on(unit, unit.popleft())
-            else:
-                self.ends.append(unit)
-
-    @precondition(lambda self: self.slots)
-    @rule(stuck=st.booleans())
-    def fail(self, stuck: bool) -> None:
-        """A record fails, or hangs: its lane goes on without its slot."""
-        unit, delivery = self.slots.pop()
-        if stuck:
-            self.stuck.append(unit)
-        self.free(self.lanes.leave(delivery))
-
-    @precondition(lambda self: self.stuck)
-    @rule()
-    def come_back(self) -> None:
-        """A stuck slot finds nothing in its work, and ends it."""
-        unit = self.stuck.pop()
-        if isinstance(unit, Work):
-            assert not unit
-            self.ends.append(unit)
-
-    @precondition(lambda self: self.ends)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        """The owner takes the end of a work."""
-        work = data.draw(st.sampled_from(range(len(self.ends))))
-        self.free(self.lanes.back(self.ends.pop(work)))
-
-    @invariant()
-    def one_at_a_time_in_order_and_none_forgotten(self) -> None:
-        """L1 to L3, and no record stays behind where nobody has it."""
-        assert len(self.slots) <= 1
-        assert len(self.queue) + len(self.window) + len(self.slots) <= 1
-        assert self.taken == self.admitted[: len(self.taken)]
-        waiting = [d for item in (*self.queue, *self.window) for d in _in(item)]
-        rest = sum(len(unit) for unit, _ in self.slots if isinstance(unit, Work))
-        left = sum(map(len, self.ends))
-        assert len(waiting) + rest + left <= len(self.admitted) - len(self.taken)
-
-    def teardown(self) -> None:
-        """Played to the end, all that was admitted was taken."""
-        while self.queue or self.window or self.slots or self.ends:
-            if self.slots:
-                self.finish(early=False)
-            elif self.window:
-                self.start()
-            elif self.queue:
-                self.give(None)
-            else:
-                self.free(self.lanes.back(self.ends.pop()))
-        assert self.taken == self.admitted
-        assert len(self.lanes) == 0
-
-
-def _in(item: Delivery | Lane | Work) -> list[Delivery]:
-    return list(item) if isinstance(item, Lane) else deliveries_in(item)
-
-
-class WorksMachine(LanesMachine):
-    """The same where each record is in a work."""
-
-    singly = False
-
-
-TestLanes = LanesMachine.TestCase
-TestLanes.settings = examples(60, 30)
-TestWorks = WorksMachine.TestCase
-TestWorks.settings = examples(60, 30)
