@@ -5,6 +5,7 @@ What such an executor posts is ended by the owner thread; here that is done at o
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,10 +14,18 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.delivery import Delivery, LaneKey
 from ackfloor.core.forming import form, unform
 from ackfloor.core.lanes import Lane, Work
-from ackfloor.core.outcomes import Held
+from ackfloor.core.outcomes import ACKED, Failed, Held
 from ackfloor.core.queue import Item, Unit
 from ackfloor.ports import Executor
-from tests.contracts.executor_contract import Bench, Ends, Given, offsets_of
+from tests.contracts.executor_contract import (
+    WATCH_S,
+    Bench,
+    Ends,
+    Given,
+    eventually,
+    offsets_of,
+    work_of,
+)
 
 
 class _Owner(Ends):
@@ -32,6 +41,7 @@ class _Owner(Ends):
         """A call has ended, or was given up."""
         handler, batch = ended
         assert isinstance(batch, Batch), "nothing else is given"
+        self._bench.calls.append(batch)
         held = isinstance(batch.outcome, Held)
         if held:
             self._bench.recalled = True
@@ -73,6 +83,7 @@ class BatchBench(Bench):
 
     Attributes:
         recalled: everything came back, and nothing was submitted since: lanes do not go on.
+        calls: batches whose end was posted.
     """
 
     single = False
@@ -82,6 +93,7 @@ class BatchBench(Bench):
     def __init__(self) -> None:
         super().__init__()
         self.recalled = False
+        self.calls: list[Batch] = []
         self.seen: Callable[[], None] = _nothing
         self._works: dict[LaneKey, Work] = {}
         self.inbox.ended = _Owner(self, self._executors)
@@ -138,3 +150,58 @@ class BatchBench(Bench):
 
 def _nothing() -> None:
     """Nobody looks at the ends."""
+
+
+class CallsContract:
+    """Subclass it together with `ExecutorContract` where the bench is a `BatchBench`."""
+
+    def test_the_end_of_each_batch_is_posted_once(self, bench: BatchBench) -> None:
+        """With its outcome; and of one of which nothing may start, without."""
+        executor = bench.executor(concurrency=1, lanes=True)
+        deliveries = bench.deliveries(4)
+        deliveries[1].closed = True
+        bench.raises = {2: [ValueError("no")]}
+        bench.submit(executor, deliveries)
+        eventually(lambda: len(bench.calls) == 4)
+        time.sleep(WATCH_S)
+        outcomes = [batch.outcome for batch in bench.calls]
+        assert outcomes == [deliveries[0].outcome, None, deliveries[2].outcome, ACKED]
+        assert [len(batch.items) for batch in bench.calls] == [1, 0, 1, 1]
+        assert isinstance(outcomes[2], Failed)
+        assert (bench.started, bench.returned) == ([0, 2, 3], [])
+
+    def test_a_batch_that_was_given_back_is_not_ended(self, bench: BatchBench) -> None:
+        """Its records are in their lane again, in order, and nobody has called anything."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1, lanes=True)
+        deliveries = bench.deliveries(4)
+        bench.submit(executor, deliveries[:1])
+        eventually(lambda: bench.started == [0])
+        bench.submit(executor, [work := work_of("ada", deliveries[1:])])
+        bench.take_back(executor)
+        eventually(lambda: bench.returned == [1, 2, 3])
+        bench.open()
+        eventually(lambda: bench.answered == [0])
+        time.sleep(WATCH_S)
+        assert (len(bench.calls), bench.started) == (1, [0])
+        assert bench.returned_items() == [work]
+        assert list(work) == deliveries[1:]
+
+    def test_the_batch_of_a_slot_that_is_given_up_is_ended(self, bench: BatchBench) -> None:
+        """Its lane goes on; what its handler still does changes nothing."""
+        bench.shut(0)
+        executor = bench.executor(concurrency=1, lanes=True)
+        deliveries = bench.deliveries(3)
+        bench.submit(executor, [work_of("ada", deliveries)])
+        eventually(lambda: bench.started == [0])
+        deliveries[0].closed = True
+        executor.cancel(deliveries[0])
+        eventually(lambda: bench.answered == [1, 2])
+        bench.open()
+        eventually(lambda: executor.abandoned() == 0)
+        time.sleep(WATCH_S)
+        assert bench.started == [0, 1, 2]
+        ended = [batch.items[0].offset for batch in bench.calls]
+        # A thread's handler returns late: that is the end of its call once more, and no news.
+        assert [n for n in ended if n != 0] == [n for n in bench.answered if n != 0] == [1, 2]
+        assert ended[0] == 0

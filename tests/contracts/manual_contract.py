@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from ackfloor.core.outcomes import ACKED, Failed
-from tests.contracts.executor_contract import WATCH_S, Bench, eventually
+from tests.contracts.executor_contract import WATCH_S, Bench, eventually, offsets_of, work_of
 
 
 class ManualContract:
@@ -39,3 +41,37 @@ class ManualContract:
         assert second.outcome is ACKED
         delivery, error = bench.inbox.errors[0]
         assert (delivery, str(error)) == (second, "after")
+
+    def test_a_work_ends_after_its_last_answer_by_hand(self, bench: Bench) -> None:
+        """However long ago its handler has returned."""
+        executor = bench.executor(concurrency=1, lanes=True, manual=True)
+        first, second = bench.deliveries(2, manual=True)
+        bench.submit(executor, [work := work_of("ada", [first, second])])
+        eventually(lambda: bench.started == [0])
+        assert first.ack()
+        eventually(lambda: bench.started == [0, 1])
+        time.sleep(WATCH_S)
+        assert list(bench.inbox.ended) == []
+        assert second.discard("useless")
+        eventually(lambda: bench.inbox.ended)
+        time.sleep(WATCH_S)
+        assert [unit is work for _, unit in bench.inbox.ended] == [True]
+        assert (bench.answered, len(work)) == ([0, 1], 0)
+
+    @pytest.mark.parametrize("how", ["retry", "dead_letter"])
+    def test_a_work_is_left_without_a_word_after_a_failure_by_hand(
+        self, bench: Bench, how: str
+    ) -> None:
+        """What is behind that record stays where the owner takes it."""
+        executor = bench.executor(concurrency=1, lanes=True, manual=True)
+        deliveries = bench.deliveries(5, manual=True)
+        bench.acts = lambda delivery: delivery.offset == 4 and delivery.ack()
+        work = work_of("ada", deliveries[:4])
+        bench.submit(executor, [work])
+        eventually(lambda: bench.started == [0])
+        assert getattr(deliveries[0], how)(reason="no")
+        bench.submit(executor, [other := work_of("bob", deliveries[4:])])
+        eventually(lambda: bench.inbox.ended)
+        time.sleep(WATCH_S)
+        assert [unit is other for _, unit in bench.inbox.ended] == [True]
+        assert (bench.started, offsets_of([work]), bench.returned) == ([0, 4], [1, 2, 3], [])

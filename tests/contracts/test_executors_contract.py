@@ -17,7 +17,7 @@ from ackfloor.ports import Executor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.thread_executor import ThreadExecutor
-from tests.contracts.batch_bench import BatchBench
+from tests.contracts.batch_bench import BatchBench, CallsContract
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
@@ -166,7 +166,7 @@ class ThreadBatchBench(BatchBench, ThreadBench):
         super()._call(batch.items[0])
 
 
-class TestAsyncBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
+class TestAsyncBatchExecutor(ExecutorContract, TakeBackContract, CrashContract, CallsContract):
     """AsyncExecutor keeps the contract, of a handler that takes batches."""
 
     @pytest.fixture
@@ -177,7 +177,7 @@ class TestAsyncBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
         bench.close()
 
 
-class TestThreadBatchExecutor(ExecutorContract, TakeBackContract, CrashContract):
+class TestThreadBatchExecutor(ExecutorContract, TakeBackContract, CrashContract, CallsContract):
     """ThreadExecutor keeps the contract, of a handler that takes batches."""
 
     @pytest.fixture

@@ -27,7 +27,7 @@ from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.invoke import Invocation
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.thread_slot import Slot
-from tests.contracts.batch_bench import BatchBench
+from tests.contracts.batch_bench import BatchBench, CallsContract
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually
 from tests.contracts.manual_contract import ManualContract
@@ -287,7 +287,7 @@ class TestSimThreads(
         yield from benched(SimBench)
 
 
-class TestSimThreadBatches(ExecutorContract, TakeBackContract, CrashContract):
+class TestSimThreadBatches(ExecutorContract, TakeBackContract, CrashContract, CallsContract):
     """SimThreads keep the contract, of a handler that takes batches."""
 
     @pytest.fixture
@@ -312,7 +312,9 @@ class TestAsyncExecutorOnSimEvents(
         yield from benched(SimAsyncBench)
 
 
-class TestAsyncBatchExecutorOnSimEvents(ExecutorContract, TakeBackContract, CrashContract):
+class TestAsyncBatchExecutorOnSimEvents(
+    ExecutorContract, TakeBackContract, CrashContract, CallsContract
+):
     """AsyncExecutor keeps the contract there, of a handler that takes batches."""
 
     @pytest.fixture

@@ -181,8 +181,6 @@ class SimProcesses(_Simulated, ThreadExecutor):
             delivery.outcome = outcome
             delivery.finished_s = self.hub.now_s
             self._inbox.answered.append(delivery)
-        elif slot.unit is not None:
-            self._window.end(slot.unit)
         if missing and not self._stopping:
             self._add_slot()
 

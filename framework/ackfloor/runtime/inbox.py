@@ -31,7 +31,8 @@ class Inbox:
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
         self.answered: deque[Delivery] = deque()
-        #: (handler, unit) of slots that have ended it, or were given up; after its answers.
+        #: (handler, unit) of slots that have ended it, or were given up; after its answers. That of
+        #: a batch comes twice where its slot was given up and its handler returns after all.
         self.ended: deque[tuple[str, Work | Batch]] = deque()
         #: (handler, unit) of what was given to an executor and has not started, the next first.
         self.returned: deque[tuple[str, Unit]] = deque()
