@@ -143,13 +143,12 @@ class ProcessContract(ExecutorContract, TakeBackContract):
         """What was ended here without a death has left with its partition, and so has its lane."""
         bench.shut(0)
         executor = bench.executor(concurrency=1, lanes=True)
-        work = work_of("a", bench.deliveries(3))
-        stuck = work[0]
-        bench.submit(executor, [work])
+        deliveries = bench.deliveries(3)
+        bench.submit(executor, [work_of("a", deliveries)])
         eventually(lambda: bench.started == [0])
-        for delivery in (stuck, *work):
+        for delivery in deliveries:
             delivery.closed = True
-        executor.cancel(stuck)
+        executor.cancel(deliveries[0])
         eventually(lambda: list(executor.running()) == [] and executor.abandoned() == 0)
         time.sleep(WATCH_S)
         assert (bench.started, bench.answered) == ([0], [])
