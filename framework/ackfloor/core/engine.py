@@ -251,7 +251,9 @@ class Engine:
         state = self._state.handlers[handler]
         if isinstance(unit, Work):
             # Its lane goes on with what is left of it, and what has come.
-            self._state.hand_out(state, state.lanes.back(unit))
+            lane = state.lanes.back(unit)
+            if lane is not None:
+                self._state.hand_out(state, lane)
             return
         self.answered(self._batches.ended(unit, now), now)
         state.queue.ended(unit)

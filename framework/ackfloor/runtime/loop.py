@@ -197,11 +197,14 @@ class Loop:
     def _take_answers(self) -> bool:
         inbox, engine = self._inbox, self.engine
         answered, ended = inbox.take_answers()
+        if not (answered or ended):
+            return False
+        now = self._clock.now()
         if answered:
-            engine.answered(answered, self._clock.now())
+            engine.answered(answered, now)
         for handler, unit in ended:
-            engine.ended(handler, unit, self._clock.now())
-        return bool(answered or ended)
+            engine.ended(handler, unit, now)
+        return True
 
     def _expire(self, now: Now) -> None:
         """End what is overdue."""
