@@ -399,23 +399,6 @@ class ExecutorContract:
         assert bench.started == [0, 1]
         assert bench.behind(work) == [2, 3]
 
-    def test_an_abandoned_slot_has_nothing_more_of_its_work(self, bench: Bench) -> None:
-        """Its end is posted for it, with what it has not handled; another slot takes that up."""
-        bench.shut(0)
-        executor = bench.executor(concurrency=1, lanes=True)
-        work = work_of("a", bench.deliveries(3))
-        stuck = work[0]
-        bench.submit(executor, [work])
-        eventually(lambda: bench.started == [0])
-        stuck.closed = True
-        executor.cancel(stuck)
-        eventually(lambda: 0 not in [d.offset for d in executor.running()])
-        eventually(lambda: bench.answered == [1, 2] or bench.submit_again(executor))
-        bench.open()
-        eventually(lambda: executor.abandoned() == 0)
-        time.sleep(WATCH_S)
-        assert bench.started == [0, 1, 2]
-
     def test_a_long_lane_lets_others_have_their_turn(self, bench: Bench) -> None:
         """With one slot, a short lane does not wait for the end of a long one."""
         executor = bench.executor(concurrency=1, lanes=True)

@@ -139,7 +139,7 @@ class ProcessContract(ExecutorContract, TakeBackContract):
         eventually(all_came)
         assert sorted(bench.started) == list(range(400))
 
-    def test_an_abandoned_slot_has_nothing_more_of_its_work(self, bench: Bench) -> None:
+    def test_what_left_with_its_partition_starts_nothing(self, bench: Bench) -> None:
         """What was ended here without a death has left with its partition, and so has its lane."""
         bench.shut(0)
         executor = bench.executor(concurrency=1, lanes=True)
