@@ -157,8 +157,9 @@ def play(servers: str, name: str, seed: int, size: float, *, breaker: bool) -> F
     outage = OUTAGES[name](seed, size)
     plan = outage.plan if breaker else without_breaker(outage.plan)
     with on_kafka(servers, plan.partitions) as crowd:
-        topics = [crowd.place.topic, *(f"{crowd.place.topic}-{n}" for n in range(1, 2))]
-        for topic in topics[1 : len(plan.handlers)]:
+        first = crowd.place.topic
+        topics = [first, *(f"{first}-{n}" for n in range(1, len(plan.handlers)))]
+        for topic in topics[1:]:
             crowd.place.create(topic, plan.partitions)
         player = Player(plan, topics, servers)
         app = App(group=crowd.place.group)
