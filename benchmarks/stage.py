@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
@@ -85,7 +85,7 @@ class Stage:
             inbox=deque(),
             clock=lambda: self.mono_s,
         )
-        self.ready: deque[Delivery | Work] = deque()
+        self.ready: deque[TrackedDelivery | Work] = deque()
         self.parcels: list[Parcel] = []
         self.commits: list[tuple[CommitPosition, ...]] = []
         starts = [
@@ -120,7 +120,7 @@ class Stage:
 
     def answer(self, count: int, outcome: Outcome = ACKED) -> int:
         """The oldest waiting deliveries end; returns how many."""
-        ended: list[Delivery] = []
+        ended: list[TrackedDelivery] = []
         emptied: list[Work] = []
         while len(ended) < count and self.ready:
             item = self.ready.popleft()

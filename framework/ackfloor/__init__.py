@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
 from ackfloor.core.model import Origin
 from ackfloor.core.retry import RetryPolicy
+from ackfloor.delivery import Delivery
 from ackfloor.errors import (
     AckfloorError,
     ConfigError,

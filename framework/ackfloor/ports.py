@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ackfloor.control import Control, SettingsState
 from ackfloor.core.causes import Trouble
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.messages import Event
 from ackfloor.core.model import (
     CommitPosition,
@@ -245,16 +245,16 @@ class Executor(Protocol):
         """Units that no slot has taken yet."""
         ...
 
-    def running(self) -> Iterable[Delivery]:
+    def running(self) -> Iterable[TrackedDelivery]:
         """The deliveries that occupy a slot: started, about to start (`started_s` is 0), or ended
         by somebody else while their handlers go on."""
         ...
 
-    def stack(self, delivery: Delivery) -> Stack:
+    def stack(self, delivery: TrackedDelivery) -> Stack:
         """Where the handler of a running delivery is now; empty where that can't be told."""
         ...
 
-    def cancel(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: TrackedDelivery) -> None:
         """The delivery's time is up: cancel its handler if that is possible, and in any case
         give its slot to a fresh worker, after the cancel grace at the latest. Where handlers can
         be killed, its outcome is posted when the handler has been seen dead."""

@@ -19,11 +19,11 @@ from ackfloor.batching import check_batches
 from ackfloor.codec import Decoder, SchemaDecoder
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.core.retry import RetryPolicy
 from ackfloor.core.topics import check_source_topic
+from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError, Outcome
 from ackfloor.flood_guard import FIX, WHY, FloodGuard
 from ackfloor.isolation import check_isolation, cores, size_in_bytes

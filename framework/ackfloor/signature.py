@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError
 
 
@@ -232,7 +232,7 @@ def _is_delivery(hint: object) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         choices = [_plain(choice) for choice in get_args(hint)]
         return Delivery in choices and all(c in (Delivery, types.NoneType) for c in choices)
-    return isinstance(hint, type) and issubclass(hint, Delivery)
+    return hint is Delivery
 
 
 def _takes(hint: object, state_type: object) -> bool:

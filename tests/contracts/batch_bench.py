@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery, LaneKey
+from ackfloor.core.delivery import LaneKey, TrackedDelivery
 from ackfloor.core.forming import form, unform
 from ackfloor.core.lanes import Lane, Work
 from ackfloor.core.outcomes import ACKED, Failed, Held
@@ -67,7 +67,7 @@ class _Owner(Ends):
             else:
                 super().append((handler, self._bench.work_again(lane)))
 
-    def _paused(self, handler: str, delivery: Delivery, batch: Batch) -> None:
+    def _paused(self, handler: str, delivery: TrackedDelivery, batch: Batch) -> None:
         """What asked for a pause is the first again, unless it is over."""
         delivery.reopen()
         if delivery.closed:
@@ -141,7 +141,7 @@ class BatchBench(Bench):
         self.recalled = True
         executor.take_back()
 
-    def deliveries(self, count: int, *, manual: bool = False) -> list[Delivery]:
+    def deliveries(self, count: int, *, manual: bool = False) -> list[TrackedDelivery]:
         found = super().deliveries(count, manual=manual)
         handler = found[0].assignment.handler
         handler.rules = replace(handler.rules, batch=1)

@@ -21,7 +21,7 @@ import pytest
 
 from ackfloor.core.assignment import Assignment
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Lane, Work
 from ackfloor.core.outcomes import ACKED, RELEASED, Failed
 from ackfloor.core.queue import Unit
@@ -37,7 +37,7 @@ BOUND_S = 60.0
 
 
 #: What the tests give an executor; of one that takes batches they are made of it.
-Given = Delivery | Work
+Given = TrackedDelivery | Work
 
 
 class Own(BaseException):
@@ -117,7 +117,7 @@ class Bench(ABC):
         self.started: list[int] = []
         self.gates: dict[int, threading.Event] = {}
         self.raises: dict[int, list[BaseException]] = {}
-        self.acts: Callable[[Delivery], object] = lambda _: None
+        self.acts: Callable[[TrackedDelivery], object] = lambda _: None
         self._assignments: dict[bool, Assignment] = {}
         self.area = Area()
         self.marks = Marks(os.dup(self.area.descriptor))
@@ -128,18 +128,18 @@ class Bench(ABC):
     ) -> Executor:
         """A started executor, of an ordered handler or not; stopped at the end of the test."""
 
-    def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
+    def invocation(self, call: Callable[[TrackedDelivery], Any], *, manual: bool) -> Invocation:
         """How the executor calls the handler."""
         return Invocation("bill", call, self.cancels, manual)
 
-    def enter(self, delivery: Delivery) -> threading.Event | None:
+    def enter(self, delivery: TrackedDelivery) -> threading.Event | None:
         """A handler begins; returns the gate at which it must wait."""
         assert current_delivery() is (delivery if self.single else None)
         self.started.append(delivery.offset)
         self.acts(delivery)
         return self.gates.get(delivery.offset)
 
-    def leave(self, delivery: Delivery) -> None:
+    def leave(self, delivery: TrackedDelivery) -> None:
         """A handler ends."""
         waiting = self.raises.get(delivery.offset)
         if waiting:
@@ -154,13 +154,13 @@ class Bench(ABC):
         for offset in offsets or self.gates:
             self.gates[offset].set()
 
-    def deliveries(self, count: int, *, manual: bool = False) -> list[Delivery]:
+    def deliveries(self, count: int, *, manual: bool = False) -> list[TrackedDelivery]:
         """Deliveries of offsets 0, 1, ... in one assignment."""
         assignment = self._assignments.setdefault(manual, assignment_of(manual=manual))
         assignment.inbox = self.inbox.answered
         assignment.mark = self.marks.of("orders", 0)
         return [
-            Delivery(assignment, MemoryRecord("orders", 0, n, None, b"", (), 0), n, 0, 0.0)
+            TrackedDelivery(assignment, MemoryRecord("orders", 0, n, None, b"", (), 0), n, 0, 0.0)
             for n in range(count)
         ]
 
@@ -225,7 +225,7 @@ def offsets_of(units: Iterable[Given]) -> list[int]:
     return [delivery.offset for deliveries in each for delivery in deliveries]
 
 
-def work_of(name: str, deliveries: Sequence[Delivery]) -> Work:
+def work_of(name: str, deliveries: Sequence[TrackedDelivery]) -> Work:
     """What is handed out of a lane."""
     lane, work = Lane(), Work(deliveries)
     lane.key = ("orders", 0, name.encode())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Envelope
 from ackfloor.core.model import Headers, Record
 from ackfloor.core.parcel import Parcel
@@ -83,7 +83,7 @@ def parcel_of(
 ) -> Parcel:
     """A parcel as the engine makes them."""
     record = MemoryRecord("orders", 0, 0, key, value, (), 0)
-    delivery = Delivery(assignment_of(), record, 0, len(record), 0.0)
+    delivery = TrackedDelivery(assignment_of(), record, 0, len(record), 0.0)
     parcel = Parcel(delivery, None, Envelope(), 0.0)
     parcel.topic, parcel.partition, parcel.headers = topic, partition, headers
     return parcel

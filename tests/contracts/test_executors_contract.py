@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.ports import Executor
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
@@ -38,7 +38,7 @@ class AsyncBench(Bench):
         self.events.start()
         self._executors: list[Executor] = []
 
-    async def _call(self, delivery: Delivery) -> None:
+    async def _call(self, delivery: TrackedDelivery) -> None:
         gate = self.enter(delivery)
         while gate is not None and not gate.is_set():  # noqa: ASYNC110 -- the gate is a thread's
             await asyncio.sleep(0.001)
@@ -78,7 +78,7 @@ class ThreadBench(Bench):
         super().__init__()
         self._executors: list[Executor] = []
 
-    def _call(self, delivery: Delivery) -> None:
+    def _call(self, delivery: TrackedDelivery) -> None:
         gate = self.enter(delivery)
         if gate is not None:
             gate.wait()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ackfloor import App
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.ports import Executor
 from ackfloor.runtime.process.executor import ProcessExecutor
 from ackfloor.runtime.process.plan import plan_of
@@ -52,13 +52,13 @@ class ProcessBench(Bench):
         puppets.play("orders", self._play)
         puppets.enter(self._running)
 
-    def _running(self) -> Iterator[Delivery]:
+    def _running(self) -> Iterator[TrackedDelivery]:
         return chain.from_iterable(executor.running() for executor in self._executors)
 
     def _play(self, *args: Any) -> None:
         self._call(*args)
 
-    def _call(self, delivery: Delivery) -> None:
+    def _call(self, delivery: TrackedDelivery) -> None:
         gate = self.enter(delivery)
         if gate is not None:
             gate.wait()

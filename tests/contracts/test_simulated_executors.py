@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.outcomes import ACKED, Failed
 from ackfloor.ports import Executor
@@ -168,10 +168,10 @@ class SimBench(Bench):
         self.thread.start()
         super().__init__()
 
-    def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
+    def invocation(self, call: Callable[[TrackedDelivery], Any], *, manual: bool) -> Invocation:
         return Invocation("bill", call, is_async=False, manual=manual)
 
-    def _call(self, delivery: Delivery, /) -> None:
+    def _call(self, delivery: TrackedDelivery, /) -> None:
         gate = self.enter(delivery)
         while gate is not None and not gate.is_set():
             self.thread.hub.pause(LOOK_S)
@@ -236,10 +236,10 @@ class SimAsyncBench(SimBench):
         loop = OutsideLoop(self.thread)  # type: ignore[abstract]
         self.events = SimEvents(self.thread.hub, loop)
 
-    def invocation(self, call: Callable[[Delivery], Any], *, manual: bool) -> Invocation:
+    def invocation(self, call: Callable[[TrackedDelivery], Any], *, manual: bool) -> Invocation:
         return Invocation("bill", call, is_async=True, manual=manual)
 
-    async def _call(self, delivery: Delivery, /) -> None:  # type: ignore[override]
+    async def _call(self, delivery: TrackedDelivery, /) -> None:  # type: ignore[override]
         gate = self.enter(delivery)
         while gate is not None and not gate.is_set():  # noqa: ASYNC110 -- the gate is a thread's
             await asyncio.sleep(LOOK_S)

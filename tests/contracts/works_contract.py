@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Lane, Lanes, Work
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Rejected
@@ -67,14 +67,14 @@ def ends_of(bench: Bench) -> _Ends:
     return ends
 
 
-class _Answers(deque[Delivery]):
+class _Answers(deque[TrackedDelivery]):
     """Answers, each looked at in the moment before it is posted."""
 
-    def __init__(self, look: Callable[[Delivery], object]) -> None:
+    def __init__(self, look: Callable[[TrackedDelivery], object]) -> None:
         super().__init__()
         self._look = look
 
-    def append(self, delivery: Delivery) -> None:
+    def append(self, delivery: TrackedDelivery) -> None:
         """A delivery is answered."""
         self._look(delivery)
         super().append(delivery)
@@ -87,12 +87,12 @@ class _Watched(Work):
 
     touched: list[str]
 
-    def popleft(self) -> Delivery:
+    def popleft(self) -> TrackedDelivery:
         """Take the next one."""
         self.touched.append("popleft")
         return super().popleft()
 
-    def appendleft(self, delivery: Delivery) -> None:
+    def appendleft(self, delivery: TrackedDelivery) -> None:
         """Put one back."""
         self.touched.append("appendleft")
         super().appendleft(delivery)
@@ -122,11 +122,11 @@ class Owner:
         self.works: list[Work] = []
         self.posted: list[int] = []
         self.failed: list[int] = []
-        self.handled: set[Delivery] = set()
+        self.handled: set[TrackedDelivery] = set()
         self._bench = bench
         self._executor = executor
 
-    def admit(self, name: int, deliveries: Sequence[Delivery]) -> None:
+    def admit(self, name: int, deliveries: Sequence[TrackedDelivery]) -> None:
         """What was read of one lane."""
         key = ("orders", 0, name)
         lanes = [self.lanes.admit(key, delivery) for delivery in deliveries]
@@ -135,7 +135,7 @@ class Owner:
     def turn(self) -> None:
         """Take what was posted, and submit again what is free by that."""
         returned = self._bench.inbox.take_returned().get("bill", [])
-        free: list[Lane | Delivery | None] = [self._back(unit) for unit in returned]
+        free: list[Lane | TrackedDelivery | None] = [self._back(unit) for unit in returned]
         answers, ended = self._bench.inbox.take_answers()
         for delivery in answers:
             assert delivery not in self.handled
@@ -144,7 +144,7 @@ class Owner:
         free += [self._back(unit) for _, unit in ended]
         self._submit(free)
 
-    def _answered(self, delivery: Delivery) -> Sequence[Lane | None]:
+    def _answered(self, delivery: TrackedDelivery) -> Sequence[Lane | None]:
         if delivery.outcome is ACKED:
             return self.lanes.ended([delivery])
         key, again = ("orders", 0, delivery.offset % COUNT), delivery.again(None)
@@ -153,15 +153,15 @@ class Owner:
         self.lanes.block(key, again, again=True)
         return [self.lanes.go_on(key, again, settled=False)]
 
-    def _back(self, unit: Any) -> Lane | Delivery | None:
+    def _back(self, unit: Any) -> Lane | TrackedDelivery | None:
         if isinstance(unit, Work):
             self.posted.append(id(unit))
             assert unit.lane.out is unit, "its end was posted before, or it was taken away"
             assert self.handled.isdisjoint(unit)
         return self.lanes.back(unit)
 
-    def _submit(self, free: Sequence[Lane | Delivery | None]) -> None:
-        units: list[Delivery | Work] = [
+    def _submit(self, free: Sequence[Lane | TrackedDelivery | None]) -> None:
+        units: list[TrackedDelivery | Work] = [
             self.lanes.hand_out(item) if isinstance(item, Lane) else item
             for item in free
             if item is not None
@@ -274,9 +274,9 @@ class WorksContract:
 
         The owner takes it away and hands it out anew, while the slot may not have left yet.
         """
-        taken: list[Delivery] = []
+        taken: list[TrackedDelivery] = []
 
-        def take_away(delivery: Delivery) -> None:
+        def take_away(delivery: TrackedDelivery) -> None:
             if delivery.offset == 1:
                 while work:
                     taken.append(work.popleft())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError
 from ackfloor.signature import Signature, admits_null, read_signature, yielded_type
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.outcomes import RELEASED, Held, Outcome
 from ackfloor.ports import Executor
@@ -144,11 +144,11 @@ class SimProcesses(_Simulated, ThreadExecutor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._doomed: set[Delivery] = set()
+        self._doomed: set[TrackedDelivery] = set()
         #: Whose strand is being killed.
-        self._killed: Delivery | None = None
+        self._killed: TrackedDelivery | None = None
 
-    def cancel(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: TrackedDelivery) -> None:
         """Kill what runs it; its outcome follows its death."""
         if delivery in self._doomed:
             return
@@ -160,7 +160,7 @@ class SimProcesses(_Simulated, ThreadExecutor):
         """Killed and not seen dead."""
         return len(self._doomed)
 
-    def _kill(self, delivery: Delivery) -> None:
+    def _kill(self, delivery: TrackedDelivery) -> None:
         self._doomed.discard(delivery)
         due_s = delivery.deadline_s
         if not delivery.closed and (due_s is None or due_s > self.hub.now_s):
@@ -171,7 +171,7 @@ class SimProcesses(_Simulated, ThreadExecutor):
                 self._replace(slot, delivery, timed_out(delivery))
                 return
 
-    def _replace(self, slot: Slot, delivery: Delivery, outcome: Outcome) -> None:
+    def _replace(self, slot: Slot, delivery: TrackedDelivery, outcome: Outcome) -> None:
         slot.abandoned = True
         missing = self._without(slot)
         self._killed = delivery
@@ -184,7 +184,7 @@ class SimProcesses(_Simulated, ThreadExecutor):
         if missing and not self._stopping:
             self._add_slot()
 
-    def _end(self, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
+    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
         """Post the outcome; a process that is killed says nothing on its way out."""
         return delivery is not self._killed and super()._end(delivery, outcome)
 

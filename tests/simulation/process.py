@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ackfloor import App, CircuitBreaker, RetryPolicy
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.messages import Event
 from ackfloor.core.model import CommitPosition, Now, StartPosition, TopicPartition
@@ -137,7 +137,7 @@ class SimEngine(Engine):
         self._watch.released(self._life, partitions, lost=lost)
         super().drop(partitions, lost=lost)
 
-    def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
+    def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
         """As the engine."""
         batch = list(deliveries)
         self._watch.taken(self._life, [(delivery, delivery.closed) for delivery in batch])
@@ -213,7 +213,7 @@ class Process:
             partial(SimEngine, watch, life),
         )
         self.app = app
-        answered: News[Delivery] = News(self._answered)
+        answered: News[TrackedDelivery] = News(self._answered)
         self.worker.inbox.answered = self.worker.engine.state.inbox = answered
         self.worker.inbox.ended = News(self._answered)
         self.worker.inbox.held = News(self._answered)

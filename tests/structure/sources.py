@@ -24,6 +24,7 @@ PUBLIC_MODULES = (
     "ackfloor",
     "ackfloor.cli.redriving",
     "ackfloor.commits",
+    "ackfloor.delivery",
     "ackfloor.errors",
     "ackfloor.observe",
     "ackfloor.redrive",

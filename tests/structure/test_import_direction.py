@@ -50,7 +50,7 @@ BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
 
 LAYERS: Final = {
     "core": Layer(("ackfloor.core",), stdlib=PURE),
-    "errors": Layer(("ackfloor.errors",), ("core",)),
+    "errors": Layer(("ackfloor.delivery", "ackfloor.errors"), ("core",)),
     "ports": Layer(
         ("ackfloor.control", "ackfloor.ports", "ackfloor.transactional_ports"), ("core", "errors")
     ),

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any, assert_type
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.model import Record
 from ackfloor.core.retry import RetryPolicy
+from ackfloor.delivery import Delivery
 from ackfloor.handler import Registry, Router
 
 registry = Registry()
@@ -114,3 +115,8 @@ def answers(orders: list[bytes]) -> list[bool]:
 def untyped_functions_are_accepted(function: Callable[..., Any]) -> None:
     """What was not typed is checked when the app starts."""
     registry.handler("untyped")(function)
+
+
+def view(tracked: TrackedDelivery) -> Delivery:
+    """What the runtime passes is of the shape that users rely on."""
+    return tracked

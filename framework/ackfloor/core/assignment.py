@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ackfloor.core.circuit import Circuit, WithheldRecords
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.commit_lane import CommitLane
-from ackfloor.core.delivery import BEHIND, TAKES_ROOM, Delivery
+from ackfloor.core.delivery import BEHIND, TAKES_ROOM, TrackedDelivery
 from ackfloor.core.due import DueQueue
 from ackfloor.core.flow import FlowLimits, PartitionGates
 from ackfloor.core.gapset import GapSet
@@ -117,9 +117,9 @@ class HandlerState:
         )
         #: Of batches that failed in a lane: retries in place that are not the head of it, and when
         #: they are due (monotonic seconds).
-        self.behind: dict[Delivery, float] = {}
+        self.behind: dict[TrackedDelivery, float] = {}
         #: The suspect of a crash that runs now, or is about to.
-        self.suspect: Delivery | None = None
+        self.suspect: TrackedDelivery | None = None
 
     def forget_closed(self) -> None:
         """Partitions were dropped: what waits here of them is gone."""
@@ -134,17 +134,17 @@ class HandlerState:
         """Whether nothing starts by itself: in a pause, or while its breaker is not closed."""
         return bool(self.held_until_s) or self.circuit.breaker.is_open
 
-    def redelivers(self, delivery: Delivery) -> None:
+    def redelivers(self, delivery: TrackedDelivery) -> None:
         """A redelivery is about to be dispatched."""
         delivery.retrying = TAKES_ROOM
         self.open_retries += 1
 
-    def redelivered(self, delivery: Delivery) -> None:
+    def redelivered(self, delivery: TrackedDelivery) -> None:
         """A redelivery has ended: it takes no room any more."""
         self.gives_room(delivery)
         delivery.retrying = 0
 
-    def gives_room(self, delivery: Delivery) -> None:
+    def gives_room(self, delivery: TrackedDelivery) -> None:
         """A redelivery takes no slot of its own: it has ended, or waits behind another."""
         if delivery.retrying == TAKES_ROOM:
             delivery.retrying = BEHIND
@@ -181,7 +181,7 @@ class AckStats:
     def __init__(self, topic: str, handler: str) -> None:
         self.topic = topic
         self.handler = handler
-        self.acked: list[Delivery] = []
+        self.acked: list[TrackedDelivery] = []
         #: How many of these the handler's breaker has counted.
         self.noted = 0
         #: Of redeliveries: attempt number, and seconds from due time to handler start.
@@ -257,7 +257,7 @@ class Assignment:
         source_topic: str,
         tier_s: float | None,
         stats: AckStats,
-        inbox: deque[Delivery],
+        inbox: deque[TrackedDelivery],
         clock: Callable[[], float],
         now_ms: int,
         limits: FlowLimits | None = None,
@@ -270,7 +270,9 @@ class Assignment:
         self.handler = handler
         self.source_topic = source_topic
         self.tier_s = tier_s
-        self.tracker: AckTracker[Delivery] = AckTracker(position, restored.runs if restored else ())
+        self.tracker: AckTracker[TrackedDelivery] = AckTracker(
+            position, restored.runs if restored else ()
+        )
         self.restored_epoch = restored.leader_epoch if restored else UNKNOWN
         self.leader_epochs = LeaderEpochs()
         self.topic_hash = topic_hash
@@ -317,7 +319,7 @@ class Assignment:
             return 0, 0
         return len(self.waiting) - len(self.withheld), self.waiting.size - self.withheld.size
 
-    def end(self, delivery: Delivery) -> None:
+    def end(self, delivery: TrackedDelivery) -> None:
         """End a delivery: whatever still comes for it is late, and it takes no slot.
 
         `Endings` does the same for what was answered, or has outlived its deadline.

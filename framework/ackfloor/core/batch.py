@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.delivery import TrackedDelivery
     from ackfloor.core.lanes import Lane
     from ackfloor.core.outcomes import Failed, Outcome, Rejected
 
@@ -47,7 +47,7 @@ class Batch:
     )
 
     def __init__(self) -> None:
-        self.items: list[Delivery] = []
+        self.items: list[TrackedDelivery] = []
         self.lanes: list[Lane] = []
         self.outcome: Outcome | None = None
         self.finished_s = 0.0
@@ -55,8 +55,8 @@ class Batch:
         self.given = False
         self.failure: Failed | Rejected | None = None
         self.counted = False
-        self.failed: list[tuple[Delivery, Failed | Rejected]] = []
-        self.paused: list[Delivery] = []
+        self.failed: list[tuple[TrackedDelivery, Failed | Rejected]] = []
+        self.paused: list[TrackedDelivery] = []
         self.over = False
 
     def unanswered(self) -> bool:

@@ -33,7 +33,7 @@ from typing import TypeVar
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.batch import Batch
 from ackfloor.core.breakers import Breakers
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.messages import BatchFailed
@@ -68,14 +68,14 @@ class Batches:
         #: Whose calls have ended while an answer by hand was on its way.
         self._lingering: list[tuple[HandlerState, Batch]] = []
 
-    def ended(self, batch: Batch, now: Now) -> list[Delivery]:
+    def ended(self, batch: Batch, now: Now) -> list[TrackedDelivery]:
         """A call has ended, or was given up; returns the items that end with it, outcome set."""
         outcome = self._of_the_items(batch, now)
         if outcome is None:
             return []
         if isinstance(outcome, Failed | Rejected) and batch.failure is None:
             batch.failure = outcome
-        ended: list[Delivery] = []
+        ended: list[TrackedDelivery] = []
         again, finished_s = isinstance(outcome, Held | Apart), batch.finished_s
         for delivery in batch.items:
             if delivery.outcome is not None:
@@ -115,12 +115,12 @@ class Batches:
         )
         return APART
 
-    def _pause(self, delivery: Delivery, batch: Batch) -> None:
+    def _pause(self, delivery: TrackedDelivery, batch: Batch) -> None:
         """It says nothing of this item: that is delivered again as the same attempt."""
         delivery.assignment.end(delivery)
         batch.paused.append(delivery)
 
-    def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+    def failed(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
         """An item failed: judge it, in a lane when the batch is over."""
         rules = delivery.assignment.handler.rules
         if rules.ordering != "unordered":
@@ -135,7 +135,7 @@ class Batches:
         else:
             self._parcels.park(delivery, verdict, now)
 
-    def _count(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+    def _count(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
         """Tell the circuit breaker of a failure: of one that ends a whole call once."""
         batch = delivery.batch
         if outcome is batch.failure:
@@ -164,11 +164,11 @@ class Batches:
             first = sorted([d for d in stays if d is not None], key=_offset)
             self._state.hand_out(handler, handler.lanes.put_back(lane, batch, first))
 
-    def _put_back_loose(self, handler: HandlerState, paused: Iterable[Delivery]) -> None:
+    def _put_back_loose(self, handler: HandlerState, paused: Iterable[TrackedDelivery]) -> None:
         again = [d for d in map(self._again, paused) if d is not None]
         handler.queue.put(again, ahead=True)
 
-    def _again(self, delivery: Delivery) -> Delivery | None:
+    def _again(self, delivery: TrackedDelivery) -> TrackedDelivery | None:
         """The same attempt once more; None where its partition is about to leave."""
         if delivery.assignment.stopping:
             return None
@@ -181,7 +181,9 @@ class Batches:
             again.envelope = brought_along(delivery)
         return again
 
-    def _judge(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> Delivery | None:
+    def _judge(
+        self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now
+    ) -> TrackedDelivery | None:
         """What of a failed item stays in its lane: its next delivery, or itself while it is on
         its way to the dead letters."""
         assignment = delivery.assignment
@@ -232,12 +234,12 @@ class Batches:
         )
 
 
-def _by_lane(items: Iterable[tuple[Delivery, T]]) -> dict[int, list[T]]:
+def _by_lane(items: Iterable[tuple[TrackedDelivery, T]]) -> dict[int, list[T]]:
     found: dict[int, list[T]] = {}
     for delivery, item in items:
         found.setdefault(id(delivery.lane), []).append(item)
     return found
 
 
-def _offset(delivery: Delivery) -> int:
+def _offset(delivery: TrackedDelivery) -> int:
     return delivery.record_offset

@@ -25,7 +25,7 @@ from math import inf
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.breaker import TOGETHER, Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.durations import format_duration
 from ackfloor.core.flow import WAITING_PART
 from ackfloor.core.model import Now
@@ -79,11 +79,11 @@ class Breakers:
             for delivery in acked[noted:]:
                 self._succeeded(handler, delivery, now)
 
-    def discarded(self, delivery: Delivery, now: Now) -> None:
+    def discarded(self, delivery: TrackedDelivery, now: Now) -> None:
         """A handler took a record and said that nothing is to be done with it: it works."""
         self._succeeded(delivery.assignment.handler, delivery, now)
 
-    def _succeeded(self, handler: HandlerState, delivery: Delivery, now: Now) -> None:
+    def _succeeded(self, handler: HandlerState, delivery: TrackedDelivery, now: Now) -> None:
         breaker, started_s = handler.circuit.breaker, delivery.started_s
         first = delivery.attempt == 1
         breaker.succeeded(started_s, delivery.finished_s - started_s, first, now.mono_s)
@@ -96,7 +96,7 @@ class Breakers:
         if breaker.trial_succeeded(handler.rules.concurrency):
             self._close(handler, "recovered", now)
 
-    def failed(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+    def failed(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
         """A delivery failed."""
         handler = delivery.assignment.handler
         breaker, started_s = handler.circuit.breaker, delivery.started_s
@@ -139,7 +139,7 @@ class Breakers:
         length = breaker.run_length()
         return length >= rules.quiet_failures and length >= breaker.threshold(rules, now_s)
 
-    def judge(self, running: Iterable[Delivery], now: Now) -> None:
+    def judge(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """Open the breakers of handlers of which too many records failed in a row.
 
         Args:
@@ -333,7 +333,7 @@ class Breakers:
 
     # Telling.
 
-    def _tell_trial(self, delivery: Delivery, error_type: str) -> None:
+    def _tell_trial(self, delivery: TrackedDelivery, error_type: str) -> None:
         topic, partition, offset = delivery.origin
         name = delivery.assignment.handler.rules.name
         self._state.events.append(TrialEnded(topic, partition, offset, name, error_type))

@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.delivery import TrackedDelivery
 
 #: Seconds between two looks at a delivery whose handler is being killed.
 LOOK_AGAIN_S = 0.02
@@ -45,8 +45,8 @@ class Deadlines:
         self.next_scan_s = min(self.next_scan_s, now_s + LOOK_AGAIN_S)
 
     def overdue(
-        self, running: Iterable[Delivery], shortest_timeout_s: float | None, now_s: float
-    ) -> list[Delivery]:
+        self, running: Iterable[TrackedDelivery], shortest_timeout_s: float | None, now_s: float
+    ) -> list[TrackedDelivery]:
         """The deliveries past their deadline, soonest due first.
 
         Args:
@@ -54,7 +54,7 @@ class Deadlines:
             shortest_timeout_s: the shortest consume timeout in force, None where none is.
             now_s: monotonic seconds.
         """
-        late: list[tuple[float, int, Delivery]] = []
+        late: list[tuple[float, int, TrackedDelivery]] = []
         soonest = inf if shortest_timeout_s is None else now_s + shortest_timeout_s
         for n, delivery in enumerate(running):
             due = delivery.deadline_s

@@ -1,4 +1,6 @@
-"""Delivery: one attempt to handle one record; what a handler is given.
+"""TrackedDelivery: one attempt to handle one record, as the engine keeps it.
+
+Handlers see it as an `ackfloor.Delivery`, which names what they may rely on.
 
 Theory. A delivery belongs to one assignment (one epoch of one partition), one offset and one
 attempt: together these are its *token*. It ends once. `closed` is the token's state as the
@@ -35,19 +37,14 @@ if TYPE_CHECKING:
     from ackfloor.core.lanes import Lane
 
 
-#: The name of a lane: topic, partition, and key; see `Delivery.lane_key`.
+#: The name of a lane: topic, partition, and key; see `TrackedDelivery.lane_key`.
 LaneKey = tuple[str, int, bytes | int | None]
 #: Of a redelivery: it is counted among those that take slots, or waits in a lane behind another.
 TAKES_ROOM, BEHIND = 1, 2
 
 
-class Delivery:
-    """One attempt to handle one record.
-
-    Read it in a handler through a parameter annotated `Delivery`. Under `ack="manual"`, and in a
-    batch, it is also how the record is answered, from any thread or task and without blocking: each
-    answer returns True when it was recorded and False when the delivery has ended already.
-    """
+class TrackedDelivery:
+    """One attempt to handle one record; an `ackfloor.Delivery` for its handler."""
 
     __slots__ = (
         "_claim",
@@ -242,9 +239,9 @@ class Delivery:
         """
         return isinstance(self.outcome, Failed | Rejected | Released)
 
-    def again(self, envelope: Envelope | None) -> Delivery:
+    def again(self, envelope: Envelope | None) -> TrackedDelivery:
         """Another delivery of the same record, in the same place."""
-        delivery = Delivery(
+        delivery = TrackedDelivery(
             self.assignment, self.record, self.record_offset, self.size, self.received_s
         )
         delivery.envelope = envelope
@@ -300,14 +297,14 @@ def first_deliveries(
     offsets: Sequence[int],
     sizes: Sequence[int],
     received_s: float,
-) -> list[Delivery]:
+) -> list[TrackedDelivery]:
     """The first deliveries of records of one partition.
 
-    What `Delivery.__init__` does, without a call for each record: a third less.
+    What `TrackedDelivery.__init__` does, without a call for each record: a third less.
     """
-    new, made = Delivery.__new__, []
+    new, made = TrackedDelivery.__new__, []
     for record, offset, size in zip(records, offsets, sizes, strict=True):
-        delivery = new(Delivery)
+        delivery = new(TrackedDelivery)
         delivery.assignment = assignment
         delivery.record = record
         delivery.record_offset = offset

@@ -18,9 +18,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.delivery import TrackedDelivery
 
-Entry = tuple[float, int, "Delivery"]
+Entry = tuple[float, int, "TrackedDelivery"]
 
 
 class DueQueue:
@@ -39,7 +39,7 @@ class DueQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[TrackedDelivery]:
         """All of them, in no order."""
         return (entry[2] for entry in self._entries)
 
@@ -49,32 +49,34 @@ class DueQueue:
         return self._entries[0][0] if self._entries else inf
 
     @property
-    def first(self) -> Delivery:
+    def first(self) -> TrackedDelivery:
         """The one that is due first; there is one."""
         return self._entries[0][2]
 
-    def put(self, due_s: float, delivery: Delivery) -> None:
+    def put(self, due_s: float, delivery: TrackedDelivery) -> None:
         """Let a delivery wait."""
         heappush(self._entries, (due_s, delivery.record_offset, delivery))
         self.size += delivery.size
 
-    def pop(self) -> Delivery:
+    def pop(self) -> TrackedDelivery:
         """Take out the one that is due first; there is one."""
         delivery = heappop(self._entries)[2]
         self.size -= delivery.size
         return delivery
 
-    def put_all(self, due_s: Iterable[float], deliveries: Sequence[Delivery], size: int) -> None:
+    def put_all(
+        self, due_s: Iterable[float], deliveries: Sequence[TrackedDelivery], size: int
+    ) -> None:
         """Let deliveries wait, each until its time; `size` is the bytes of their values."""
         entries = self._entries
         for at_s, delivery in zip(due_s, deliveries, strict=True):
             heappush(entries, (at_s, delivery.record_offset, delivery))
         self.size += size
 
-    def pop_due(self, now_s: float, most: int) -> list[Delivery]:
+    def pop_due(self, now_s: float, most: int) -> list[TrackedDelivery]:
         """Take out up to so many that are due, in order."""
         entries = self._entries
-        due: list[Delivery] = []
+        due: list[TrackedDelivery] = []
         for _ in range(min(most, len(entries))):
             if entries[0][0] > now_s:
                 break
@@ -82,7 +84,7 @@ class DueQueue:
         self.size -= sum([delivery.size for delivery in due])
         return due
 
-    def take(self, offsets: Collection[int]) -> list[tuple[float, Delivery]]:
+    def take(self, offsets: Collection[int]) -> list[tuple[float, TrackedDelivery]]:
         """Take these out, wherever they stand; returns them with their times, in order."""
         taken = sorted(entry for entry in self._entries if entry[1] in offsets)
         self._entries = [entry for entry in self._entries if entry[1] not in offsets]

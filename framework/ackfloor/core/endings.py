@@ -18,7 +18,7 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
 from ackfloor.core.breakers import Breakers
 from ackfloor.core.deadlines import Deadlines
-from ackfloor.core.delivery import TAKES_ROOM, Delivery
+from ackfloor.core.delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.messages import (
@@ -76,9 +76,9 @@ class Endings:
         self._batches = batches
         self.deadlines = Deadlines()
 
-    def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
+    def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
         """Deliveries came back with their outcomes."""
-        handled: list[Delivery] = []
+        handled: list[TrackedDelivery] = []
         assignment: Assignment | None = None
         for delivery in deliveries:
             if delivery.closed:
@@ -98,7 +98,7 @@ class Endings:
         self._breakers.handled(now)
         self._state.rebalance()
 
-    def _settle(self, handled: list[Delivery]) -> None:
+    def _settle(self, handled: list[TrackedDelivery]) -> None:
         """Settle records of one partition that were handled one after the other."""
         if not handled:
             return
@@ -111,14 +111,16 @@ class Endings:
         state.flow.sub(len(handled), size)
         state.commits.settled(len(handled))
 
-    def _lanes_go_on(self, handler: HandlerState, ended: Sequence[Delivery]) -> None:
+    def _lanes_go_on(self, handler: HandlerState, ended: Sequence[TrackedDelivery]) -> None:
         """Queue the lanes of which these were out, if they have more."""
         if handler.rules.ordering != "unordered":
             lanes = handler.lanes.ended(ended)
             if lanes:
                 handler.queue.put(lanes)
 
-    def _redelivery_ended(self, delivery: Delivery, outcome: Outcome | None, now: Now) -> None:
+    def _redelivery_ended(
+        self, delivery: TrackedDelivery, outcome: Outcome | None, now: Now
+    ) -> None:
         assignment = delivery.assignment
         handler, trials = assignment.handler, assignment.withheld.trials
         # What `redelivered` does, without two calls for each record.
@@ -144,7 +146,7 @@ class Endings:
             stats.attempts.append(delivery.attempt)
             stats.lateness_s.append((started_ms - envelope.not_before_ms) / 1000)
 
-    def _ended(self, delivery: Delivery, now: Now) -> None:
+    def _ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery ended in another way than handled."""
         outcome = delivery.outcome
         assignment = delivery.assignment
@@ -167,7 +169,7 @@ class Endings:
             self._fail(delivery, outcome, now)
         # Released: it stays open, for whoever owns the partition next.
 
-    def _fail(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> None:
+    def _fail(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
         assignment = delivery.assignment
         rules = assignment.handler.rules
         self._state.flow.look_again()
@@ -200,14 +202,14 @@ class Endings:
         self._leave_lane(delivery)
         self._parcels.park(delivery, verdict, now)
 
-    def _leave_lane(self, delivery: Delivery) -> None:
+    def _leave_lane(self, delivery: TrackedDelivery) -> None:
         """A record that is parked has left its lane, which goes on."""
         handler = delivery.assignment.handler
         if handler.rules.ordering != "unordered":
             self._state.free(delivery)
             self._state.hand_out(handler, handler.lanes.leave(delivery))
 
-    def expire(self, running: Iterable[Delivery], now: Now) -> None:
+    def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed, soonest due first."""
         timeouts = [
             handler.rules.consume_timeout_s
@@ -229,7 +231,7 @@ class Endings:
                 self._state.commands.append(Cancel(batch.items[0]))
                 self._batches.let_go(handler, batch, now)
 
-    def _expire(self, delivery: Delivery, now: Now) -> None:
+    def _expire(self, delivery: TrackedDelivery, now: Now) -> None:
         assignment = delivery.assignment
         handler = assignment.handler
         if handler.rules.killable:
@@ -263,7 +265,7 @@ class Endings:
             outcome = delivery.batch.failure = delivery.batch.failure or outcome
         self._fail(delivery, outcome, now)
 
-    def _tell_timeout(self, delivery: Delivery, now: Now) -> None:
+    def _tell_timeout(self, delivery: TrackedDelivery, now: Now) -> None:
         assignment = delivery.assignment
         due_s = delivery.deadline_s
         self._state.events.append(
@@ -304,7 +306,7 @@ class Endings:
                 self._state.events.append(_acked(stats, now))
 
 
-def timed_out(delivery: Delivery) -> Failed:
+def timed_out(delivery: TrackedDelivery) -> Failed:
     """The outcome of a delivery that has outlived its consume timeout."""
     due_s = delivery.deadline_s
     limit_s = 0.0 if due_s is None else due_s - delivery.started_s

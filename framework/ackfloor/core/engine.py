@@ -38,7 +38,7 @@ from ackfloor.core.batches import Batches
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breakers import Breakers
 from ackfloor.core.causes import UNCONFIRMED, Identity, Trouble, identify
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.early import Early
 from ackfloor.core.endings import Endings
 from ackfloor.core.faults import Faults
@@ -85,7 +85,7 @@ class Engine:
         parking: Parking,
         *,
         limits: FlowLimits,
-        inbox: deque[Delivery],
+        inbox: deque[TrackedDelivery],
         clock: Callable[[], float],
         commit_interval_s: float = 1.0,
         commit_count: int = 10_000,
@@ -239,7 +239,7 @@ class Engine:
                 # Which widens its span, without anything being read.
                 self._state.flow.look_again()
 
-    def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
+    def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
         """Deliveries came back with their outcomes."""
         self._endings.answered(deliveries, now)
 
@@ -278,7 +278,7 @@ class Engine:
         """Whether so many records failed in a row that `judge` is to be called."""
         return self._breakers.in_question
 
-    def judge(self, running: Iterable[Delivery], now: Now) -> None:
+    def judge(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """Open the circuit breakers for which what runs now is no reason to wait."""
         self._breakers.judge(running, now)
 
@@ -292,7 +292,7 @@ class Engine:
         """Begin with a circuit breaker open, as in the worker whose place this one takes."""
         self._breakers.resume(handler, failing, error, now)
 
-    def expire(self, running: Iterable[Delivery], now: Now) -> None:
+    def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
         self._endings.expire(running, now)
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from typing import cast
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Lane
 
 
-def form(items: deque[Delivery | Lane]) -> Batch:
+def form(items: deque[TrackedDelivery | Lane]) -> Batch:
     """The batch that begins with the first item of a queue, and takes from it what joins."""
     batch = Batch()
     first = items.popleft()
@@ -30,7 +30,7 @@ def form(items: deque[Delivery | Lane]) -> Batch:
     return _formed(batch)
 
 
-def form_alone(item: Delivery | Lane) -> Batch:
+def form_alone(item: TrackedDelivery | Lane) -> Batch:
     """A batch of one: of a lane its first record."""
     batch = Batch()
     if isinstance(item, Lane):
@@ -42,7 +42,7 @@ def form_alone(item: Delivery | Lane) -> Batch:
     return _formed(batch)
 
 
-def may_fill(items: Iterable[Delivery | Lane], size: int) -> bool:
+def may_fill(items: Iterable[TrackedDelivery | Lane], size: int) -> bool:
     """Whether a batch that takes several items may be full; False is certain."""
     found = 0
     for item in items:
@@ -52,7 +52,7 @@ def may_fill(items: Iterable[Delivery | Lane], size: int) -> bool:
     return False
 
 
-def full_first(items: deque[Delivery | Lane], size: int) -> bool:
+def full_first(items: deque[TrackedDelivery | Lane], size: int) -> bool:
     """Where a batch takes one lane: make one that is full the first; False where none is."""
     for n, item in enumerate(items):
         if _reach(item, size) >= size:
@@ -62,10 +62,10 @@ def full_first(items: deque[Delivery | Lane], size: int) -> bool:
     return False
 
 
-def _reach(item: Delivery | Lane, size: int) -> int:
+def _reach(item: TrackedDelivery | Lane, size: int) -> int:
     """How far an item may fill a batch; what is handled alone fills it."""
     first = item[0] if isinstance(item, Lane) and item else item
-    if isinstance(first, Delivery) and first.alone:
+    if isinstance(first, TrackedDelivery) and first.alone:
         return size
     return len(item) if isinstance(item, Lane) else 1
 
@@ -78,7 +78,7 @@ def is_full(batch: Batch) -> bool:
     return first.alone or len(batch.items) >= (first.assignment.handler.rules.batch or 1)
 
 
-def unform(batch: Batch, items: deque[Delivery | Lane]) -> None:
+def unform(batch: Batch, items: deque[TrackedDelivery | Lane]) -> None:
     """Undo a batch: what is in it is first in its queue again, and in its lanes."""
     if not batch.lanes:
         items.extendleft(reversed(batch.items))
@@ -99,20 +99,20 @@ def _formed(batch: Batch) -> Batch:
     return batch
 
 
-def _take_loose(batch: Batch, first: Delivery, items: deque[Delivery | Lane]) -> None:
+def _take_loose(batch: Batch, first: TrackedDelivery, items: deque[TrackedDelivery | Lane]) -> None:
     """Fill a batch with records that belong to no lane."""
     taken = batch.items
     taken.append(first)
     size = 1 if first.alone else first.assignment.handler.rules.batch or 1
     while items and len(taken) < size:
-        item = cast("Delivery", items.popleft())
+        item = cast("TrackedDelivery", items.popleft())
         if item.alone:
             items.appendleft(item)
             return
         taken.append(item)
 
 
-def _take_lanes(batch: Batch, lane: Lane, items: deque[Delivery | Lane]) -> None:
+def _take_lanes(batch: Batch, lane: Lane, items: deque[TrackedDelivery | Lane]) -> None:
     """Fill a batch from lanes, beginning with one that was just taken from the queue."""
     taken = batch.items
     while True:

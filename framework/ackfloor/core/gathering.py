@@ -29,7 +29,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.core.delivery import Delivery, LaneKey
+    from ackfloor.core.delivery import LaneKey, TrackedDelivery
     from ackfloor.core.lanes import Lane
 
 Entry = tuple[float, int, "Lane"]
@@ -47,7 +47,7 @@ class Gathering:
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
         #: Of an unordered handler, the oldest first.
-        self._loose: deque[Delivery] = deque()
+        self._loose: deque[TrackedDelivery] = deque()
         #: Lane -> its entry, the lane that has waited here longest first.
         self._lanes: dict[LaneKey, Entry] = {}
         #: A heap of (when its first record was read, serial, lane), stale entries included.
@@ -61,7 +61,7 @@ class Gathering:
 
     # In.
 
-    def add(self, deliveries: Iterable[Delivery], size: int) -> list[Delivery]:
+    def add(self, deliveries: Iterable[TrackedDelivery], size: int) -> list[TrackedDelivery]:
         """Let unordered records wait; returns those that make full batches."""
         loose = self._loose
         loose.extend(deliveries)
@@ -103,7 +103,7 @@ class Gathering:
         self._count = 0
         return lanes
 
-    def due(self, now_s: float, wait_s: float) -> list[Delivery] | list[Lane]:
+    def due(self, now_s: float, wait_s: float) -> list[TrackedDelivery] | list[Lane]:
         """Take what has waited long enough, and what waits together with it."""
         if self.next_s(wait_s) > now_s:
             return []
@@ -136,7 +136,7 @@ class Gathering:
             if lane[0].closed:
                 self._take(lane)
 
-    def waiting(self) -> Iterable[Delivery]:
+    def waiting(self) -> Iterable[TrackedDelivery]:
         """Every delivery that waits here."""
         yield from self._loose
         for _, _, lane in self._lanes.values():

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Park, Verdict
 from ackfloor.core.parcels import Parcels
@@ -41,7 +41,7 @@ class InPlace:
         self._state = state
         self._parcels = parcels
 
-    def failed(self, delivery: Delivery, verdict: Verdict, now: Now) -> None:
+    def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """A delivery failed: plan the next one, or dead-letter the record; its lane waits."""
         if not isinstance(verdict, Park):
             self._state.block(delivery, again=False)
@@ -55,7 +55,9 @@ class InPlace:
         self._state.block(again, again=True)
         self._state.wait(again, due_s)
 
-    def plan(self, delivery: Delivery, verdict: Park, now: Now) -> tuple[float, Delivery]:
+    def plan(
+        self, delivery: TrackedDelivery, verdict: Park, now: Now
+    ) -> tuple[float, TrackedDelivery]:
         """The next delivery of a record in place of the one that failed, and when it is due."""
         wait_s = self._wait_s(delivery, verdict)
         envelope = self._state.parking.envelope(delivery, verdict, now)
@@ -64,7 +66,7 @@ class InPlace:
         delivery.assignment.tracker.replace(delivery.record_offset, again)
         return now.mono_s + wait_s, again
 
-    def _wait_s(self, delivery: Delivery, verdict: Park) -> float:
+    def _wait_s(self, delivery: TrackedDelivery, verdict: Park) -> float:
         if verdict.exact:
             return verdict.delay_s
         share = self._state.parking.pick(STEPS + 1) / STEPS

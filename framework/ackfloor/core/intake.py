@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import Delivery, first_deliveries
+from ackfloor.core.delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.envelope import Envelope, read_envelope
 from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
 from ackfloor.core.leader_epochs import leader_epoch
@@ -270,11 +270,11 @@ class Intake:
         self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
 
     def _without_settled(
-        self, assignment: Assignment, read: Sequence[Delivery]
-    ) -> Sequence[Delivery]:
+        self, assignment: Assignment, read: Sequence[TrackedDelivery]
+    ) -> Sequence[TrackedDelivery]:
         """Skip the records that an earlier assignment settled, and register what is between."""
         tracker = assignment.tracker
-        kept: list[Delivery] = []
+        kept: list[TrackedDelivery] = []
         skipped = 0
         for delivery in read:
             if leader_epoch(delivery) > assignment.restored_epoch:
@@ -296,7 +296,7 @@ class Intake:
             )
         return kept
 
-    def _dispatch(self, handler: HandlerState, batch: Sequence[Delivery], now: Now) -> None:
+    def _dispatch(self, handler: HandlerState, batch: Sequence[TrackedDelivery], now: Now) -> None:
         if self._suspects.watching:
             batch = self._suspects.sift(handler, batch, now)
         if batch:
@@ -308,7 +308,7 @@ class Intake:
             self._see_orphans_off()
 
 
-def _due_s(delivery: Delivery, envelope: Envelope, now: Now) -> float:
+def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
     """When a tier record is due in this tier; at the end of all its waits where it can't hop.
 
     In monotonic seconds: a wall clock that is set back must not hold it up once it was read. It

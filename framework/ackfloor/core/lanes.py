@@ -36,13 +36,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ackfloor.core.delivery import Delivery, LaneKey
+from ackfloor.core.delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
     from ackfloor.core.batch import Batch
 
 
-class Lane(deque[Delivery]):
+class Lane(deque[TrackedDelivery]):
     """What waits in one lane, in order.
 
     Attributes:
@@ -55,12 +55,12 @@ class Lane(deque[Delivery]):
     __slots__ = ("held", "holder", "key", "out")
 
     key: LaneKey
-    out: Delivery | Work | Batch | None
-    holder: Delivery | None
+    out: TrackedDelivery | Work | Batch | None
+    holder: TrackedDelivery | None
     held: list[int] | None
 
 
-class Work(deque[Delivery]):
+class Work(deque[TrackedDelivery]):
     """Records of one lane that were handed out together; `popleft()` takes the next one.
 
     Attributes:
@@ -86,7 +86,7 @@ class Lanes:
     def __init__(self, *, singly: bool = True) -> None:
         self._singly = singly
         #: Name -> the lane, or its one delivery.
-        self._live: dict[LaneKey, Lane | Delivery] = {}
+        self._live: dict[LaneKey, Lane | TrackedDelivery] = {}
         #: How many lanes wait for a head that failed.
         self._holding = 0
 
@@ -106,7 +106,7 @@ class Lanes:
         lanes = [lane for lane in self._live.values() if isinstance(lane, Lane)]
         return sum(len(lane) + _left(lane) for lane in lanes)
 
-    def behind(self, delivery: Delivery) -> int:
+    def behind(self, delivery: TrackedDelivery) -> int:
         """How many records of its lane wait for a delivery that runs."""
         lane = self._of(delivery)
         return 0 if lane is None or lane.out is None or delivery.closed else len(lane) + _left(lane)
@@ -125,14 +125,14 @@ class Lanes:
         lane = self._live.get(key)
         return lane if isinstance(lane, Lane) else None
 
-    def _of(self, delivery: Delivery) -> Lane | None:
+    def _of(self, delivery: TrackedDelivery) -> Lane | None:
         """The lane of a delivery that was handed out, if it is more than that."""
         lane = delivery.lane
         return lane if lane is None or isinstance(lane, Lane) else self._find(lane)
 
     # In.
 
-    def admit(self, key: LaneKey, delivery: Delivery) -> Lane | None:
+    def admit(self, key: LaneKey, delivery: TrackedDelivery) -> Lane | None:
         """Put a delivery last in its lane; returns the lane if it has become free by that."""
         lane = self._live.get(key)
         if isinstance(lane, Lane):
@@ -147,13 +147,15 @@ class Lanes:
         delivery.lane = lane
         return free
 
-    def admit_all(self, batch: Iterable[Delivery], by_key: bool) -> list[Delivery | Lane]:
+    def admit_all(
+        self, batch: Iterable[TrackedDelivery], by_key: bool
+    ) -> list[TrackedDelivery | Lane]:
         """Put deliveries last in their lanes; returns the lanes that have become free by that."""
         if not self._singly:
             admitted = [self.admit(d.lane_key(by_key), d) for d in batch]
             return [lane for lane in admitted if lane is not None]
         live = self._live
-        free: dict[LaneKey, Delivery | Lane] = {}
+        free: dict[LaneKey, TrackedDelivery | Lane] = {}
         for delivery in batch:
             key = delivery.lane_key(by_key)
             first = live.setdefault(key, delivery)
@@ -182,7 +184,7 @@ class Lanes:
 
     # Out, and back.
 
-    def hand_out(self, lane: Lane, most: int | None = None) -> Delivery | Work:
+    def hand_out(self, lane: Lane, most: int | None = None) -> TrackedDelivery | Work:
         """Take what waits in a free lane (at least one), or so many of it at most."""
         count = len(lane) if most is None else min(most, len(lane))
         if count == 1 and self._singly:
@@ -204,7 +206,7 @@ class Lanes:
             lane.popleft()
         return self._freed(lane) is not None
 
-    def ended(self, deliveries: Iterable[Delivery]) -> list[Lane]:
+    def ended(self, deliveries: Iterable[TrackedDelivery]) -> list[Lane]:
         """Deliveries have ended; returns the lanes that are free by that, and have something."""
         live = self._live
         free: list[Lane] = []
@@ -224,7 +226,7 @@ class Lanes:
                     del live[key]
         return free
 
-    def back(self, out: Delivery | Work) -> Delivery | Lane | None:
+    def back(self, out: TrackedDelivery | Work) -> TrackedDelivery | Lane | None:
         """A slot has ended a work, or gives back what it was given, with what is left of it.
 
         Returns the lane if it is free by that and has something.
@@ -248,7 +250,7 @@ class Lanes:
             return found
         return out if found is out else None
 
-    def leave(self, delivery: Delivery) -> Lane | None:
+    def leave(self, delivery: TrackedDelivery) -> Lane | None:
         """A record that failed leaves its lane, and what is behind it goes on without its slot.
 
         Returns the lane if it has something.
@@ -262,7 +264,9 @@ class Lanes:
         self._take_over(lane)
         return self._freed(lane)
 
-    def put_back(self, lane: Lane, batch: Batch, deliveries: Sequence[Delivery]) -> Lane | None:
+    def put_back(
+        self, lane: Lane, batch: Batch, deliveries: Sequence[TrackedDelivery]
+    ) -> Lane | None:
         """A batch is over, and these of its deliveries stay in one of its lanes, first of it.
 
         Returns the lane if it has something.
@@ -281,7 +285,7 @@ class Lanes:
         out, lane.out = lane.out, None
         if not isinstance(out, Work):
             return
-        rest: list[Delivery] = []
+        rest: list[TrackedDelivery] = []
         while True:
             try:
                 rest.append(out.popleft())
@@ -305,7 +309,7 @@ class Lanes:
 
     # What a lane waits for.
 
-    def block(self, key: LaneKey, holder: Delivery, *, again: bool) -> None:
+    def block(self, key: LaneKey, holder: TrackedDelivery, *, again: bool) -> None:
         """Let a lane wait for one delivery, whose record was its head.
 
         Args:
@@ -329,7 +333,7 @@ class Lanes:
             if not delivery.settled:
                 _hold(held, delivery)
 
-    def go_on(self, key: LaneKey, holder: Delivery, *, settled: bool) -> Lane | None:
+    def go_on(self, key: LaneKey, holder: TrackedDelivery, *, settled: bool) -> Lane | None:
         """What holds a lane lets it go on; returns the lane if it has something.
 
         Args:
@@ -345,7 +349,7 @@ class Lanes:
             self._let_go(lane, holder)
         return self._freed(lane)
 
-    def settled(self, key: LaneKey, delivery: Delivery) -> None:
+    def settled(self, key: LaneKey, delivery: TrackedDelivery) -> None:
         """A record of a batch is settled before its turn: nothing that is in its lane holds it."""
         lane = self._find(key)
         if lane is not None and lane.held is not None and lane.holder is not delivery:
@@ -354,13 +358,13 @@ class Lanes:
             delivery.assignment.held -= 1
             delivery.assignment.held_bytes -= delivery.size
 
-    def free(self, key: LaneKey, head: Delivery) -> None:
+    def free(self, key: LaneKey, head: TrackedDelivery) -> None:
         """The head of a lane is settled, after all: the lane holds nothing any more."""
         lane = self._find(key)
         if lane is not None:
             self._let_go(lane, head)
 
-    def _let_go(self, lane: Lane, head: Delivery) -> None:
+    def _let_go(self, lane: Lane, head: TrackedDelivery) -> None:
         if lane.held is not None:
             count, size = lane.held
             lane.held = None
@@ -385,7 +389,7 @@ def _left(lane: Lane) -> int:
     return len(lane.out) if isinstance(lane.out, Work) else 0
 
 
-def _hold(held: list[int], delivery: Delivery) -> None:
+def _hold(held: list[int], delivery: TrackedDelivery) -> None:
     """A record waits behind a head that failed."""
     held[0] += 1
     held[1] += delivery.size

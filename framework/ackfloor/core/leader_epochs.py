@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.core.delivery import Delivery
+    from ackfloor.core.delivery import TrackedDelivery
 
 #: Where a record does not say its epoch (an old message format).
 UNKNOWN = -1
@@ -30,7 +30,7 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._last = UNKNOWN
 
-    def note(self, read: Sequence[Delivery]) -> None:
+    def note(self, read: Sequence[TrackedDelivery]) -> None:
         """Records were read, in offset order; the usual batch costs one look."""
         if leader_epoch(read[-1]) == self._last:
             return
@@ -47,7 +47,7 @@ class LeaderEpochs:
         return self._epochs[step - 1] if step else UNKNOWN
 
 
-def leader_epoch(delivery: Delivery) -> int:
+def leader_epoch(delivery: TrackedDelivery) -> int:
     """The epoch a record says it was written in, or `UNKNOWN`."""
     epoch = delivery.record.leader_epoch()
     return UNKNOWN if epoch is None else epoch

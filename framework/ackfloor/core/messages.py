@@ -14,7 +14,7 @@ from ackfloor.core.breaker_events import (
     RecordWithheld,
     TrialEnded,
 )
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.exit_events import StrayExit
 from ackfloor.core.losses import RecordsDeleted, RecordsLost
@@ -29,7 +29,7 @@ from ackfloor.core.transaction import Transact
 class Cancel:
     """The delivery's time is up: cancel its handler, or give its slot to a new worker."""
 
-    delivery: Delivery
+    delivery: TrackedDelivery
 
 
 @dataclass(frozen=True, slots=True)

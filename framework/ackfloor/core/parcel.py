@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Envelope
 from ackfloor.core.model import Headers
 from ackfloor.core.outcomes import Verdict
@@ -33,7 +33,7 @@ class Parcel:
         retry_at_s: monotonic seconds of the next attempt to write it.
     """
 
-    delivery: Delivery
+    delivery: TrackedDelivery
     verdict: Verdict | None
     envelope: Envelope
     failed_s: float

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 
 from ackfloor.core.causes import TRANSACTION, UNCONFIRMED, Identity, Trouble, identify
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.messages import (
     Event,
     Publish,
@@ -68,15 +68,15 @@ class Parcels:
         #: Topics that nothing can be written to, as the brokers say -> why.
         self._unwritable: dict[str, Trouble] = {}
 
-    def park(self, delivery: Delivery, verdict: Verdict, now: Now) -> None:
+    def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """Write a failed record to a tier or to the dead-letter topic."""
         self._publish(self._state.parking.parcel(delivery, verdict, now), now)
 
-    def hop(self, delivery: Delivery, now: Now) -> None:
+    def hop(self, delivery: TrackedDelivery, now: Now) -> None:
         """Move a tier record that has further to wait to its next tier."""
         self._publish(self._state.parking.hop(delivery, now), now)
 
-    def bury(self, delivery: Delivery, now: Now) -> None:
+    def bury(self, delivery: TrackedDelivery, now: Now) -> None:
         """Move a tier record to the dead-letter topic, although nothing new has failed."""
         self._publish(self._state.parking.bury(delivery, now), now)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import (
     Envelope,
     Reason,
@@ -57,11 +57,11 @@ class Parking:
     #: (source topic, delay) -> retry topic.
     _tiers: dict[tuple[str, float], str] = field(default_factory=dict, init=False, repr=False)
 
-    def parcel(self, delivery: Delivery, verdict: Verdict, now: Now) -> Parcel:
+    def parcel(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Parcel:
         """The parcel for a delivery that failed."""
         return Parcel(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
 
-    def envelope(self, delivery: Delivery, verdict: Verdict, now: Now) -> Envelope:
+    def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
         """What is known of a record after this failure.
 
         First origin and last error only: headers never grow with attempts.
@@ -102,11 +102,11 @@ class Parking:
             truncated="headers" if "headers" in (before.truncated or "") else None,
         )
 
-    def hop(self, delivery: Delivery, now: Now) -> Parcel:
+    def hop(self, delivery: TrackedDelivery, now: Now) -> Parcel:
         """The parcel for a tier record that has further to wait; spends nothing."""
         return Parcel(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
-    def bury(self, delivery: Delivery, now: Now) -> Parcel:
+    def bury(self, delivery: TrackedDelivery, now: Now) -> Parcel:
         """The parcel for a tier record that an operator gives up, with its last error as it was."""
         before, origin = delivery.envelope or Envelope(), delivery.origin
         failure = Failure(
@@ -211,7 +211,7 @@ class Parking:
         parcel.envelope = changed(parcel.envelope, not_before_ms=due_ms)
 
 
-def brought_along(delivery: Delivery) -> Envelope:
+def brought_along(delivery: TrackedDelivery) -> Envelope:
     """What a record of a source topic keeps from an earlier life: how often it was replayed.
 
     All else begins anew. Without it a message could be sent back to its source for ever.

@@ -25,16 +25,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.forming import form, form_alone, full_first, is_full, may_fill, unform
 from ackfloor.core.lanes import Lane, Lanes, Work
 
 if TYPE_CHECKING:
     from ackfloor.core.assignment import HandlerRules
 
-Item = Delivery | Lane
+Item = TrackedDelivery | Lane
 #: What an executor is given at once, and a slot takes: one delivery, some of a lane, or a batch.
-Unit = Delivery | Work | Batch
+Unit = TrackedDelivery | Work | Batch
 
 #: Seconds for which the most that was started in one turn counts. A turn takes up to 20 ms while
 #: handlers run, and longer where they leave the owner thread little of its core.
@@ -102,12 +102,12 @@ class HandlerQueue:
             if isinstance(unit, Batch):
                 self.ended(unit)
                 unform(unit, self.items)
-            elif isinstance(unit, Delivery) and unit.lane is None:
+            elif isinstance(unit, TrackedDelivery) and unit.lane is None:
                 self.items.appendleft(unit)
             elif (item := self._lanes.back(unit)) is not None:
                 self.items.appendleft(item)
 
-    def move_alone(self, delivery: Delivery) -> None:
+    def move_alone(self, delivery: TrackedDelivery) -> None:
         """A record that is the first of an item here, if any, may start alone."""
         for n, item in enumerate(self.items):
             first = next(iter(item), None) if isinstance(item, Lane) else item
@@ -159,7 +159,7 @@ class HandlerQueue:
             taken = [items.popleft() for _ in range(count)]
         self._given += len(taken)
         if not self._ordered:
-            return cast("list[Delivery]", taken)
+            return cast("list[TrackedDelivery]", taken)
         hand_out = self._lanes.hand_out
         return [hand_out(item) if isinstance(item, Lane) else item for item in taken]
 

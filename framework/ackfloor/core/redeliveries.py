@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import TAKES_ROOM, Delivery
+from ackfloor.core.delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.lanes import Lane
 from ackfloor.core.model import Now
 from ackfloor.core.parcels import Parcels
@@ -52,7 +52,7 @@ class Redeliveries:
     def release(self, assignment: Assignment, room: int, now: Now) -> int:
         """Deliver up to so many of one partition's records that are due; returns how many."""
         waiting, withheld = assignment.waiting, assignment.withheld
-        due: list[Delivery] = []
+        due: list[TrackedDelivery] = []
         while len(due) < room and (found := waiting.pop_due(now.mono_s, room - len(due))):
             for delivery in found:
                 envelope = delivery.envelope
@@ -73,11 +73,11 @@ class Redeliveries:
             self._deliver(assignment.handler, due, now)
         return len(due)
 
-    def _deliver(self, handler: HandlerState, due: Sequence[Delivery], now: Now) -> None:
+    def _deliver(self, handler: HandlerState, due: Sequence[TrackedDelivery], now: Now) -> None:
         """Queue deliveries, or the lanes that wait for them, ahead of what was not tried yet."""
         if handler.rules.ordering != "unordered":
             lanes: list[Lane] = []
-            others: list[Delivery] = []
+            others: list[TrackedDelivery] = []
             for delivery in due:
                 lane = self._state.lane_of_due(delivery)
                 if lane is None:
@@ -118,7 +118,7 @@ def _next_s(assignment: Assignment) -> float:
     return assignment.waiting.next_s
 
 
-def _waits_on(delivery: Delivery, now: Now) -> bool:
+def _waits_on(delivery: TrackedDelivery, now: Now) -> bool:
     """Whether a record has a further wait of its own, which another tier takes."""
     envelope = delivery.envelope
     if envelope is None or envelope.retry_at_ms is None:

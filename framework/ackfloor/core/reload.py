@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ackfloor.core.assignment import HandlerRules, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.model import Now
 
@@ -44,8 +44,8 @@ def check(handlers: Mapping[str, HandlerState], reloaded: Reloaded) -> None:
 
 
 def overdue_under(
-    running: Iterable[Delivery], reloaded: Reloaded, now: Now
-) -> tuple[Delivery, ...]:
+    running: Iterable[TrackedDelivery], reloaded: Reloaded, now: Now
+) -> tuple[TrackedDelivery, ...]:
     """The running deliveries that would be past their deadline at once, longest running first."""
     timeouts = {rules.name: rules.consume_timeout_s for rules in reloaded.handlers}
     late = []

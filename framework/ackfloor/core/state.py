@@ -14,7 +14,7 @@ from typing import cast
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.commits import CommitPlan
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
 from ackfloor.core.lanes import Lane
@@ -70,7 +70,7 @@ class WorkerState:
         parking: Parking,
         *,
         limits: FlowLimits,
-        inbox: deque[Delivery],
+        inbox: deque[TrackedDelivery],
         clock: Callable[[], float],
         commit_interval_s: float,
         commit_count: int,
@@ -109,7 +109,7 @@ class WorkerState:
     def dispatch(
         self,
         handler: HandlerState,
-        batch: Sequence[Delivery],
+        batch: Sequence[TrackedDelivery],
         *,
         ahead: bool = False,
         alone: bool = False,
@@ -137,7 +137,9 @@ class WorkerState:
             handler.queue.put(items, ahead=ahead)
 
     @staticmethod
-    def _in_lanes(handler: HandlerState, batch: Sequence[Delivery], *, gathers: bool) -> list[Item]:
+    def _in_lanes(
+        handler: HandlerState, batch: Sequence[TrackedDelivery], *, gathers: bool
+    ) -> list[Item]:
         """Put deliveries in their lanes; returns the lanes to queue."""
         by_key, gathering = handler.rules.ordering == "key", handler.gathering
         if gathering is None:
@@ -163,7 +165,7 @@ class WorkerState:
         if lane is None:
             return
         gathering = handler.gathering
-        if gathering is None or isinstance(lane, Delivery):
+        if gathering is None or isinstance(lane, TrackedDelivery):
             handler.queue.put((lane,))
             return
         while lane:
@@ -187,7 +189,7 @@ class WorkerState:
                 return
         handler.lanes.begins(lane)
 
-    def settle(self, delivery: Delivery) -> None:
+    def settle(self, delivery: TrackedDelivery) -> None:
         """Settle one record that did not come the ordinary way."""
         assignment = delivery.assignment
         if assignment.tracker.settle(delivery.record_offset) is not None:
@@ -196,12 +198,12 @@ class WorkerState:
             assignment.withheld.trials.pop(delivery.record_offset, None)
             self.commits.settled(1)
 
-    def wait(self, delivery: Delivery, due_s: float) -> None:
+    def wait(self, delivery: TrackedDelivery, due_s: float) -> None:
         """Let a delivery wait until it is due (monotonic seconds)."""
         delivery.assignment.waiting.put(due_s, delivery)
         self.waiting[delivery.assignment] = None
 
-    def block(self, delivery: Delivery, *, again: bool) -> None:
+    def block(self, delivery: TrackedDelivery, *, again: bool) -> None:
         """Let a delivery's lane wait for it; see `Lanes.block`. What comes behind it is held."""
         handler = delivery.assignment.handler
         if handler.rules.ordering != "unordered":
@@ -209,7 +211,7 @@ class WorkerState:
             handler.lanes.block(key, delivery, again=again)
             self.flow.look_again()
 
-    def go_on(self, delivery: Delivery) -> None:
+    def go_on(self, delivery: TrackedDelivery) -> None:
         """A record is settled that its lane waited for: let the lane go on."""
         handler = delivery.assignment.handler
         key = delivery.lane_key(handler.rules.ordering == "key")
@@ -217,13 +219,13 @@ class WorkerState:
             handler.lanes.settled(key, delivery)
         self.hand_out(handler, handler.lanes.go_on(key, delivery, settled=True))
 
-    def lane_of_due(self, delivery: Delivery) -> Lane | None:
+    def lane_of_due(self, delivery: TrackedDelivery) -> Lane | None:
         """A delivery is due that its lane waited for; returns the lane to queue."""
         handler = delivery.assignment.handler
         key = delivery.lane_key(handler.rules.ordering == "key")
         return handler.lanes.go_on(key, delivery, settled=False)
 
-    def free(self, delivery: Delivery) -> None:
+    def free(self, delivery: TrackedDelivery) -> None:
         """A record that was retried in place is settled: its lane holds nothing any more."""
         handler = delivery.assignment.handler
         handler.lanes.free(delivery.lane_key(handler.rules.ordering == "key"), delivery)
@@ -265,7 +267,7 @@ class WorkerState:
 
 
 def _give_room_behind(
-    handler: HandlerState, batch: Sequence[Delivery], free: Sequence[Item]
+    handler: HandlerState, batch: Sequence[TrackedDelivery], free: Sequence[Item]
 ) -> None:
     """Of redeliveries that were put in lanes, those that are not first there take no slot.
 

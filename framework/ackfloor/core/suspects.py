@@ -30,7 +30,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import Delivery, LaneKey
+from ackfloor.core.delivery import LaneKey, TrackedDelivery
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.messages import SuspectCleared, SuspectStarted
 from ackfloor.core.model import Failure, Now
@@ -86,7 +86,7 @@ class _Buried:
         return assignment.commit.settled_count >= self.settled_count
 
 
-class _Queue(deque[tuple[Delivery, Suspicion | None]]):
+class _Queue(deque[tuple[TrackedDelivery, Suspicion | None]]):
     """A suspect and what has come after it in its lane."""
 
     __slots__ = ("handler", "lane")
@@ -132,7 +132,7 @@ class Suspects:
         self._waiting: list[_Queue] = []
         #: (handler, lane) -> the queue of that lane, also while its first suspect runs.
         self._lanes: dict[Hashable, _Queue] = {}
-        self._current: tuple[Delivery, _Queue] | None = None
+        self._current: tuple[TrackedDelivery, _Queue] | None = None
         #: When the patience with `_current`, or with what must end before it, is over.
         self._until_s = 0.0
         #: Condemned; they stay suspects until they are committed.
@@ -162,8 +162,8 @@ class Suspects:
             self._forget(topic, partition, offset)
 
     def sift(
-        self, handler: HandlerState, batch: Sequence[Delivery], now: Now
-    ) -> Sequence[Delivery]:
+        self, handler: HandlerState, batch: Sequence[TrackedDelivery], now: Now
+    ) -> Sequence[TrackedDelivery]:
         """Keep the suspects of a batch and what must wait for them; return the others.
 
         Args:
@@ -176,7 +176,7 @@ class Suspects:
         if not known and not self._lanes:
             return batch
         rules = handler.rules
-        others: list[Delivery] = []
+        others: list[TrackedDelivery] = []
         for delivery in batch:
             suspicion = known.get(delivery.record_offset)
             if suspicion is not None and suspicion.crashes >= CONDEMNED and not rules.in_place:
@@ -202,7 +202,7 @@ class Suspects:
                 handler.gives_room(delivery)
         return others
 
-    def _condemn(self, delivery: Delivery, suspicion: Suspicion, now: Now) -> None:
+    def _condemn(self, delivery: TrackedDelivery, suspicion: Suspicion, now: Now) -> None:
         assignment = delivery.assignment
         assignment.end(delivery)
         what = (
@@ -277,7 +277,7 @@ class Suspects:
             )
         )
 
-    def _still_runs(self, delivery: Delivery, queue: _Queue, now: Now) -> bool:
+    def _still_runs(self, delivery: TrackedDelivery, queue: _Queue, now: Now) -> bool:
         if not delivery.closed:
             if queue.handler.held_until_s > now.mono_s:
                 # It asked for a pause: the others need not wait for that.
@@ -297,7 +297,7 @@ class Suspects:
         waits = [entry for entry in queue if not entry[0].closed]
         queue.clear()
         queue.extend(waits)
-        others: list[Delivery] = []
+        others: list[TrackedDelivery] = []
         while queue and queue[0][1] is None:
             others.append(queue.popleft()[0])
         if queue:
@@ -307,7 +307,7 @@ class Suspects:
         if others:
             self._state.dispatch(queue.handler, others, ahead=True)
 
-    def _clear(self, delivery: Delivery) -> None:
+    def _clear(self, delivery: TrackedDelivery) -> None:
         assignment = delivery.assignment
         self._forget(assignment.topic, assignment.partition, delivery.record_offset)
         self._state.events.append(

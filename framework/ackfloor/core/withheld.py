@@ -29,7 +29,7 @@ from __future__ import annotations
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import RecordWithheld
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Bury, Failed, Park, Rejected, Verdict, judge
@@ -57,7 +57,9 @@ class Withheld:
 
     # What becomes of a failure.
 
-    def verdict(self, delivery: Delivery, outcome: Failed | Rejected, now: Now) -> Verdict | None:
+    def verdict(
+        self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now
+    ) -> Verdict | None:
         """What becomes of a delivery that failed; None where its record is withheld."""
         rules = delivery.assignment.handler.rules
         verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
@@ -93,7 +95,7 @@ class Withheld:
 
     # Withholding.
 
-    def withhold(self, delivery: Delivery, now: Now) -> None:
+    def withhold(self, delivery: TrackedDelivery, now: Now) -> None:
         """Deliver a record again in a while, as the same attempt; its lane waits for it."""
         if delivery.assignment.stopping:
             # It stays open, for whoever owns the partition next.
@@ -102,7 +104,7 @@ class Withheld:
         self._state.block(again, again=True)
         self._state.wait(again, due_s)
 
-    def plan(self, delivery: Delivery, now: Now) -> tuple[float, Delivery]:
+    def plan(self, delivery: TrackedDelivery, now: Now) -> tuple[float, TrackedDelivery]:
         """The same attempt at a record once more, and when it is due (monotonic seconds)."""
         assignment, offset = delivery.assignment, delivery.record_offset
         again = delivery.again(delivery.envelope)
@@ -117,7 +119,7 @@ class Withheld:
         wait_s = FIRST_WAIT_S * 2.0 ** min(trials - 1, 10)
         return now.mono_s + min(wait_s, LONGEST_WAIT_S), again
 
-    def _tell(self, delivery: Delivery) -> None:
+    def _tell(self, delivery: TrackedDelivery) -> None:
         assignment = delivery.assignment
         self._state.events.append(
             RecordWithheld(
@@ -131,7 +133,7 @@ class Withheld:
         )
 
 
-def is_no_sign(delivery: Delivery, outcome: Failed | Rejected) -> bool:
+def is_no_sign(delivery: TrackedDelivery, outcome: Failed | Rejected) -> bool:
     """Whether a failure is the record's own, or a plan of the handler's or of an operator's."""
     if isinstance(outcome, Rejected):
         return outcome.reason is Reason.DECODE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.errors import SettingError
 from ackfloor.core.reload import Reloaded
 from ackfloor.launch import Launch
@@ -61,7 +61,7 @@ class WorkerSettings:
         return Answer(told.number, "", len(late), overdue)
 
 
-def _overdue(delivery: Delivery, now_s: float) -> Overdue:
+def _overdue(delivery: TrackedDelivery, now_s: float) -> Overdue:
     return Overdue(
         delivery.assignment.handler.rules.name,
         delivery.topic,

@@ -28,7 +28,7 @@ from contextlib import suppress
 from functools import partial
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, RELEASED, Held, Outcome
 from ackfloor.core.queue import Unit
@@ -110,7 +110,7 @@ class AsyncExecutor(AsyncSlots):
         """Give back what has not started."""
         self._window.give_back()
 
-    def running(self) -> Iterable[Delivery]:
+    def running(self) -> Iterable[TrackedDelivery]:
         """The deliveries that occupy a slot, also those about to start."""
         return [delivery for slot in self._slots.copy() for delivery in slot.running()]
 
@@ -118,13 +118,13 @@ class AsyncExecutor(AsyncSlots):
         """Items that no slot has taken yet."""
         return len(self._window)
 
-    def stack(self, delivery: Delivery) -> Stack:
+    def stack(self, delivery: TrackedDelivery) -> Stack:
         """Where its handler is; see `ports.Executor`."""
         return task_stack(
             next((slot.task for slot in self._slots.copy() if delivery in slot.running()), None)
         )
 
-    def cancel(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: TrackedDelivery) -> None:
         """Cancel the delivery's handler; after the grace its slot goes to a new one.
 
         That of a batch once all of it has ended.
@@ -175,7 +175,7 @@ class AsyncExecutor(AsyncSlots):
             except IndexError:
                 slot.streak = streak
                 return
-            if invocation.manual or type(item) is not Delivery:
+            if invocation.manual or type(item) is not TrackedDelivery:
                 await self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls and a coroutine less for each record.
@@ -201,7 +201,7 @@ class AsyncExecutor(AsyncSlots):
                     await calm(slot)
                     breathed_s = clock()
 
-    def _raised(self, slot: Slot, delivery: Delivery, exc: BaseException) -> None:
+    def _raised(self, slot: Slot, delivery: TrackedDelivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(slot, delivery, self._caught(slot, delivery, exc))
         if isinstance(result, Held):
@@ -248,7 +248,9 @@ class AsyncExecutor(AsyncSlots):
         slot.unit = None
         window.put_last(work)
 
-    def _stays(self, slot: Slot, work: Work, delivery: Delivery, result: Held | bool) -> bool:
+    def _stays(
+        self, slot: Slot, work: Work, delivery: TrackedDelivery, result: Held | bool
+    ) -> bool:
         """Whether a slot goes on with a work after one of its records; else somebody else does."""
         if slot.abandoned:
             return False
@@ -299,7 +301,7 @@ class AsyncExecutor(AsyncSlots):
             return self._invocation.outcome_of(exc), exc
         return ACKED, None
 
-    def _begin(self, slot: Slot, delivery: Delivery) -> bool:
+    def _begin(self, slot: Slot, delivery: TrackedDelivery) -> bool:
         """Note that a handler starts; False where it must not."""
         # `current` before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
@@ -316,7 +318,7 @@ class AsyncExecutor(AsyncSlots):
         slot.unit = None
         self._window.end(work)
 
-    async def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
+    async def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Held | bool:
         """Run one delivery to its end; Held, or whether its work is still this slot's."""
         invocation = self._invocation
         # Before its start can be seen: whoever ends what has started claims it.
@@ -341,7 +343,7 @@ class AsyncExecutor(AsyncSlots):
             await calm(slot)
         return result
 
-    def _end(self, slot: Slot, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
+    def _end(self, slot: Slot, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
         """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
         if outcome is None:
             result: Held | bool = delivery.outcome is not None
@@ -355,7 +357,7 @@ class AsyncExecutor(AsyncSlots):
         slot.current = None
         return result
 
-    def _caught(self, slot: Slot, delivery: Delivery, exc: BaseException) -> Outcome | None:
+    def _caught(self, slot: Slot, delivery: TrackedDelivery, exc: BaseException) -> Outcome | None:
         """The outcome of a delivery whose handler raised, None where it has ended already."""
         if slot.thrown_away(exc):
             raise exc
@@ -365,7 +367,7 @@ class AsyncExecutor(AsyncSlots):
             return RELEASED
         return outcome_of(exc, delivery, self._invocation, self._inbox)
 
-    def _arm(self, delivery: Delivery) -> asyncio.Future[None]:
+    def _arm(self, delivery: TrackedDelivery) -> asyncio.Future[None]:
         answered: asyncio.Future[None] = self._loop.create_future()
         delivery.arm(partial(self._ring, answered))
         return answered

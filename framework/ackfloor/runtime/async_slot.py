@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 
 
@@ -22,16 +22,16 @@ class Slot:
         #: Where its marks go.
         self.place = place
         #: Of a batch the first.
-        self.current: Delivery | None = None
+        self.current: TrackedDelivery | None = None
         #: The delivery whose handler was asked to stop.
-        self.cancelled: Delivery | None = None
+        self.cancelled: TrackedDelivery | None = None
         #: What it is at, where that is not `current` alone.
         self.unit: Work | Batch | None = None
         self.abandoned = False
         self.streak = 0
         self.task: asyncio.Task[None] | None = None
 
-    def running(self) -> Sequence[Delivery]:
+    def running(self) -> Sequence[TrackedDelivery]:
         """What occupies it; any thread may ask."""
         current, unit = self.current, self.unit
         if current is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.runtime.async_slot import Slot, finish
 from ackfloor.runtime.batch_calls import given_up
@@ -119,7 +119,7 @@ class AsyncSlots(ABC):
         if self._idle:
             finish(self._idle.popleft())
 
-    def _cancel(self, delivery: Delivery) -> None:
+    def _cancel(self, delivery: TrackedDelivery) -> None:
         for slot in self._slots:
             if delivery in slot.running():
                 if isinstance(slot.unit, Batch) and not given_up(slot.unit):
@@ -129,7 +129,7 @@ class AsyncSlots(ABC):
                     self._loop.call_later(grace_s, self._give_up, slot, slot.current)
                 return
 
-    def _give_up(self, slot: Slot, delivery: Delivery | None) -> None:
+    def _give_up(self, slot: Slot, delivery: TrackedDelivery | None) -> None:
         """The handler swallowed its cancellation: its slot goes to a new one."""
         if slot.current is not delivery or slot.task is None or slot.abandoned:
             return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.outcomes import Outcome
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.invoke import Invocation
 
 
 def outcome_of(
-    exc: BaseException, delivery: Delivery, invocation: Invocation, inbox: Inbox
+    exc: BaseException, delivery: TrackedDelivery, invocation: Invocation, inbox: Inbox
 ) -> Outcome | None:
     """The outcome of a delivery whose handler raised; None where it has ended already.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import inf
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.faults import Faults
 from ackfloor.core.model import Now
 from ackfloor.ports import Clock, Executor
@@ -59,11 +59,11 @@ class Executors:
         for executor in self.by_name.values():
             executor.start()
 
-    def running(self) -> Iterator[Delivery]:
+    def running(self) -> Iterator[TrackedDelivery]:
         """The deliveries that occupy a slot."""
         return chain.from_iterable(executor.running() for executor in self.by_name.values())
 
-    def cancel(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: TrackedDelivery) -> None:
         """A delivery's time is up."""
         rules = delivery.assignment.handler.rules
         if not rules.killable:
@@ -128,9 +128,9 @@ class Executors:
             faults.clear("event_loop", "asyncio")
 
 
-def _answered_by_hand(delivery: Delivery) -> bool:
+def _answered_by_hand(delivery: TrackedDelivery) -> bool:
     return delivery.assignment.handler.rules.by_hand and delivery.outcome is not None
 
 
-def _overdue(delivery: Delivery, now: Now) -> bool:
+def _overdue(delivery: TrackedDelivery, now: Now) -> bool:
     return (delivery.deadline_s or inf) <= now.mono_s

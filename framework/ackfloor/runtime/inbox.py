@@ -10,7 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.queue import Unit
 
@@ -30,7 +30,7 @@ class Inbox:
 
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
-        self.answered: deque[Delivery] = deque()
+        self.answered: deque[TrackedDelivery] = deque()
         #: (handler, unit) of slots that have ended it, or were given up; after its answers. That of
         #: a batch comes twice where its slot was given up and its handler returns after all.
         self.ended: deque[tuple[str, Work | Batch]] = deque()
@@ -43,7 +43,7 @@ class Inbox:
         #: SystemExit and KeyboardInterrupt of tasks and callbacks on the event loop.
         self.strays: deque[BaseException] = deque()
         #: (delivery, exception) raised after it had been answered; the first delivery of a batch.
-        self.errors: deque[tuple[Delivery, BaseException]] = deque()
+        self.errors: deque[tuple[TrackedDelivery, BaseException]] = deque()
 
     def take_returned(self) -> dict[str, list[Unit]]:
         """What executors gave back, of each handler, in its order."""
@@ -53,7 +53,7 @@ class Inbox:
             found.setdefault(handler, []).append(unit)
         return found
 
-    def take_answers(self) -> tuple[list[Delivery], list[tuple[str, Work | Batch]]]:
+    def take_answers(self) -> tuple[list[TrackedDelivery], list[tuple[str, Work | Batch]]]:
         """The answers, and the units that have ended: of each of these all answers are there."""
         # In this order: what was answered before a unit ended was posted before.
         ended = [self.ended.popleft() for _ in range(len(self.ended))]

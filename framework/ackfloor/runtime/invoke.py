@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ackfloor.codec import raw
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.model import Failure, Record
 from ackfloor.core.outcomes import Discarded, Failed, Held, Outcome, Rejected
+from ackfloor.delivery import Delivery
 from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
+from ackfloor.registration import Middleware
 from ackfloor.runtime.tracebacks import told
 from ackfloor.signature import Signature
 
-_current: ContextVar[Delivery] = ContextVar("ackfloor.current_delivery")
+current: ContextVar[TrackedDelivery] = ContextVar("ackfloor.current_delivery")
 
 #: How long a handler waits before it asks an unreachable decoder (a schema registry) again.
 DECODER_AWAY_S = 5.0
@@ -37,10 +39,10 @@ _NOT_THE_USERS = tuple(
 
 def current_delivery() -> Delivery | None:
     """The delivery being handled here, in async and thread handlers; None outside of one."""
-    return _current.get(None)
+    return current.get(None)
 
 
-set_current = _current.set
+set_current = current.set
 
 Call = Callable[[Any], Any]
 
@@ -122,9 +124,6 @@ def _text(said: object) -> str:
         return f"<no text: its __str__ raised {type(failed).__name__}>"
 
 
-Middleware = Callable[[Delivery, Callable[[], Any]], Any]
-
-
 def bind(
     function: Callable[..., Any],
     signature: Signature,
@@ -158,7 +157,7 @@ def _call(
     fixed = {name: state for name, _ in signature.state_params}
     if fixed:
 
-        def with_state(delivery: Delivery) -> Any:
+        def with_state(delivery: TrackedDelivery) -> Any:
             arguments: dict[str, Any] = dict(fixed)
             if value_param is not None:
                 arguments[value_param] = decode(delivery.record)
@@ -176,7 +175,7 @@ def _call(
     if delivery_param is None:
         return lambda delivery: function(decode(delivery.record))
 
-    def with_both(delivery: Delivery) -> Any:
+    def with_both(delivery: TrackedDelivery) -> Any:
         return function(**{value_param: decode(delivery.record), delivery_param: delivery})
 
     return with_both
@@ -185,7 +184,7 @@ def _call(
 def _with_bytes(function: Callable[..., Any]) -> Call:
     """The commonest call, without one for decoding what isn't decoded."""
 
-    def with_bytes(delivery: Delivery) -> Any:
+    def with_bytes(delivery: TrackedDelivery) -> Any:
         data = delivery.record.value()
         return function(raw(delivery.record) if data is None else data)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.model import Record
 from ackfloor.core.outcomes import Held
 from ackfloor.runtime.invoke import Invocation
@@ -61,13 +61,13 @@ def bind_batch(
 
 
 def _decoded(
-    deliveries: list[Delivery],
+    deliveries: list[TrackedDelivery],
     values: list[object],
     decode: Callable[[Record], object],
     invocation: Invocation,
-) -> list[Delivery]:
+) -> list[TrackedDelivery]:
     """The deliveries whose values were added; the others have ended."""
-    good: list[Delivery] = []
+    good: list[TrackedDelivery] = []
     for delivery in deliveries:
         try:
             values.append(decode(delivery.record))

@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.model import StartPosition, TopicPartition
 from ackfloor.core.printable import plain
 from ackfloor.core.redaction import Redaction
-from ackfloor.runtime.invoke import current_delivery
+from ackfloor.runtime.invoke import current
 
 #: The name of our own handler of the root logger.
 OURS = "ackfloor"
@@ -57,7 +57,7 @@ def about(topic: str, partition: int, offset: int, attempt: int, handler: str) -
     return dict(zip(FIELDS, (topic, partition, offset, attempt, handler), strict=True))
 
 
-def place_of(delivery: Delivery) -> dict[str, object]:
+def place_of(delivery: TrackedDelivery) -> dict[str, object]:
     """`about` for a delivery."""
     return about(
         delivery.topic,
@@ -68,7 +68,7 @@ def place_of(delivery: Delivery) -> dict[str, object]:
     )
 
 
-def named(delivery: Delivery) -> str:
+def named(delivery: TrackedDelivery) -> str:
     """A delivery in the text of a line."""
     return f"{delivery.topic}/{delivery.partition}/{delivery.offset} attempt {delivery.attempt}"
 
@@ -83,7 +83,7 @@ class DeliveryFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Never drops a record."""
-        delivery = current_delivery()
+        delivery = current.get(None)
         record.delivery = "-"
         if delivery is not None:
             record.delivery = (

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.messages import (
     Cancel,
@@ -267,7 +267,7 @@ class Loop:
         for rules in reloaded.handlers:
             self.executors.by_name[rules.name].resize(rules.concurrency)
 
-    def overdue_under(self, reloaded: Reloaded) -> tuple[Delivery, ...]:
+    def overdue_under(self, reloaded: Reloaded) -> tuple[TrackedDelivery, ...]:
         """The running deliveries that these settings would end at once."""
         return overdue_under(self.executors.running(), reloaded, self._clock.now())
 

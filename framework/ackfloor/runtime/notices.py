@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.losses import RecordsDeleted
 from ackfloor.core.messages import (
@@ -106,7 +106,7 @@ class Notices:
             extra=_fields(event),
         )
 
-    def timed_out(self, delivery: Delivery, now_s: float) -> None:
+    def timed_out(self, delivery: TrackedDelivery, now_s: float) -> None:
         """A delivery's time is up."""
         if self._timeouts.admits(now_s):
             log.warning(
@@ -117,7 +117,7 @@ class Notices:
                 extra=place_of(delivery),
             )
 
-    def goes_on(self, delivery: Delivery, now_s: float) -> None:
+    def goes_on(self, delivery: TrackedDelivery, now_s: float) -> None:
         """A handler has answered by hand and still runs at its deadline."""
         if self._timeouts.admits(now_s):
             log.warning(
@@ -128,7 +128,7 @@ class Notices:
                 extra=place_of(delivery),
             )
 
-    def left_running(self, delivery: Delivery, now_s: float) -> None:
+    def left_running(self, delivery: TrackedDelivery, now_s: float) -> None:
         """A partition left while a handler was at one of its records."""
         if self._left.admits(now_s):
             log.warning(
@@ -139,7 +139,7 @@ class Notices:
                 extra=place_of(delivery),
             )
 
-    def raised_late(self, delivery: Delivery, exc: BaseException, now_s: float) -> None:
+    def raised_late(self, delivery: TrackedDelivery, exc: BaseException, now_s: float) -> None:
         """A handler raised after its delivery had been answered."""
         if self._late.admits(now_s):
             log.error(
@@ -234,7 +234,7 @@ def _unwritten(event: PublishFailed) -> None:
     )
 
 
-def _handler(delivery: Delivery) -> str:
+def _handler(delivery: TrackedDelivery) -> str:
     return delivery.assignment.handler.rules.name
 
 

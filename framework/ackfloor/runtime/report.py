@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from ackfloor.core.assignment import Assignment, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.faults import MOST
 from ackfloor.core.flow import WAITING_PART, FlowControl
 from ackfloor.core.model import Now
@@ -172,7 +172,7 @@ def _breaker(handler: HandlerState, state: WorkerState, now: Now) -> BreakerSnap
 
 
 def _running(
-    delivery: Delivery, rank: int, handler: HandlerState, executor: Executor, now: Now
+    delivery: TrackedDelivery, rank: int, handler: HandlerState, executor: Executor, now: Now
 ) -> RunningDelivery:
     running_s = now.mono_s - delivery.started_s
     due_s = delivery.deadline_s

@@ -26,7 +26,7 @@ from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.model import Headers
 from ackfloor.core.outcomes import CONSUME_TIMEOUT, Discarded, Held, Outcome, Rejected
 from ackfloor.core.redaction import Redaction
@@ -125,7 +125,7 @@ class Spans:
             self._trouble(exc)
             return None
 
-    def _single(self, delivery: Delivery, handler: str) -> tuple[Span, Context]:
+    def _single(self, delivery: TrackedDelivery, handler: str) -> tuple[Span, Context]:
         context = propagate.extract(delivery.headers, Context(), _READS)
         producer = trace.get_current_span(context).get_span_context()
         attributes = self._about(handler, delivery.topic, "process")
@@ -187,7 +187,11 @@ class Spans:
             detach(opened.token)
 
     def _tell(
-        self, span: Span, delivery: Delivery, exc: BaseException | None, invocation: Invocation
+        self,
+        span: Span,
+        delivery: TrackedDelivery,
+        exc: BaseException | None,
+        invocation: Invocation,
     ) -> None:
         """Say how a call ended."""
         due_s = delivery.deadline_s
@@ -293,12 +297,12 @@ class _TracedPublisher:
         self._inner.close(timeout_s)
 
 
-def _first(what: Delivery | Batch) -> Delivery:
+def _first(what: TrackedDelivery | Batch) -> TrackedDelivery:
     """The delivery whose deadline is the call's."""
     return what.items[0] if isinstance(what, Batch) else what
 
 
-def _cut_short(delivery: Delivery, exc: BaseException) -> bool:
+def _cut_short(delivery: TrackedDelivery, exc: BaseException) -> bool:
     """Whether an async call was cancelled from outside, or thrown away with its event loop.
 
     What its own code raises under the same names is an error.
@@ -313,7 +317,7 @@ def _cut_short(delivery: Delivery, exc: BaseException) -> bool:
     return isinstance(exc, CancelledError) and unwanted and task.cancelling() > 0
 
 
-def _place(delivery: Delivery) -> Attributes:
+def _place(delivery: TrackedDelivery) -> Attributes:
     return {
         "messaging.destination.partition.id": str(delivery.partition),
         "messaging.kafka.offset": delivery.offset,

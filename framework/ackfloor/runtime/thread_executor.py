@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import ACKED, Held, Outcome
 from ackfloor.core.queue import Unit
@@ -120,7 +120,7 @@ class ThreadExecutor:
         """Give back what has not started."""
         self._window.give_back()
 
-    def running(self) -> Iterable[Delivery]:
+    def running(self) -> Iterable[TrackedDelivery]:
         """The deliveries that occupy a slot, also those about to start."""
         return [delivery for slot in self._slots for delivery in slot.running()]
 
@@ -128,11 +128,11 @@ class ThreadExecutor:
         """Items that no thread has taken yet."""
         return len(self._window)
 
-    def stack(self, delivery: Delivery) -> Stack:
+    def stack(self, delivery: TrackedDelivery) -> Stack:
         """Where its handler is; see `ports.Executor`."""
         return thread_stack(next((s.ident for s in self._slots if delivery in s.running()), None))
 
-    def cancel(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: TrackedDelivery) -> None:
         """Give the slot of a delivery whose time is up to a new thread.
 
         That of a batch once all of it has ended.
@@ -228,7 +228,7 @@ class ThreadExecutor:
                 woken = False
                 if self._idle and ready:
                     self._wake_one()
-            if invocation.manual or type(item) is not Delivery:
+            if invocation.manual or type(item) is not TrackedDelivery:
                 self._do(slot, item)
                 continue
             # What `_handle` does, in line: two calls less for each record.
@@ -251,7 +251,7 @@ class ThreadExecutor:
             except IndexError:
                 slot.abandoned = True
 
-    def _raised(self, delivery: Delivery, exc: BaseException) -> None:
+    def _raised(self, delivery: TrackedDelivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(delivery, outcome_of(exc, delivery, self._invocation, self._inbox))
         if isinstance(result, Held):
@@ -334,7 +334,7 @@ class ThreadExecutor:
         slot.unit = None
         self._window.end(work)
 
-    def _handle(self, slot: Slot, delivery: Delivery) -> Held | bool:
+    def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Held | bool:
         """Run one delivery to its end; Held, or whether its work is still this slot's."""
         # The lease before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
@@ -365,7 +365,7 @@ class ThreadExecutor:
         end_lease(slot, lease)
         return result
 
-    def _end(self, delivery: Delivery, outcome: Outcome | None) -> Held | bool:
+    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
         """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
         if outcome is None:
             return delivery.outcome is not None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.runtime.wakeups import wait_for_a_core
 
@@ -33,7 +33,7 @@ class Slot(threading.Thread):
         self.place = place
         #: The delivery being handled, of a batch the first; whoever pops it decides whether the
         #: slot goes on.
-        self.lease: list[Delivery] = []
+        self.lease: list[TrackedDelivery] = []
         #: What it is at, where that is not one delivery alone.
         self.unit: Work | Batch | None = None
         self.abandoned = False
@@ -46,12 +46,12 @@ class Slot(threading.Thread):
         """What the answer to one delivery sets."""
         return threading.Event()
 
-    def running(self) -> Sequence[Delivery]:
+    def running(self) -> Sequence[TrackedDelivery]:
         """What occupies it; any thread may ask."""
         lease, unit = self.lease, self.unit
         return unit.items if lease and isinstance(unit, Batch) else list(lease)
 
-    def take_lease(self, delivery: Delivery) -> bool:
+    def take_lease(self, delivery: TrackedDelivery) -> bool:
         """Take the lease, if it is that of this delivery."""
         lease = self.lease
         try:
@@ -72,7 +72,7 @@ class Slot(threading.Thread):
             self._executor.ended(self)
 
 
-def end_lease(slot: Slot, lease: list[Delivery]) -> None:
+def end_lease(slot: Slot, lease: list[TrackedDelivery]) -> None:
     """A handler has ended: whoever pops the lease decides whether its slot goes on."""
     try:
         lease.pop()

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import Held
 from ackfloor.core.queue import Unit
@@ -78,7 +78,9 @@ class Window:
         if self.recalls != work.recalls:
             self._empty()
 
-    def put_back(self, unit: Delivery | Work, delivery: Delivery, outcome: Held) -> None:
+    def put_back(
+        self, unit: TrackedDelivery | Work, delivery: TrackedDelivery, outcome: Held
+    ) -> None:
         """A delivery asked for a pause: it is given back, and with it all that has not started.
 
         Args:

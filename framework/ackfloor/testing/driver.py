@@ -18,7 +18,7 @@ from itertools import chain
 from math import inf
 
 from ackfloor.core.assignment import HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.errors import AckfloorError
 from ackfloor.ports import Source
 from ackfloor.runtime.inbox import Inbox
@@ -57,7 +57,7 @@ class Driver:
         inbox: Inbox,
         event_loop: ManualEventLoop,
         clock: ManualClock,
-        abandoned: set[Delivery],
+        abandoned: set[TrackedDelivery],
         on_threads: frozenset[str],
         *,
         grace_s: float,
@@ -72,7 +72,7 @@ class Driver:
         self._on_threads = on_threads
         self._grace_s = grace_s
         self._give_up_s = give_up_s
-        self._stuck: set[Delivery] = set()
+        self._stuck: set[TrackedDelivery] = set()
 
     # Rest.
 
@@ -136,12 +136,12 @@ class Driver:
         # Once more round: a stuck handler may have published something before it got stuck.
         return True
 
-    def _progress(self, awaited: set[Delivery]) -> tuple[int, int, int]:
+    def _progress(self, awaited: set[TrackedDelivery]) -> tuple[int, int, int]:
         """Changes whenever a handler starts, ends, or turns to something else outside."""
         started = sum(1 for delivery in awaited if delivery.started_s)
         return started, sum(1 for d in awaited if d.outcome), self._event_loop.outside()
 
-    def _awaited(self) -> Iterator[Delivery]:
+    def _awaited(self) -> Iterator[TrackedDelivery]:
         """Deliveries that the real world may answer."""
         outside = self._event_loop.outside() > 0
         for delivery in chain(self._in_flight(), self._abandoned):
@@ -156,7 +156,7 @@ class Driver:
         executor = self._loop.executors.by_name[handler.rules.name]
         return executor.queued() > 0 or any(not d.started_s for d in executor.running())
 
-    def _in_flight(self) -> Iterator[Delivery]:
+    def _in_flight(self) -> Iterator[TrackedDelivery]:
         """Deliveries that were dispatched and have not ended."""
         for assignment in self._loop.engine.assignments.values():
             waiting = set(assignment.waiting)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import PREFIX, Reason, read_envelope
 from ackfloor.core.messages import Event, LateAnswers
@@ -136,7 +136,7 @@ def parked(record: Record) -> ParkedRecord:
     )
 
 
-def _handled(delivery: Delivery) -> HandledRecord:
+def _handled(delivery: TrackedDelivery) -> HandledRecord:
     origin = delivery.origin
     return HandledRecord(
         topic=origin.topic,
@@ -150,7 +150,7 @@ def _handled(delivery: Delivery) -> HandledRecord:
     )
 
 
-def describe(delivery: Delivery) -> str:
+def describe(delivery: TrackedDelivery) -> str:
     """A delivery in a few words: origin, attempt and handler."""
     topic, partition, offset = delivery.origin
     handler = delivery.assignment.handler.rules.name
@@ -172,12 +172,12 @@ class Witness:
     handled: list[HandledRecord] = field(default_factory=list)
     discarded: list[HandledRecord] = field(default_factory=list)
     errors: list[Trouble] = field(default_factory=list)
-    abandoned: set[Delivery] = field(default_factory=set)
+    abandoned: set[TrackedDelivery] = field(default_factory=set)
     listening: bool = True
     #: Late answers that were told with their delivery, and will come as a count as well.
     _late_told: int = 0
 
-    def answered(self, delivery: Delivery, *, late: bool) -> None:
+    def answered(self, delivery: TrackedDelivery, *, late: bool) -> None:
         """A delivery came back."""
         outcome = delivery.outcome
         if not self.listening:
@@ -197,7 +197,7 @@ class Witness:
                 Trouble(describe(delivery), f"{failure.error_type}: {failure.message}")
             )
 
-    def timed_out(self, delivery: Delivery) -> None:
+    def timed_out(self, delivery: TrackedDelivery) -> None:
         """A delivery outlived its consume timeout."""
         limit_s = (delivery.deadline_s or 0.0) - delivery.started_s
         if not delivery.assignment.handler.rules.manual:
@@ -210,7 +210,7 @@ class Witness:
         """Something was raised where no delivery could carry it."""
         self.errors.append(Trouble(where, f"{type(exc).__qualname__}: {exc}"))
 
-    def raised_late(self, item: tuple[Delivery, BaseException]) -> None:
+    def raised_late(self, item: tuple[TrackedDelivery, BaseException]) -> None:
         """A handler raised after its delivery had been answered; it is counted as well."""
         self._late_told += 1
         delivery, exc = item
@@ -248,14 +248,14 @@ class WatchedEngine(Engine):
         super().__init__(*args, **kwargs)
         self._witness = witness
 
-    def answered(self, deliveries: Iterable[Delivery], now: Now) -> None:
+    def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
         """As the engine."""
         batch = [(delivery, delivery.closed) for delivery in deliveries]
         super().answered([delivery for delivery, _ in batch], now)
         for delivery, late in batch:
             self._witness.answered(delivery, late=late)
 
-    def expire(self, running: Iterable[Delivery], now: Now) -> None:
+    def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """As the engine."""
         live = [delivery for delivery in running if not delivery.closed]
         super().expire(live, now)

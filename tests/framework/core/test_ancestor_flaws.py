@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.errors import SettingError
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import (
@@ -134,7 +134,7 @@ def test_rocketmq_a_message_whose_handler_has_not_started_never_times_out() -> N
     """client-go parked messages that nobody had tried."""
     world = world_with(0)
     queued = world.ready[0]
-    assert isinstance(queued, Delivery)
+    assert isinstance(queued, TrackedDelivery)
     world.now_s += 3_600
     assert world.expire(queued) == []
 

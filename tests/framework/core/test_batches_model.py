@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from ackfloor.core.batch import Batch
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.outcomes import ACKED, APART, Discarded, Held, Outcome
 from ackfloor.runtime.batch_calls import begin, startable
 from tests.examples import examples
@@ -43,7 +43,7 @@ class BatchMachine(EngineMachine):
         self.apart: set[tuple[int, int, int]] = set()
         super().begin()
 
-    def in_flight(self) -> list[Delivery]:
+    def in_flight(self) -> list[TrackedDelivery]:
         return [delivery for batch in self.calls for delivery in batch.items]
 
     def lanes(self) -> list[tuple[str, int, bytes | int | None]]:
@@ -56,7 +56,7 @@ class BatchMachine(EngineMachine):
             for lane in {d.lane_key(by_key) for d in batch.items if not d.assignment.closed}
         ]
 
-    def give_up(self, delivery: Delivery) -> None:
+    def give_up(self, delivery: TrackedDelivery) -> None:
         batch = delivery.batch
         self.calls.remove(batch)
         self.zombies.append(batch)
@@ -180,7 +180,7 @@ class BatchMachine(EngineMachine):
         raise AssertionError(f"{engine.flow.open_count} records are stranded")
 
 
-def _place(delivery: Delivery) -> tuple[int, int, int]:
+def _place(delivery: TrackedDelivery) -> tuple[int, int, int]:
     return (delivery.assignment.epoch, delivery.partition, delivery.offset)
 
 

@@ -13,7 +13,7 @@ from ackfloor.core.breaker import PACE, TOGETHER, BreakerState, Forced
 from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
@@ -49,7 +49,7 @@ def world_of(count: int = 30, rules: HandlerRules = RULES) -> HeldWorld:
     return world
 
 
-def end(world: HeldWorld, outcome: Outcome = BOOM) -> Delivery:
+def end(world: HeldWorld, outcome: Outcome = BOOM) -> TrackedDelivery:
     """A record is started, takes 10 ms, and ends."""
     delivery = world.start()
     world.now_s += 0.01
@@ -260,7 +260,7 @@ def test_redeliveries_wait_behind_what_is_untried() -> None:
     assert topics[:-TOGETHER] == ["orders"] * (len(topics) - TOGETHER)
     assert len(topics) > 15
     world.tick(0.01)
-    assert any(d.topic == TIER for d in world.ready if isinstance(d, Delivery))
+    assert any(d.topic == TIER for d in world.ready if isinstance(d, TrackedDelivery))
 
 
 def test_it_gives_in_where_only_redeliveries_are_left() -> None:

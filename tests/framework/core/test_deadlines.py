@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.deadlines import Deadlines
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.messages import Cancel, DeliveryTimedOut
 from ackfloor.core.outcomes import ACKED
 from tests.examples import examples
@@ -20,7 +20,7 @@ from tests.framework.core.worlds import World, offsets_of
 TEN = HandlerRules("bill", consume_timeout_s=10.0)
 
 
-def running(world: World, *starts_s: float) -> list[Delivery]:
+def running(world: World, *starts_s: float) -> list[TrackedDelivery]:
     """Deliveries whose handlers start one after the other, so many seconds apart."""
     world.assign()
     world.read(range(len(starts_s)))
@@ -96,7 +96,7 @@ def test_nothing_overdue_is_missed_between_scans(
     world.assign()
     world.read(range(len(steps)))
     deadlines = Deadlines()
-    slots: list[Delivery] = []
+    slots: list[TrackedDelivery] = []
     for wait_s, step, by_s in steps:
         until_s = world.now_s + wait_s
         while deadlines.next_scan_s <= until_s:
@@ -139,7 +139,7 @@ def test_an_extension_between_scan_and_close_counts() -> None:
         (delivery,) = running(world, 0)
         world.now_s += 10
 
-        def scanned(delivery: Delivery = delivery) -> Iterator[Delivery]:
+        def scanned(delivery: TrackedDelivery = delivery) -> Iterator[TrackedDelivery]:
             yield delivery
             # The scan has seen the old deadline and has not closed anything yet.
             assert delivery.extend("10s") is True
@@ -160,7 +160,7 @@ def test_an_answer_between_scan_and_close_counts() -> None:
     world.read([1])
     world.now_s += 10
 
-    def scanned() -> Iterator[Delivery]:
+    def scanned() -> Iterator[TrackedDelivery]:
         yield first
         first.outcome, first.finished_s = ACKED, world.now_s
 
@@ -187,7 +187,7 @@ def test_a_manual_answer_and_the_deadline_never_both_win() -> None:
     (delivery,) = running(world, 0)
     world.now_s += 10
 
-    def scanned() -> Iterator[Delivery]:
+    def scanned() -> Iterator[TrackedDelivery]:
         yield delivery
         assert delivery.ack() is True
 

@@ -1,4 +1,4 @@
-"""Delivery: what a handler is given, its deadline, and that it is answered once."""
+"""TrackedDelivery: what a handler is given, its deadline, and that it is answered once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from datetime import timedelta
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery, first_deliveries
+from ackfloor.core.delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.envelope import Envelope, Reason
 from ackfloor.core.errors import SettingError
 from ackfloor.core.messages import LateAnswers
 from ackfloor.core.model import Failure, Origin
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
+from ackfloor.delivery import Delivery
 from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World, tier_record
 
 AUTO = HandlerRules("bill", consume_timeout_s=10.0)
 MANUAL = HandlerRules("bill", consume_timeout_s=10.0, manual=True)
 
 
-def started(rules: HandlerRules = AUTO) -> tuple[World, Delivery]:
+def started(rules: HandlerRules = AUTO) -> tuple[World, TrackedDelivery]:
     """A world with one running delivery."""
     world = World(rules)
     world.assign()
@@ -42,6 +43,7 @@ def test_a_handler_reads_the_record_through_it() -> None:
     assert (delivery.timestamp, delivery.attempt) == (START_MS, 1)
     assert delivery.origin == Origin("orders", 3, 9)
     assert repr(delivery) == "<Delivery orders/3/9 attempt 1>"
+    assert isinstance(delivery, Delivery), "users rely on the members that it names"
 
 
 def test_no_headers_are_an_empty_sequence() -> None:
@@ -79,7 +81,7 @@ def test_the_deadline_runs_from_the_handlers_start() -> None:
     world.assign()
     world.read([0])
     waiting = world.ready[0]
-    assert isinstance(waiting, Delivery)
+    assert isinstance(waiting, TrackedDelivery)
     assert waiting.deadline_s is None
     world.now_s += 100
     assert world.start().deadline_s == world.now_s + 10
@@ -138,7 +140,7 @@ def test_an_extension_needs_a_unit() -> None:
 
 def test_each_answer_records_its_outcome() -> None:
     """Ack, retry, dead letter and discard, with their reasons."""
-    answers: list[tuple[Callable[[Delivery], bool], Outcome]] = [
+    answers: list[tuple[Callable[[TrackedDelivery], bool], Outcome]] = [
         (lambda d: d.ack(), ACKED),
         (lambda d: d.retry(), Failed(Failure("Retry", ""), Reason.RETRY)),
         (
@@ -222,8 +224,8 @@ def test_first_deliveries_are_made_as_any_other() -> None:
     world, delivery = started()
     record = delivery.record
     [made] = first_deliveries(delivery.assignment, [record], [7], [3], world.now_s)
-    called = Delivery(delivery.assignment, record, 7, 3, world.now_s)
-    names = [name for name in Delivery.__slots__ if hasattr(called, name)]
+    called = TrackedDelivery(delivery.assignment, record, 7, 3, world.now_s)
+    names = [name for name in TrackedDelivery.__slots__ if hasattr(called, name)]
     assert "outcome" in names
     assert [getattr(made, name) for name in names] == [getattr(called, name) for name in names]
 
@@ -256,7 +258,7 @@ def test_lanes_are_named_by_partition_or_key() -> None:
     world.assign()
     for offset, key in enumerate([b"a", b"", None]):
         world.read([offset], key=key)
-    deliveries = [item for item in world.ready if isinstance(item, Delivery)]
+    deliveries = [item for item in world.ready if isinstance(item, TrackedDelivery)]
     assert [d.lane_key(by_key=True) for d in deliveries] == [
         ("orders", 0, b"a"),
         ("orders", 0, b""),

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.due import DueQueue
 from tests.examples import examples
 from tests.framework.core.worlds import World
@@ -15,7 +15,7 @@ from tests.framework.core.worlds import World
 TIMES = st.sampled_from([1.0, 2.0, 2.5, 7.0])
 
 
-def deliveries(count: int) -> list[Delivery]:
+def deliveries(count: int) -> list[TrackedDelivery]:
     """Deliveries of one partition."""
     world = World()
     world.assign()

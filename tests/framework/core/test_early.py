@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.messages import RecordDeadLettered
 from tests.framework.core.worlds import DLQ, START_MS, TIER, World
@@ -154,7 +154,7 @@ class _Tier:
     def __init__(self) -> None:
         self.world = World()
         self.settled: set[int] = set()
-        self.running: list[Delivery] = []
+        self.running: list[TrackedDelivery] = []
         self.begin(0)
 
     def begin(self, position: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules, HandlerState
 from ackfloor.core.deadlines import LOOK_AGAIN_S
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import ATTEMPT, NOT_BEFORE, REPLAYS, Envelope, Reason
 from ackfloor.core.messages import (
@@ -60,7 +60,7 @@ OUTCOMES: list[Outcome] = [
 ]
 
 
-def running(rules: HandlerRules = FIVE, count: int = 1) -> tuple[World, list[Delivery]]:
+def running(rules: HandlerRules = FIVE, count: int = 1) -> tuple[World, list[TrackedDelivery]]:
     """A world with running deliveries."""
     world = World(rules)
     world.assign()
@@ -279,7 +279,7 @@ def test_a_held_delivery_that_was_due_at_the_scan_is_left_alone() -> None:
     world, (delivery,) = running()
     world.now_s += 5
 
-    def scanned() -> Iterator[Delivery]:
+    def scanned() -> Iterator[TrackedDelivery]:
         yield delivery
         delivery.reopen()
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Work
 from ackfloor.core.messages import Cancel, Pause, Resume
@@ -77,8 +77,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.floors = dict.fromkeys(range(PARTITIONS), 0)
         self.owned: set[int] = set()
         self.keys: dict[Key, bytes | None] = {}
-        self.running: list[tuple[Delivery, Work | None]] = []
-        self.ended: list[Delivery] = []
+        self.running: list[tuple[TrackedDelivery, Work | None]] = []
+        self.ended: list[TrackedDelivery] = []
         self.commits: list[CommitPosition] = []
         self.paused: set[int] = set()
         for partition in range(PARTITIONS):
@@ -110,12 +110,12 @@ class EngineMachine(RuleBasedStateMachine):
             self.commits.extend(commit.positions)
         self.world.commits.clear()
 
-    def give_up(self, delivery: Delivery) -> None:
+    def give_up(self, delivery: TrackedDelivery) -> None:
         """Its worker goes on with something else."""
         self.running = [pair for pair in self.running if pair[0] is not delivery]
         self.ended.append(delivery)
 
-    def in_flight(self) -> list[Delivery]:
+    def in_flight(self) -> list[TrackedDelivery]:
         """The deliveries whose handlers run."""
         return [delivery for delivery, _ in self.running]
 
@@ -170,7 +170,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.check_turn(delivery)
         self.running.append((delivery, run))
 
-    def check_turn(self, delivery: Delivery, beside: frozenset[Key] = frozenset()) -> None:
+    def check_turn(self, delivery: TrackedDelivery, beside: frozenset[Key] = frozenset()) -> None:
         """Nothing of a lane is started before all that precedes it is settled, or in its batch."""
         partition, offset = delivery.partition, delivery.offset
         key = self.keys[partition, offset]
@@ -199,7 +199,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert all(old == new for old, new in zip(before, again, strict=False))
             assert bool(before) <= bool(again)
 
-    def startable(self) -> list[Delivery]:
+    def startable(self) -> list[TrackedDelivery]:
         """What the executor may start first of each: of what a partition took along, nothing."""
         found = [deliveries_in(item) for item in self.world.ready]
         return [d[0] for d in found if d and not d[0].closed]
@@ -210,7 +210,7 @@ class EngineMachine(RuleBasedStateMachine):
         """A handler ends, in any order."""
         self.finish(data.draw(st.sampled_from(self.running)), outcome)
 
-    def finish(self, pair: tuple[Delivery, Work | None], outcome: Outcome) -> None:
+    def finish(self, pair: tuple[TrackedDelivery, Work | None], outcome: Outcome) -> None:
         """One of those that run ends."""
         self.running.remove(pair)
         delivery, run = pair
@@ -233,7 +233,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.follow()
 
     @staticmethod
-    def answer(delivery: Delivery, outcome: Outcome) -> bool:
+    def answer(delivery: TrackedDelivery, outcome: Outcome) -> bool:
         """Answer by hand."""
         if isinstance(outcome, Failed):
             return delivery.retry()
@@ -301,7 +301,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.take()
         self.follow()
 
-    def note_settled(self, delivery: Delivery) -> None:
+    def note_settled(self, delivery: TrackedDelivery) -> None:
         """Handled, confirmed or discarded: durable whatever happens to the assignment."""
         self.settled.add((delivery.partition, delivery.offset))
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.losses import RecordsLost
@@ -114,7 +114,7 @@ def test_pc_909_every_record_after_a_reassignment_is_delivered() -> None:
     (final,) = world.revoke()
     world.assign(0, final.position)
     world.read([1, 2])
-    assert [d.offset for d in world.ready if isinstance(d, Delivery)] == [1, 2]
+    assert [d.offset for d in world.ready if isinstance(d, TrackedDelivery)] == [1, 2]
 
 
 def test_pc_203_a_commit_of_a_lost_partition_is_not_sent_again() -> None:

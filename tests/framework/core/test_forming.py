@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Envelope
 from ackfloor.core.forming import form, form_alone, full_first, is_full, may_fill, unform
 from ackfloor.core.lanes import Lane
 from tests.examples import examples
 from tests.framework.core.worlds import BATCH, batch_deliveries, lanes_of, offsets_of
 
-Items = deque[Delivery | Lane]
+Items = deque[TrackedDelivery | Lane]
 
 
-def deliveries(count: int, ordering: str = "unordered", redelivered: int = -1) -> list[Delivery]:
+def deliveries(
+    count: int, ordering: str = "unordered", redelivered: int = -1
+) -> list[TrackedDelivery]:
     """Deliveries of a handler that takes three at once; one of them comes again, if so named."""
     found = batch_deliveries(count, ordering)
     if redelivered >= 0:

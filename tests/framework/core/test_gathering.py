@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.gathering import Gathering
 from ackfloor.core.outcomes import ACKED
 from ackfloor.runtime.batch_calls import begin
@@ -168,7 +168,7 @@ def test_invariants_hold(ordering: str, steps: list[tuple[int, float, bool]]) ->
     assert all(1 <= len(batch.items) <= SIZE for items in world.given for batch in items)
 
 
-def _sizes(waiting: list[Delivery]) -> list[int]:
+def _sizes(waiting: list[TrackedDelivery]) -> list[int]:
     return [sum(d.partition == partition for d in waiting) for partition in (0, 1)]
 
 

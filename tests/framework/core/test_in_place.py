@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Lanes, Work
@@ -37,7 +37,7 @@ def world_of(rules: HandlerRules = RULES) -> World:
     return world
 
 
-def take(world: World) -> tuple[Delivery, Work]:
+def take(world: World) -> tuple[TrackedDelivery, Work]:
     """A worker takes a lane's head and starts its handler; also returns what is behind it."""
     item = world.ready.popleft()
     run = item if isinstance(item, Work) else Work()
@@ -378,7 +378,7 @@ def test_what_waits_behind_a_failed_record_pauses_its_partition_and_not_the_work
     assert world.engine.assignments["orders", 0].held == 0
 
 
-def take_hot(world: World) -> tuple[Delivery, Work]:
+def take_hot(world: World) -> tuple[TrackedDelivery, Work]:
     """The lane of the hot key, whatever waits before it."""
     while True:
         delivery, run = take(world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.losses import RecordsLost
 from ackfloor.core.messages import (
@@ -21,7 +21,7 @@ FOUR_SLOTS = HandlerRules("bill", concurrency=4, consume_timeout_s=None)
 
 def ready(world: World) -> list[tuple[str, int, int]]:
     """Topic, partition and offset of what was dispatched, in order."""
-    return [(d.topic, d.partition, d.offset) for d in world.ready if isinstance(d, Delivery)]
+    return [(d.topic, d.partition, d.offset) for d in world.ready if isinstance(d, TrackedDelivery)]
 
 
 def test_an_assignment_starts_at_its_position() -> None:
@@ -142,7 +142,7 @@ def test_a_manual_answer_after_the_revoke_is_stale() -> None:
     world.revoke()
     assert running.ack() is False
     # A worker took it just before the revoke and had not stamped its start.
-    assert isinstance(queued, Delivery)
+    assert isinstance(queued, TrackedDelivery)
     queued.started_s = world.now_s
     rung: list[bool] = []
     queued.arm(lambda: rung.append(True))

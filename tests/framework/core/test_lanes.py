@@ -8,7 +8,7 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Lane, Lanes, Work
 from tests.framework.core.worlds import World
 
@@ -17,7 +17,7 @@ KEY = ("orders", 0, b"a")
 OTHER_KEY = ("orders", 0, b"b")
 
 
-def deliveries(count: int, partition: int = 0, keys: Sequence[bytes] = ()) -> list[Delivery]:
+def deliveries(count: int, partition: int = 0, keys: Sequence[bytes] = ()) -> list[TrackedDelivery]:
     """Deliveries of one partition that no lane holds yet."""
     world = World(HandlerRules("bill"))
     world.assign(partition)
@@ -25,10 +25,10 @@ def deliveries(count: int, partition: int = 0, keys: Sequence[bytes] = ()) -> li
         world.read(range(count), partition)
     for offset, key in enumerate(keys):
         world.read([offset], partition, key)
-    return [item for item in world.ready if isinstance(item, Delivery)]
+    return [item for item in world.ready if isinstance(item, TrackedDelivery)]
 
 
-def lane_of(count: int, *, singly: bool = True) -> tuple[Lanes, Lane, list[Delivery]]:
+def lane_of(count: int, *, singly: bool = True) -> tuple[Lanes, Lane, list[TrackedDelivery]]:
     """A free lane with so many records."""
     found = deliveries(count)
     lanes = Lanes(singly=singly)

@@ -8,7 +8,7 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome
@@ -98,7 +98,7 @@ class TestInTheEngine:
         world.assign()
         for offset in range(3):
             world.read([offset], key=b"a")
-            assert isinstance(world.ready[0], Delivery)
+            assert isinstance(world.ready[0], TrackedDelivery)
             world.finish(world.start())
             assert len(world.engine.state.handlers["bill"].lanes) == 0
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ackfloor.core.assignment import Assignment
-from ackfloor.core.delivery import Delivery, LaneKey
+from ackfloor.core.delivery import LaneKey, TrackedDelivery
 from ackfloor.core.lanes import Lane, Lanes, Work
 from tests.examples import examples
 from tests.framework.core.test_lanes import deliveries
@@ -24,8 +24,8 @@ SIZE = 2
 class Slot:
     """What a slot was given, and what it handles of it."""
 
-    unit: Delivery | Work
-    current: Delivery
+    unit: TrackedDelivery | Work
+    current: TrackedDelivery
 
 
 class LanesMachine(RuleBasedStateMachine):
@@ -36,41 +36,41 @@ class LanesMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lanes = Lanes(singly=self.singly)
-        self.fresh: dict[int, list[Delivery]] = {}
+        self.fresh: dict[int, list[TrackedDelivery]] = {}
         self.assignments: dict[int, Assignment] = {}
         for partition in PARTITIONS:
             self.gain(partition)
         #: Lanes that are free, what executors have and nobody started, and what slots have.
-        self.queue: deque[Delivery | Lane] = deque()
-        self.window: deque[Delivery | Work] = deque()
+        self.queue: deque[TrackedDelivery | Lane] = deque()
+        self.window: deque[TrackedDelivery | Work] = deque()
         self.slots: list[Slot] = []
         #: What slots had that were given up.
-        self.old: list[Delivery | Work] = []
+        self.old: list[TrackedDelivery | Work] = []
         #: Of each lane by its name: what is to be started, in order.
-        self.pending: dict[LaneKey, list[Delivery]] = {}
+        self.pending: dict[LaneKey, list[TrackedDelivery]] = {}
         #: What lanes wait for, and whether that is to be delivered again.
-        self.blocked: dict[LaneKey, tuple[Delivery, bool]] = {}
+        self.blocked: dict[LaneKey, tuple[TrackedDelivery, bool]] = {}
         #: Heads that failed and are not settled, and what their lanes hold.
-        self.held: dict[LaneKey, tuple[Delivery, int]] = {}
+        self.held: dict[LaneKey, tuple[TrackedDelivery, int]] = {}
 
     def gain(self, partition: int) -> None:
         """A partition comes, with records of its new assignment."""
         self.fresh[partition] = deliveries(40, partition, KEYS * 20)
         self.assignments[partition] = self.fresh[partition][0].assignment
 
-    def free(self, lane: Delivery | Lane | None) -> None:
+    def free(self, lane: TrackedDelivery | Lane | None) -> None:
         """The owner queues a lane."""
         if lane is not None:
             self.queue.append(lane)
 
     @staticmethod
-    def key(delivery: Delivery) -> LaneKey:
+    def key(delivery: TrackedDelivery) -> LaneKey:
         """The name of its lane."""
         return delivery.lane_key(by_key=True)
 
-    def name(self, unit: Delivery | Lane | Work) -> LaneKey:
+    def name(self, unit: TrackedDelivery | Lane | Work) -> LaneKey:
         """The name of a lane, or of that of a unit."""
-        if isinstance(unit, Delivery):
+        if isinstance(unit, TrackedDelivery):
             return self.key(unit)
         return unit.key if isinstance(unit, Lane) else unit.lane.key
 
@@ -115,7 +115,7 @@ class LanesMachine(RuleBasedStateMachine):
 
     # Slots.
 
-    def take(self, unit: Delivery | Work) -> None:
+    def take(self, unit: TrackedDelivery | Work) -> None:
         """A slot takes the next record of what it has, or finds none and says so."""
         if isinstance(unit, Work) and not unit:
             self.free(self.lanes.back(unit))
@@ -203,7 +203,7 @@ class LanesMachine(RuleBasedStateMachine):
         for unit in self.old:
             assert not (isinstance(unit, Work) and unit)
             assert self.lanes.back(unit) is None
-            if isinstance(unit, Delivery):
+            if isinstance(unit, TrackedDelivery):
                 assert self.lanes.ended([unit]) == []
         assert (len(self.lanes), self.lanes.records()) == before
 
@@ -211,7 +211,7 @@ class LanesMachine(RuleBasedStateMachine):
     def drop(self, partition: int) -> None:
         """A partition leaves, and comes again."""
 
-        def is_gone(delivery: Delivery) -> bool:
+        def is_gone(delivery: TrackedDelivery) -> bool:
             return delivery.partition == partition
 
         self.lanes.drop("orders", partition)
@@ -243,7 +243,7 @@ class LanesMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_forgotten(self) -> None:
         """What nobody has started waits in a lane, or in what was handed out of it."""
-        bare = sum(isinstance(unit, Delivery) for unit in (*self.window, *self.queue))
+        bare = sum(isinstance(unit, TrackedDelivery) for unit in (*self.window, *self.queue))
         waiting = sum(len(records) for records in self.pending.values())
         assert self.lanes.records() == waiting - bare
         for slot in self.slots:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.messages import Commit, DeliveryTimedOut, Pause, Resume
 from ackfloor.core.outcomes import ACKED, Bury, Park
@@ -34,7 +34,7 @@ def change(world: World, **changes: object) -> None:
     world.take()
 
 
-def scan(world: World, running: Iterable[Delivery]) -> None:
+def scan(world: World, running: Iterable[TrackedDelivery]) -> None:
     """What the loop does each turn."""
     if world.now_s >= world.engine.next_scan_s:
         world.engine.expire(running, world.now)
@@ -46,7 +46,7 @@ def timed_out(world: World) -> list[int]:
     return [e.offset for e in world.events if isinstance(e, DeliveryTimedOut)]
 
 
-def in_flight(world: World, count: int, apart_s: float = 0.0) -> list[Delivery]:
+def in_flight(world: World, count: int, apart_s: float = 0.0) -> list[TrackedDelivery]:
     """Deliveries whose handlers have started, one after the other."""
     world.assign()
     world.read(range(count))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.gapset import LONGEST, decode, topic_hash
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
 from ackfloor.core.losses import RecordsLost
@@ -48,7 +48,7 @@ def read(world: World, offsets: range | list[int], epoch: int | None = 0) -> lis
     records = [MemoryRecord("orders", 0, offset, _leader_epoch=epoch) for offset in offsets]
     world.engine.polled(records, world.now)
     world.take()
-    return [item.offset for item in world.ready if isinstance(item, Delivery)]
+    return [item.offset for item in world.ready if isinstance(item, TrackedDelivery)]
 
 
 def stuck_at_the_floor(count: int = 10) -> World:
@@ -160,7 +160,7 @@ def test_the_epoch_of_an_offset_is_that_of_the_last_step_below_it() -> None:
     assert epochs.at(100) == UNKNOWN
     for batch in ([(3, 1), (4, 1)], [(5, 1), (9, 4), (10, 4)], [(11, None)], [(12, 4), (20, 5)]):
         records = [(n, MemoryRecord("orders", 0, n, _leader_epoch=e)) for n, e in batch]
-        epochs.note([Delivery(assignment, record, n, 2, 0.0) for n, record in records])
+        epochs.note([TrackedDelivery(assignment, record, n, 2, 0.0) for n, record in records])
     found = [epochs.at(n) for n in (2, 3, 8, 9, 11, 19, 20, 99)]
     assert found == [UNKNOWN, 1, 1, 4, 4, 4, 5, 5]
 
@@ -207,7 +207,7 @@ def scattered(world: World, span: int) -> None:
     world.take()
 
 
-def answered(delivery: Delivery) -> Delivery:
+def answered(delivery: TrackedDelivery) -> TrackedDelivery:
     """A delivery whose handler has returned."""
     delivery.outcome = ACKED
     return delivery
@@ -273,7 +273,7 @@ def test_whatever_is_settled_and_committed_is_never_handled_again(
     for _ in range(3):
         world, handled = restarted(commit), set(durable)
         read(world, range(commit.position, count))
-        given_out = {item.offset for item in world.ready if isinstance(item, Delivery)}
+        given_out = {item.offset for item in world.ready if isinstance(item, TrackedDelivery)}
         assert given_out == set(range(count)) - durable
         for _ in range(len(given_out)):
             delivery = world.start()

@@ -7,7 +7,7 @@ from math import inf
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Work
 from ackfloor.core.messages import (
@@ -54,7 +54,7 @@ def secluded(made: World) -> bool:
     return made.engine.state.secluded
 
 
-def at(made: World, offset: int) -> Delivery:
+def at(made: World, offset: int) -> TrackedDelivery:
     """A worker takes what was dispatched of one offset and starts its handler."""
     while True:
         item = made.ready.popleft()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.messages import TakeBack
 from ackfloor.core.outcomes import ACKED
@@ -27,8 +27,8 @@ class ModelWorker:
         #: How often everything was asked back.
         self.recalls = 0
         #: What runs, the run it was taken from, and `recalls` when it was.
-        self.running: list[tuple[Delivery, Work | None, int]] = []
-        self.started: list[Delivery] = []
+        self.running: list[tuple[TrackedDelivery, Work | None, int]] = []
+        self.started: list[TrackedDelivery] = []
         self.next_offset = 0
 
     def do_commands(self) -> None:
@@ -61,7 +61,7 @@ class ModelWorker:
         self.running.append((delivery, run, self.recalls))
         self.started.append(delivery)
 
-    def check_start(self, delivery: Delivery) -> None:
+    def check_start(self, delivery: TrackedDelivery) -> None:
         suspects = [d for d, _, _ in self.running if d.offset in self.crashes]
         if delivery.offset in self.crashes:
             assert suspects == [], "S1: one suspect at a time"

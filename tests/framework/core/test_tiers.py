@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.messages import RecordsReceived
 from ackfloor.core.model import Now, TopicPartition
@@ -22,7 +22,7 @@ FOUR_SLOTS = HandlerRules("bill", concurrency=4, consume_timeout_s=None)
 
 def ready(world: World) -> list[tuple[str, int, int]]:
     """Topic, partition and offset of what was dispatched, in order."""
-    return [(d.topic, d.partition, d.offset) for d in world.ready if isinstance(d, Delivery)]
+    return [(d.topic, d.partition, d.offset) for d in world.ready if isinstance(d, TrackedDelivery)]
 
 
 def test_a_tier_record_waits_for_its_due_time() -> None:
@@ -143,7 +143,7 @@ def test_a_revoke_gives_back_the_room_of_its_redeliveries() -> None:
     assert world.engine.state.handlers["bill"].open_retries == 0
     world.tick(10)
     assert len(world.ready) == 2
-    assert all(d.closed for d in world.ready if isinstance(d, Delivery))
+    assert all(d.closed for d in world.ready if isinstance(d, TrackedDelivery))
 
 
 def test_a_redelivery_gives_its_room_back_once() -> None:

@@ -11,7 +11,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breaker_events import RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import RETRY_AT
 from ackfloor.core.lanes import Work
 from ackfloor.core.messages import LateAnswers, RedeliveriesStarted
@@ -54,7 +54,7 @@ def forced_open(rules: HandlerRules = RULES, count: int = 30, keys: int = 30) ->
     return world
 
 
-def fail(world: HeldWorld, wait_s: float = 0.01) -> Delivery:
+def fail(world: HeldWorld, wait_s: float = 0.01) -> TrackedDelivery:
     """A trial is started and fails; the next one may start."""
     delivery = world.start()
     world.finish(delivery, BOOM)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
@@ -106,7 +106,7 @@ class World:
     transactional: bool = False
 
     def __post_init__(self) -> None:
-        self.inbox: deque[Delivery] = deque()
+        self.inbox: deque[TrackedDelivery] = deque()
         self.partitions = {"orders--g--retry-1s": 4, "orders--g--dlq": 4}
         self.engine = Engine(
             [self.rules],
@@ -124,7 +124,7 @@ class World:
         self.ready: deque[Any] = deque()
         self.given: list[list[Any]] = []
         #: What a delivery was taken from that a worker has started.
-        self.works: dict[Delivery, Work] = {}
+        self.works: dict[TrackedDelivery, Work] = {}
         self.parcels: list[Parcel] = []
         self.commits: list[Commit] = []
 
@@ -153,7 +153,7 @@ class World:
         self.events.extend(self.engine.take_events(self.now))
         return commands
 
-    def running_now(self) -> list[Delivery]:
+    def running_now(self) -> list[TrackedDelivery]:
         """What a judgement may have to wait for: nothing in this world."""
         return []
 
@@ -192,7 +192,7 @@ class World:
         )
         self.take()
 
-    def start(self) -> Delivery:
+    def start(self) -> TrackedDelivery:
         """A worker takes the next unordered delivery and starts its handler."""
         item = self.ready.popleft()
         delivery = item
@@ -204,14 +204,14 @@ class World:
             delivery.arm(None)
         return delivery
 
-    def leave(self, delivery: Delivery) -> None:
+    def leave(self, delivery: TrackedDelivery) -> None:
         """The worker ends the work that a delivery was taken from, if it was in one."""
         work = self.works.pop(delivery, None)
         if work is not None:
             self.engine.ended(self.rules.name, work, self.now)
             self.take()
 
-    def finish(self, delivery: Delivery, outcome: Outcome = ACKED) -> None:
+    def finish(self, delivery: TrackedDelivery, outcome: Outcome = ACKED) -> None:
         """A handler ends."""
         delivery.outcome = outcome
         delivery.finished_s = self.now_s
@@ -252,7 +252,7 @@ class World:
         self.engine.polled(records, self.now)
         self.take()
 
-    def fail(self, delivery: Delivery, outcome: Outcome | None = None) -> Parcel:
+    def fail(self, delivery: TrackedDelivery, outcome: Outcome | None = None) -> Parcel:
         """A handler raises; returns the parcel that is written for it."""
         self.finish(delivery, outcome or Failed(Failure("Boom", "x")))
         return self.parcels[-1]
@@ -278,7 +278,7 @@ class World:
         self.take()
         return transaction
 
-    def expire(self, *running: Delivery) -> list[Command]:
+    def expire(self, *running: TrackedDelivery) -> list[Command]:
         """The engine looks for running deliveries that are overdue."""
         self.engine.expire(running, self.now)
         return self.take()
@@ -311,7 +311,7 @@ class HeldWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.started: list[Delivery] = []
+        self.started: list[TrackedDelivery] = []
 
     @property
     def held(self) -> bool:
@@ -322,7 +322,7 @@ class HeldWorld(World):
         """What has not started and may."""
         return sum(1 for item in self.ready if _may_start(item))
 
-    def running_now(self) -> list[Delivery]:
+    def running_now(self) -> list[TrackedDelivery]:
         """What has started and not ended."""
         self.started = [d for d in self.started if d.outcome is None and not d.closed]
         return self.started
@@ -333,7 +333,7 @@ class HeldWorld(World):
             self.feed()
         return any(map(_may_start, self.ready))
 
-    def start(self) -> Delivery:
+    def start(self) -> TrackedDelivery:
         """A worker takes the first that may start; of a lane it takes one record alone."""
         assert self.startable()
         item = next(item for item in self.ready if _may_start(item))
@@ -343,11 +343,11 @@ class HeldWorld(World):
         return self.started[-1]
 
 
-def deliveries_in(item: Unit | Lane) -> list[Delivery]:
+def deliveries_in(item: Unit | Lane) -> list[TrackedDelivery]:
     """What an executor would start of an item that it was given, in order."""
     if isinstance(item, Batch):
         return item.items
-    return [item] if isinstance(item, Delivery) else list(item)
+    return [item] if isinstance(item, TrackedDelivery) else list(item)
 
 
 def offsets_of(items: Iterable[Unit | Lane]) -> list[int]:
@@ -362,7 +362,7 @@ def _may_start(item: Unit) -> bool:
     return bool(found) and _is_due(found[0])
 
 
-def _is_due(delivery: Delivery) -> bool:
+def _is_due(delivery: TrackedDelivery) -> bool:
     return not (delivery.closed or delivery.assignment.stopping)
 
 
@@ -370,7 +370,7 @@ def _is_due(delivery: Delivery) -> bool:
 BATCH = 3
 
 
-def batch_deliveries(count: int, ordering: str = "unordered") -> list[Delivery]:
+def batch_deliveries(count: int, ordering: str = "unordered") -> list[TrackedDelivery]:
     """Deliveries of a handler that takes batches, which are in no queue."""
     world = World(HandlerRules("bill", concurrency=99, batch=BATCH, batch_wait_s=0.0))
     world.assign()
@@ -382,7 +382,7 @@ def batch_deliveries(count: int, ordering: str = "unordered") -> list[Delivery]:
     return found
 
 
-def lanes_of(deliveries: Sequence[Delivery], lengths: Sequence[int]) -> list[Lane]:
+def lanes_of(deliveries: Sequence[TrackedDelivery], lengths: Sequence[int]) -> list[Lane]:
     """Free lanes of so many of these deliveries each."""
     lanes, found = Lanes(singly=False), iter(deliveries)
     free: list[Lane] = []

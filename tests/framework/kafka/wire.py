@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Envelope
 from ackfloor.core.model import CommitPosition, Record, StartPosition
 from ackfloor.core.model import TopicPartition as Partition
@@ -220,7 +220,7 @@ def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = 
         stats=AckStats("orders", "bill"), inbox=None,  # type: ignore[arg-type]
         clock=time.monotonic, now_ms=0,
     )  # fmt: skip
-    delivery = Delivery(assignment, record, 0, len(record), 0.0)
+    delivery = TrackedDelivery(assignment, record, 0, len(record), 0.0)
     made = Parcel(delivery, None, Envelope(), 0.0)
     made.topic, made.partition, made.headers = topic, partition, headers
     return made

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any
 
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.outcomes import Failed, Outcome, Rejected
 from ackfloor.runtime.batch_calls import begin
 from ackfloor.runtime.invoke import Invocation
@@ -82,7 +82,7 @@ class BatchChild(Child):
             )
         self._end_call(sent.number, outcome)
 
-    def answer(self, delivery: Delivery, number: int, index: int, outcome: Outcome) -> bool:
+    def answer(self, delivery: TrackedDelivery, number: int, index: int, outcome: Outcome) -> bool:
         """Answer one delivery; any thread may. Returns whether that counts."""
         words = spoken(outcome)
         with self._say_lock:

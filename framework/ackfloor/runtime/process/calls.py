@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ackfloor.core.assignment import Assignment, HandlerRules, HandlerState
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.outcomes import ACKED, Outcome
 from ackfloor.runtime.invoke import Invocation, set_current
 from ackfloor.runtime.logs import set_log_level
@@ -45,7 +45,7 @@ class Place:
         self.clock = time.monotonic
 
 
-class SentDelivery(Delivery):
+class SentDelivery(TrackedDelivery):
     """A delivery in a handler's process: what is extended here is shown to the worker."""
 
     __slots__ = ("_face", "_number")
@@ -59,7 +59,7 @@ class SentDelivery(Delivery):
         self._number = sent.number
 
     def extend(self, by: Any) -> bool:
-        """Move the deadline; see `Delivery.extend`."""
+        """Move the deadline; see `ackfloor.Delivery`."""
         return super().extend(by) and self._face.extend(self._number, self.extended_until_s)
 
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.queue import Unit
 from ackfloor.errors import StartError
 from ackfloor.ports import Stack
@@ -86,9 +86,9 @@ class ProcessExecutor:
         self._keeper.recall = True
         self._keeper.ring()
 
-    def running(self) -> list[Delivery]:
+    def running(self) -> list[TrackedDelivery]:
         """The deliveries in the hands of a process, begun or not, as their faces have them now."""
-        found: list[Delivery] = []
+        found: list[TrackedDelivery] = []
         leaving = False
         for host in self._keeper.hosts:
             face = host.face
@@ -106,7 +106,7 @@ class ProcessExecutor:
             self._keeper.ring()
         return found
 
-    def stack(self, delivery: Delivery) -> Stack:
+    def stack(self, delivery: TrackedDelivery) -> Stack:
         """Which process is at it: only a tool from outside can look into that one."""
         for host in self._keeper.hosts:
             if any(delivery in handed.deliveries for handed in list(host.hands.values())):
@@ -117,7 +117,7 @@ class ProcessExecutor:
         """Items that no process has been given."""
         return len(self._window)
 
-    def cancel(self, delivery: Delivery) -> None:
+    def cancel(self, delivery: TrackedDelivery) -> None:
         """Have the process that is at this delivery killed; its answer follows its death."""
         self._keeper.order(partial(self._keeper.kill, delivery))
 

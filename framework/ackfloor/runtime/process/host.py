@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
 from ackfloor.core.outcomes import Failed, Released
 from ackfloor.runtime.process.face import Face, new_area
@@ -51,7 +51,7 @@ class Handed:
 
     __slots__ = ("bytes", "deliveries", "visit")
 
-    def __init__(self, deliveries: Sequence[Delivery], visit: Visit) -> None:
+    def __init__(self, deliveries: Sequence[TrackedDelivery], visit: Visit) -> None:
         self.deliveries = deliveries
         self.visit = visit
         self.bytes = sum(delivery.size for delivery in deliveries)
@@ -143,7 +143,7 @@ class Host:
         """It has ended."""
         self.bytes -= self.hands.pop(number).bytes
 
-    def note_times(self, number: int) -> Sequence[Delivery]:
+    def note_times(self, number: int) -> Sequence[TrackedDelivery]:
         """Give its deliveries the times that its face has of them; returns them."""
         handed = self.hands[number]
         handed.note_times(self.face, number)

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason, fingerprint
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import PROCESS_CRASH, RELEASED, Failed, Released
@@ -258,7 +258,7 @@ class Keeper:
 
     # What is done to them.
 
-    def kill(self, delivery: Delivery) -> None:
+    def kill(self, delivery: TrackedDelivery) -> None:
         """A delivery's time is up, or its partition has left: kill the process that is at it."""
         for host in self.hosts:
             number = host.current()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import MESSAGE_CAP, STACK_CAP, Envelope, Reason
 from ackfloor.core.model import Failure, Headers
 from ackfloor.core.outcomes import (
@@ -39,7 +39,7 @@ class SentRecord(NamedTuple):
     envelope: Envelope | None
 
 
-def sent(number: int, delivery: Delivery) -> tuple[Any, ...]:
+def sent(number: int, delivery: TrackedDelivery) -> tuple[Any, ...]:
     """A delivery on its way to a process; a plain tuple, which is pickled fastest."""
     record = delivery.record
     return (

@@ -21,7 +21,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import Reason
 from ackfloor.core.lanes import Work
@@ -166,7 +166,7 @@ class ProcessWork:
             self._go_on(visit)
         return taken
 
-    def _hand(self, host: Host, delivery: Delivery, visit: Visit) -> list[tuple[Any, ...]]:
+    def _hand(self, host: Host, delivery: TrackedDelivery, visit: Visit) -> list[tuple[Any, ...]]:
         # In hand before the check: a revoke marks the assignment first and looks at who runs
         # second, so either we see the mark or it sees us.
         number = host.hand(Handed((delivery,), visit))
@@ -219,7 +219,7 @@ class ProcessWork:
         self._learn(delivery.finished_s - delivery.started_s)
         visit.count -= 1
         if isinstance(outcome, Held):
-            unit: Delivery | Work = delivery
+            unit: TrackedDelivery | Work = delivery
             if visit.work is not None:
                 visit.work.appendleft(delivery)
                 unit = visit.work

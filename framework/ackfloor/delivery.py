@@ -1,0 +1,91 @@
+"""Delivery: what a handler may know of the record it is given, and how it may answer.
+
+This is all of a delivery that users can rely on. The runtime passes objects of its own which have
+these members; whatever else they have may change with any version. A test may pass any object of
+this shape to a handler that it calls itself.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
+
+from ackfloor.core.model import Headers, Origin
+
+__all__ = ["Delivery"]
+
+
+@runtime_checkable
+class Delivery(Protocol):
+    """One attempt to handle one record.
+
+    Read it in a handler through a parameter annotated `Delivery`. Under `ack="manual"`, and in a
+    batch, it is also how the record is answered, from any thread or task and without blocking: each
+    answer returns True when it was recorded and False when the delivery has ended already.
+    """
+
+    # What was delivered.
+
+    @property
+    def topic(self) -> str:
+        """The topic it was read from: the source topic, or a retry topic."""
+
+    @property
+    def partition(self) -> int:
+        """The partition it was read from."""
+
+    @property
+    def offset(self) -> int:
+        """The record's own offset there."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The raw key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The raw value; None is a tombstone."""
+
+    @property
+    def headers(self) -> Headers:
+        """The record's headers in order, repeated names included.
+
+        Empty where the name of one is not UTF-8, which the client can't read.
+        """
+
+    @property
+    def timestamp(self) -> int:
+        """The record's timestamp in milliseconds since the epoch; -1 where it has none."""
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery of the record this is; 1 is the first."""
+
+    @property
+    def origin(self) -> Origin:
+        """Topic, partition and offset of the first delivery: the key for idempotent work."""
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the consume timeout ends, in seconds of the monotonic clock; None for never."""
+
+    # How it ends, under manual ack or in a batch. Elsewhere these raise `RuntimeError`.
+
+    def ack(self) -> bool:
+        """Settle the record as handled."""
+
+    def retry(self, after: timedelta | str | None = None, reason: str = "") -> bool:
+        """Park the record for another delivery, after the policy's delay or the given one."""
+
+    def dead_letter(self, reason: str) -> bool:
+        """Move the record to the dead-letter topic."""
+
+    def discard(self, reason: str) -> bool:
+        """Settle the record although nothing was done with it."""
+
+    def extend(self, by: timedelta | str) -> bool:
+        """Move the deadline to `by` from now, at most `max_extend` after the handler's start.
+
+        Never shortens a deadline. Allowed under automatic ack as well. A batch has one deadline, so
+        this moves that of all its deliveries.
+        """
