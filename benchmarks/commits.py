@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery
-from ackfloor.core.messages import Event, PositionsCommitted
+from ackfloor.core.events import Event, PositionsCommitted
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.testing.bootstrap import open_broker
 from benchmarks import machine

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.messages import Event, RecordParked
+from ackfloor.core.events import Event, RecordParked
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.launch import Launch
 from ackfloor.runtime.event_loop import EventLoopThread

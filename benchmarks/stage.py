@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.commands import Commit, Publish
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import Commit, Publish
 from ackfloor.core.model import CommitPosition, Headers, Now, StartPosition
 from ackfloor.core.outcomes import ACKED, Outcome
 from ackfloor.core.parcel import Parcel

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ackfloor import App, RetryPolicy
-from ackfloor.core.messages import Event, RecordParked, RedeliveriesStarted
+from ackfloor.core.events import Event, RecordParked, RedeliveriesStarted
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.runtime.garbage import look_less_often
 from ackfloor.runtime.loop import Loop

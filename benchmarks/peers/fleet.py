@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from ackfloor.core.messages import Event, RecordsAcked
+from ackfloor.core.events import Event, RecordsAcked
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.runtime.loop import Loop
 from benchmarks.peers.work import WARM_UP, Work, rest, tell

@@ -24,26 +24,18 @@ through the entry point group `ackfloor.monitoring`.
 from __future__ import annotations
 
 from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
-from ackfloor.core.breaker_events import (
+from ackfloor.core.envelope import Reason
+from ackfloor.core.events import (
+    BatchFailed,
     BreakerClosed,
     BreakerOpened,
-    GuardProbed,
-    GuardReset,
-    GuardTripped,
-    RecordPutBack,
-    RecordWithheld,
-    TrialEnded,
-)
-from ackfloor.core.envelope import Reason
-from ackfloor.core.exit_events import StrayExit
-from ackfloor.core.flow import PauseReason
-from ackfloor.core.losses import RecordsDeleted, RecordsLost
-from ackfloor.core.messages import (
-    BatchFailed,
     CommitFailed,
     DeliveryFailed,
     DeliveryTimedOut,
     Event,
+    GuardProbed,
+    GuardReset,
+    GuardTripped,
     HandlerHeld,
     LateAnswers,
     MetadataIgnored,
@@ -55,14 +47,21 @@ from ackfloor.core.messages import (
     RecordDiscarded,
     RecordHopped,
     RecordParked,
+    RecordPutBack,
     RecordsAcked,
+    RecordsDeleted,
+    RecordsLost,
     RecordsReceived,
     RecordsSkipped,
+    RecordWithheld,
     RedeliveriesStarted,
     ReplaysEnded,
+    StrayExit,
     SuspectCleared,
     SuspectStarted,
+    TrialEnded,
 )
+from ackfloor.core.flow import PauseReason
 from ackfloor.core.model import TopicPartition
 from ackfloor.core.progress import Progress
 from ackfloor.core.snapshot import (

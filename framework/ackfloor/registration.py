@@ -8,25 +8,26 @@ field as the settings know it (`handlers.bill.concurrency`), the value and the f
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
-from ackfloor.batching import check_batches
 from ackfloor.codec import Decoder, SchemaDecoder
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.sizes import parse_size
 from ackfloor.core.topics import check_source_topic
 from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError, Outcome
 from ackfloor.flood_guard import FIX, WHY, FloodGuard
-from ackfloor.isolation import check_isolation, cores, size_in_bytes
 from ackfloor.signature import check_function
 
 Ordering = Literal["unordered", "key", "partition"]
@@ -336,3 +337,90 @@ def _check_classes(spec: HandlerSpec) -> None:
         if not callable(around):
             fix = "pass functions: around(delivery, call_next)"
             raise _refuse(spec.name, "middleware", around, "not callable", fix)
+
+
+def check_batches(spec: HandlerSpec) -> None:
+    """Refuse what can't be meant about a handler's batches.
+
+    Raises:
+        ConfigError: names the option, its value and the fix.
+    """
+
+    def refuse(option: str, value: object, why: str, fix: str) -> ConfigError:
+        return ConfigError(f"handlers.{spec.name}.{option}", value, why, fix)
+
+    size: object = spec.batch
+    wait_s: object = spec.batch_wait_s
+    if size is None:
+        if "batch_wait" in spec.given:
+            value, why = format_duration(spec.batch_wait_s), "it takes one record at a time"
+            raise refuse("batch_wait", value, why, "write batch=100 too, or drop it")
+        return
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        why = "not a number of records for one call"
+        raise refuse("batch", size, why, "pass a whole number from 1")
+    if wait_s is None:
+        raise refuse("batch_wait", None, "no duration", 'write batch_wait="200ms"')
+    if spec.manual:
+        why = "in a batch every record can be answered through its delivery, and return is the rest"
+        raise refuse("ack", spec.ack, why, 'leave ack="auto", or drop batch=')
+    if spec.middleware:
+        why = "middleware goes around one delivery, and a batch has many"
+        fix = "do it in the function, or give the middleware to other handlers only"
+        raise refuse("middleware", len(spec.middleware), why, fix)
+
+
+def cores() -> int:
+    """How many cores this process may use: as many process handlers run at once by default."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def size_in_bytes(field: str, value: object) -> object:
+    """A size as it was given, in bytes; None for no limit."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value, field=field)
+    except SettingError as exc:
+        raise ConfigError.of(exc) from None
+
+
+def check_isolation(spec: HandlerSpec) -> None:
+    """Refuse what can't be meant about a handler's processes.
+
+    Raises:
+        ConfigError: names the option, its value and the fix.
+    """
+    field = f"handlers.{spec.name}"
+    limit, records = spec.process_memory_limit_bytes, spec.process_max_records
+    if spec.executor != "process":
+        for option, value in (("process_memory_limit", limit), ("process_max_records", records)):
+            if value is not None:
+                why = f"the handler runs on {spec.executor!r}, which has no processes of its own"
+                fix = 'pass executor="process" (of a `def` handler), or drop it'
+                raise ConfigError(f"{field}.{option}", value, why, fix)
+        return
+    name = spec.function.__qualname__
+    if "<lambda>" in name or "<locals>" in name:
+        what = "a lambda" if name.endswith("<lambda>") else "defined inside another function"
+        why = f"{what}: a process of its own has to import it by name"
+        raise ConfigError(f"{field}.executor", name, why, "define it with `def` at module level")
+    if spec.manual:
+        why = "a process handler answers by its return or its exception"
+        raise ConfigError(
+            f"{field}.ack", spec.ack, why, 'leave it "auto", or drop executor="process"'
+        )
+    _check_count(f"{field}.process_memory_limit", limit, 'write a size such as "512MiB"')
+    _check_count(f"{field}.process_max_records", records, "write a whole number from 1")
+    if limit is not None and not sys.platform.startswith("linux"):
+        why = f"resident memory is read from /proc, which {sys.platform} has not"
+        raise ConfigError(f"{field}.process_memory_limit", limit, why, "leave it out here")
+
+
+def _check_count(field: str, value: object, fix: str) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(field, value, "not a positive whole number", fix)

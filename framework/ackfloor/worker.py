@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 
 from ackfloor.cli.loading import load_app
-from ackfloor.core.messages import Event
+from ackfloor.core.events import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch

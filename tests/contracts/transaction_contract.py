@@ -11,7 +11,7 @@ import pytest
 from ackfloor.core.model import CommitPosition, Headers
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import Outcome, Transaction
-from ackfloor.transactional_ports import TransactionalSink
+from ackfloor.ports import TransactionalSink
 from tests.contracts.sink_contract import BOUND_S, INCOMPRESSIBLE, SinkWorld, parcel_of
 from tests.contracts.source_contract import Listener, SourceWorld
 from tests.contracts.source_contract import pump as pump_sources

@@ -18,7 +18,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     BreakerClosed,
     BreakerOpened,
     DeliveryTimedOut,

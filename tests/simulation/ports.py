@@ -16,13 +16,18 @@ from ackfloor.core.model import CommitPosition, Headers, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import Outcome, Transaction
 from ackfloor.errors import PublishFailed
-from ackfloor.ports import Sink, SinkListener, SourceListener
+from ackfloor.ports import (
+    Sink,
+    SinkListener,
+    SourceListener,
+    TransactionalSink,
+    TransactionListener,
+)
 from ackfloor.testing.groups import Member
 from ackfloor.testing.log import MemoryRecord
 from ackfloor.testing.memory import MemoryBroker, MemoryPublisher, TooLarge
 from ackfloor.testing.memory_client import MemorySource
 from ackfloor.testing.memory_transactions import MemoryTransactionalSink
-from ackfloor.transactional_ports import TransactionalSink, TransactionListener
 from tests.simulation.hub import Hub
 from tests.simulation.life import Life
 from tests.simulation.network import Network

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
-from ackfloor.core.messages import Event
+from ackfloor.core.events import Event
 from ackfloor.core.model import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.snapshot import Snapshot

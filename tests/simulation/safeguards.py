@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ackfloor.core.commands import Resume
 from ackfloor.core.deadlines import Deadlines
-from ackfloor.core.messages import Resume
 from ackfloor.core.model import Now
 
 Original = Callable[..., Any]

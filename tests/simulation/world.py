@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     BreakerClosed,
     BreakerOpened,
     DeliveryTimedOut,

@@ -51,9 +51,7 @@ BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
 LAYERS: Final = {
     "core": Layer(("ackfloor.core",), stdlib=PURE),
     "errors": Layer(("ackfloor.delivery", "ackfloor.errors"), ("core",)),
-    "ports": Layer(
-        ("ackfloor.control", "ackfloor.ports", "ackfloor.transactional_ports"), ("core", "errors")
-    ),
+    "ports": Layer(("ackfloor.control", "ackfloor.ports"), ("core", "errors")),
     "observe": Layer(("ackfloor.observe",), ("core", "ports")),
     "declarations": Layer(
         (
@@ -62,8 +60,6 @@ LAYERS: Final = {
             "ackfloor.codec",
             "ackfloor.flood_guard",
             "ackfloor.handler",
-            "ackfloor.batching",
-            "ackfloor.isolation",
             "ackfloor.registration",
             "ackfloor.settings",
             "ackfloor.signature",

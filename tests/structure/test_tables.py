@@ -16,7 +16,7 @@ from ackfloor.cli.letter_files import _WRITERS, ExportFormat
 from ackfloor.core import finding, redrive, topics
 from ackfloor.core.dispositions import Disposition
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import Event
+from ackfloor.core.events import Event
 from ackfloor.kafka.rights import NEEDED
 from ackfloor.live import breakers
 from ackfloor.live.early import Action

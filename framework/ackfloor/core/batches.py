@@ -35,8 +35,8 @@ from ackfloor.core.batch import Batch
 from ackfloor.core.breakers import Breakers
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.events import BatchFailed
 from ackfloor.core.in_place import InPlace
-from ackfloor.core.messages import BatchFailed
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import APART, Apart, Failed, Held, Outcome, Park, Rejected
 from ackfloor.core.parcels import Parcels

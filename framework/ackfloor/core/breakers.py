@@ -24,9 +24,9 @@ from math import inf
 
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.breaker import TOGETHER, Forced
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.durations import format_duration
+from ackfloor.core.events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.flow import WAITING_PART
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Failed, Rejected

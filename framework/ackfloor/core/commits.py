@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ackfloor.core.assignment import Assignment
+from ackfloor.core.commands import Command, Commit
 from ackfloor.core.gapset import decode, encode
-from ackfloor.core.messages import Command, Commit
 from ackfloor.core.model import CommitPosition, Now
 
 #: Intervals between two looks at the floors where nothing is settled.

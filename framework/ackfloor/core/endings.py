@@ -17,12 +17,11 @@ from ackfloor.core.assignment import AckStats, Assignment, HandlerState
 from ackfloor.core.batch import Batch
 from ackfloor.core.batches import Batches
 from ackfloor.core.breakers import Breakers
+from ackfloor.core.commands import Cancel
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.in_place import InPlace
-from ackfloor.core.messages import (
-    Cancel,
+from ackfloor.core.events import (
     DeliveryFailed,
     DeliveryTimedOut,
     LateAnswers,
@@ -31,6 +30,7 @@ from ackfloor.core.messages import (
     RedeliveriesStarted,
     ReplaysEnded,
 )
+from ackfloor.core.in_place import InPlace
 from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import (
     ACKED,

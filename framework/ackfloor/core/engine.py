@@ -38,15 +38,16 @@ from ackfloor.core.batches import Batches
 from ackfloor.core.breaker import Forced
 from ackfloor.core.breakers import Breakers
 from ackfloor.core.causes import UNCONFIRMED, Identity, Trouble, identify
+from ackfloor.core.commands import Command
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.early import Early
 from ackfloor.core.endings import Endings
+from ackfloor.core.events import CommitFailed, Event, PositionsCommitted
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
 from ackfloor.core.in_place import InPlace
 from ackfloor.core.intake import Intake
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import Command, CommitFailed, Event, PositionsCommitted
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.parcels import Parcels

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ackfloor.core.messages import Command, Pause, Resume
+from ackfloor.core.commands import Command, Pause, Resume
 from ackfloor.core.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -12,16 +12,17 @@ from collections.abc import Iterable, Sequence
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.envelope import Envelope, read_envelope
-from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
-from ackfloor.core.leader_epochs import leader_epoch
-from ackfloor.core.losses import RecordsDeleted, RecordsLost
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
+    RecordsDeleted,
+    RecordsLost,
     RecordsReceived,
     RecordsSkipped,
 )
+from ackfloor.core.gapset import GapSet, MetadataRefused, gap_set_of, topic_hash
+from ackfloor.core.leader_epochs import leader_epoch
 from ackfloor.core.model import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcels import Parcels
 from ackfloor.core.redeliveries import Redeliveries

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from math import inf
 
 from ackfloor.core.causes import TRANSACTION, UNCONFIRMED, Identity, Trouble, identify
+from ackfloor.core.commands import Publish
 from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     Event,
-    Publish,
     PublishFailed,
     RecordDeadLettered,
     RecordHopped,

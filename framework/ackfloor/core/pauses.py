@@ -10,7 +10,7 @@ the handler's circuit breaker holds it for a reason of its own.
 from __future__ import annotations
 
 from ackfloor.core.assignment import HandlerState
-from ackfloor.core.messages import HandlerHeld
+from ackfloor.core.events import HandlerHeld
 from ackfloor.core.model import Now
 from ackfloor.core.state import WorkerState
 

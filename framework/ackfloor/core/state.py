@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
+from ackfloor.core.commands import Command, TakeBack
 from ackfloor.core.commits import CommitPlan
 from ackfloor.core.delivery import TrackedDelivery
+from ackfloor.core.events import Event
 from ackfloor.core.faults import Faults
 from ackfloor.core.flow import FlowControl, FlowLimits
 from ackfloor.core.lanes import Lane
-from ackfloor.core.messages import Command, Event, TakeBack
 from ackfloor.core.parking import Parking
 from ackfloor.core.queue import Item
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from ackfloor.core.assignment import Assignment, HandlerState
 from ackfloor.core.delivery import LaneKey, TrackedDelivery
 from ackfloor.core.envelope import Reason, fingerprint
-from ackfloor.core.messages import SuspectCleared, SuspectStarted
+from ackfloor.core.events import SuspectCleared, SuspectStarted
 from ackfloor.core.model import Failure, Now
 from ackfloor.core.outcomes import CONDEMNED, RELEASED, Bury
 from ackfloor.core.parcels import Parcels

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from ackfloor.core.assignment import HandlerState
 from ackfloor.core.breaker import Forced
-from ackfloor.core.breaker_events import RecordWithheld
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.events import RecordWithheld
 from ackfloor.core.model import Now
 from ackfloor.core.outcomes import Bury, Failed, Park, Rejected, Verdict, judge
 from ackfloor.core.parking import brought_along

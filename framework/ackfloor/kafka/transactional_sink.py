@@ -20,7 +20,7 @@ from ackfloor.errors import SourceFailed
 from ackfloor.kafka.errors import told
 from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.transactor import Transactor
-from ackfloor.transactional_ports import TransactionListener
+from ackfloor.ports import TransactionListener
 
 #: Every call to the client should have come back by then: three times as long as it may take.
 STUCK_S = 60.0

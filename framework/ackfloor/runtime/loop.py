@@ -16,22 +16,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from ackfloor.core.commands import Cancel, Command, Commit, Pause, Publish, Resume, TakeBack
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
-from ackfloor.core.messages import (
-    Cancel,
-    Command,
-    Commit,
-    Pause,
-    Publish,
-    Resume,
-    TakeBack,
-)
 from ackfloor.core.model import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.reload import Reloaded, overdue_under
 from ackfloor.core.transaction import Outcome, Transact, Transaction
-from ackfloor.ports import Clock, Sink, Source
+from ackfloor.ports import Clock, Sink, Source, TransactionalSink
 from ackfloor.runtime.executors import Executors
 from ackfloor.runtime.inbox import Inbox
 from ackfloor.runtime.logs import places
@@ -39,7 +31,6 @@ from ackfloor.runtime.notices import Notices
 from ackfloor.runtime.observers import Observers
 from ackfloor.runtime.telling import Telling
 from ackfloor.runtime.turn_times import TurnTimes
-from ackfloor.transactional_ports import TransactionalSink
 
 log = logging.getLogger("ackfloor.worker")
 

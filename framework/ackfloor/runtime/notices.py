@@ -11,17 +11,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.losses import RecordsDeleted
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     BatchFailed,
+    BreakerClosed,
+    BreakerOpened,
     DeliveryFailed,
     Event,
     MetadataIgnored,
     PublishFailed,
     RecordDeadLettered,
+    RecordsDeleted,
 )
 from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.limited import Limited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ackfloor.core.messages import Event
+from ackfloor.core.events import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.ports import Observer
 

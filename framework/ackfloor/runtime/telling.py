@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.core.engine import Engine
-from ackfloor.core.exit_events import StrayExit
+from ackfloor.core.events import StrayExit
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.ports import Source

@@ -23,7 +23,7 @@ from ackfloor.core.reload import Reloaded
 from ackfloor.core.state import Route
 from ackfloor.errors import ConfigError
 from ackfloor.handler import HandlerSpec
-from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source
+from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source, TransactionalSink
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from ackfloor.runtime.executors import Executors
@@ -40,7 +40,6 @@ from ackfloor.runtime.process.plan import plan_of
 from ackfloor.runtime.thread_executor import ThreadExecutor
 from ackfloor.runtime.tracing import spans_of
 from ackfloor.signature import Signature, read_signature
-from ackfloor.transactional_ports import TransactionalSink
 
 if TYPE_CHECKING:
     from ackfloor.app import App

@@ -11,10 +11,10 @@ from ackfloor.core.model import TopicPartition
 from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import PublishFailed
+from ackfloor.ports import TransactionListener
 from ackfloor.testing.groups import Member
 from ackfloor.testing.log import MemoryRecord
 from ackfloor.testing.memory import MemoryBroker, TooLarge
-from ackfloor.transactional_ports import TransactionListener
 
 
 class MemoryTransactionalSink:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import PREFIX, Reason, read_envelope
-from ackfloor.core.messages import Event, LateAnswers
+from ackfloor.core.events import Event, LateAnswers
 from ackfloor.core.model import Headers, Now, Origin, Record
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Rejected
 from ackfloor.core.snapshot import Snapshot

@@ -9,7 +9,7 @@ import pytest
 from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.cli.breaker_findings import of_partitions, of_policies
 from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.breaker_events import BreakerOpened
+from ackfloor.core.events import BreakerOpened
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import Failed
 from ackfloor.registration import HandlerSpec

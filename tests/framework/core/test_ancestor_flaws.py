@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.commands import Cancel, Pause
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.errors import SettingError
+from ackfloor.core.events import DeliveryTimedOut, LateAnswers, RecordDeadLettered, RecordParked
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import (
-    Cancel,
-    DeliveryTimedOut,
-    LateAnswers,
-    Pause,
-    RecordDeadLettered,
-    RecordParked,
-)
 from ackfloor.core.model import Failure, StartPosition
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.retry import RetryPolicy, warnings

@@ -10,18 +10,19 @@ import pytest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
 from ackfloor.core.breaker import Forced
-from ackfloor.core.breaker_events import BreakerOpened, RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.commands import Cancel
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import REPLAYS, Reason
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     BatchFailed,
-    Cancel,
+    BreakerOpened,
     DeliveryFailed,
     DeliveryTimedOut,
     LateAnswers,
+    RecordWithheld,
 )
+from ackfloor.core.flow import FlowLimits
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import (
     ACKED,

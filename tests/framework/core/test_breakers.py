@@ -10,14 +10,14 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import PACE, TOGETHER, BreakerState, Forced
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.commands import Pause, Resume, TakeBack
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import Reason
+from ackfloor.core.events import BreakerClosed, BreakerOpened, TrialEnded
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import Pause, Resume, TakeBack
 from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parking import Parking

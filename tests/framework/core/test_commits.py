@@ -7,10 +7,11 @@ from collections import deque
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Commit
 from ackfloor.core.commits import QUIET, REPEAT_S, REPEATED_AT_ONCE
 from ackfloor.core.engine import Engine
+from ackfloor.core.events import CommitFailed, PositionsCommitted
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import Commit, CommitFailed, PositionsCommitted
 from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
 from ackfloor.core.parking import Parking
 from ackfloor.core.state import Route

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Cancel
 from ackfloor.core.deadlines import Deadlines
 from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.messages import Cancel, DeliveryTimedOut
+from ackfloor.core.events import DeliveryTimedOut
 from ackfloor.core.outcomes import ACKED
 from tests.examples import examples
 from tests.framework.core.worlds import World, offsets_of

@@ -8,8 +8,7 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.causes import Trouble
-from ackfloor.core.losses import RecordsDeleted
-from ackfloor.core.messages import PartitionsRevoked
+from ackfloor.core.events import PartitionsRevoked, RecordsDeleted
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.retry import RetryPolicy

@@ -12,7 +12,7 @@ from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.envelope import Envelope, Reason
 from ackfloor.core.errors import SettingError
-from ackfloor.core.messages import LateAnswers
+from ackfloor.core.events import LateAnswers
 from ackfloor.core.model import Failure, Origin
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.delivery import Delivery

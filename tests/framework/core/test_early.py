@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import RecordDeadLettered
+from ackfloor.core.events import RecordDeadLettered
 from tests.framework.core.worlds import DLQ, START_MS, TIER, World
 
 DAY_MS = 86_400_000

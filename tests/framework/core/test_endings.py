@@ -9,24 +9,20 @@ from math import inf
 import pytest
 
 from ackfloor.core.assignment import HandlerRules, HandlerState
+from ackfloor.core.commands import Cancel, Pause, Publish, Resume, TakeBack
 from ackfloor.core.deadlines import LOOK_AGAIN_S
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.endings import timed_out
 from ackfloor.core.envelope import ATTEMPT, NOT_BEFORE, REPLAYS, Envelope, Reason
-from ackfloor.core.messages import (
-    Cancel,
+from ackfloor.core.events import (
     DeliveryFailed,
     DeliveryTimedOut,
     HandlerHeld,
     LateAnswers,
-    Pause,
-    Publish,
     RecordDiscarded,
     RecordsAcked,
     RedeliveriesStarted,
     ReplaysEnded,
-    Resume,
-    TakeBack,
 )
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import (

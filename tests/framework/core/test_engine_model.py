@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.commands import Cancel, Pause, Resume
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import Cancel, Pause, Resume
 from ackfloor.core.model import CommitPosition, Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.parcel import Parcel

@@ -10,12 +10,9 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Pause, Resume
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.gapset import decode
-from ackfloor.core.messages import (
-    Pause,
-    Resume,
-)
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import Discarded, Failed, Rejected
 from ackfloor.core.retry import RetryPolicy

@@ -11,18 +11,17 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Pause, Resume
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.losses import RecordsLost
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     LateAnswers,
-    Pause,
     PublishFailed,
     RecordDeadLettered,
     RecordParked,
-    Resume,
+    RecordsLost,
 )
+from ackfloor.core.flow import FlowLimits
 from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import Rejected
 from ackfloor.core.retry import RetryPolicy

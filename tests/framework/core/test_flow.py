@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Pause, Resume
 from ackfloor.core.flow import MIB, FlowLimits, Gate, PauseReason
-from ackfloor.core.messages import Pause, Resume
 from ackfloor.core.model import Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import Failed
 from tests.examples import examples

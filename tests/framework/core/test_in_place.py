@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Cancel
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Lanes, Work
-from ackfloor.core.messages import (
-    Cancel,
+from ackfloor.core.events import (
     DeliveryFailed,
     LateAnswers,
     RecordDeadLettered,
     RedeliveriesStarted,
 )
+from ackfloor.core.flow import FlowLimits
+from ackfloor.core.lanes import Lanes, Work
 from ackfloor.core.model import Failure, TopicPartition
 from ackfloor.core.outcomes import ACKED, RELEASED, Discarded, Failed, Rejected
 from ackfloor.core.retry import RetryPolicy, in_place_wait_s

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.losses import RecordsLost
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     LateAnswers,
     PartitionsAssigned,
     PartitionsRevoked,
+    RecordsLost,
     RecordsReceived,
 )
+from ackfloor.core.flow import FlowLimits
 from ackfloor.core.model import StartPosition, TopicPartition
 from ackfloor.core.state import Route
 from tests.framework.core.worlds import MemoryRecord, World

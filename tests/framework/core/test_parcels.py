@@ -10,14 +10,9 @@ import pytest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.causes import Trouble
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.commands import Publish
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import (
-    Publish,
-    PublishFailed,
-    RecordDeadLettered,
-    RecordHopped,
-    RecordParked,
-)
+from ackfloor.core.events import PublishFailed, RecordDeadLettered, RecordHopped, RecordParked
 from ackfloor.core.model import Failure, Headers
 from ackfloor.core.outcomes import Failed, Rejected
 from ackfloor.core.retry import RetryPolicy

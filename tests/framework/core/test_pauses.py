@@ -6,7 +6,8 @@ from math import inf
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
-from ackfloor.core.messages import HandlerHeld, Pause, Resume, TakeBack
+from ackfloor.core.commands import Pause, Resume, TakeBack
+from ackfloor.core.events import HandlerHeld
 from ackfloor.core.model import TopicPartition
 from ackfloor.core.pauses import SHORTEST_PAUSE_S
 from tests.framework.core.worlds import START_S, HeldWorld, offsets_of

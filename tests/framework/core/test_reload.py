@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import Commit, Pause, Resume
 from ackfloor.core.delivery import TrackedDelivery
+from ackfloor.core.events import DeliveryTimedOut
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import Commit, DeliveryTimedOut, Pause, Resume
 from ackfloor.core.outcomes import ACKED, Bury, Park
 from ackfloor.core.reload import Reloaded, overdue_under
 from ackfloor.core.retry import RetryPolicy

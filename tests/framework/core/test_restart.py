@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackfloor.core.commands import Pause, Resume
 from ackfloor.core.delivery import TrackedDelivery
+from ackfloor.core.events import MetadataIgnored, RecordsLost, RecordsSkipped
 from ackfloor.core.gapset import LONGEST, decode, topic_hash
 from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
-from ackfloor.core.losses import RecordsLost
-from ackfloor.core.messages import (
-    MetadataIgnored,
-    Pause,
-    RecordsSkipped,
-    Resume,
-)
 from ackfloor.core.model import CommitPosition, StartPosition
 from ackfloor.core.outcomes import ACKED
 from tests.examples import examples

@@ -7,15 +7,11 @@ from math import inf
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
+from ackfloor.core.commands import TakeBack
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
+from ackfloor.core.events import RecordDeadLettered, SuspectCleared, SuspectStarted
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import (
-    RecordDeadLettered,
-    SuspectCleared,
-    SuspectStarted,
-    TakeBack,
-)
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import RELEASED, Bury, Failed
 from ackfloor.core.retry import RetryPolicy

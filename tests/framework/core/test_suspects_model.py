@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.commands import TakeBack
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import TakeBack
 from ackfloor.core.outcomes import ACKED
 from tests.framework.core.worlds import HeldWorld, MemoryRecord
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.delivery import TrackedDelivery
+from ackfloor.core.events import RecordsReceived
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import RecordsReceived
 from ackfloor.core.model import Now, TopicPartition
 from ackfloor.core.retry import RetryPolicy
 from tests.examples import examples

@@ -7,8 +7,8 @@ import pytest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.causes import Trouble
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.events import PublishFailed, RecordDeadLettered, RecordParked
 from ackfloor.core.gapset import decode
-from ackfloor.core.messages import PublishFailed, RecordDeadLettered, RecordParked
 from ackfloor.core.model import CommitPosition, Failure, StartPosition, TopicPartition
 from ackfloor.core.outcomes import ACKED, Failed, Rejected
 from ackfloor.core.parcel import Parcel

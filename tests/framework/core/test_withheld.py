@@ -9,12 +9,11 @@ import pytest
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
-from ackfloor.core.breaker_events import RecordWithheld
 from ackfloor.core.circuit_breaker import CircuitBreaker
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import RETRY_AT
+from ackfloor.core.events import LateAnswers, RecordWithheld, RedeliveriesStarted
 from ackfloor.core.lanes import Work
-from ackfloor.core.messages import LateAnswers, RedeliveriesStarted
 from ackfloor.core.model import Failure, Now, TopicPartition
 from ackfloor.core.outcomes import ACKED, Bury, Failed, Park, Rejected
 from ackfloor.core.reload import Reloaded

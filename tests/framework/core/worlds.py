@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
+from ackfloor.core.commands import Command, Commit, Publish, TakeBack
 from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.engine import Engine
 from ackfloor.core.envelope import NOT_BEFORE
+from ackfloor.core.events import Event
 from ackfloor.core.flow import FlowLimits
 from ackfloor.core.lanes import Lane, Lanes, Work
-from ackfloor.core.messages import Command, Commit, Event, Publish, TakeBack
 from ackfloor.core.model import (
     CommitPosition,
     Failure,

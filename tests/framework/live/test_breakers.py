@@ -14,9 +14,9 @@ import pytest
 from ackfloor.control import ControlRequest
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.breaker import Forced
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
 from ackfloor.core.breakers import LEFT_S
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.events import BreakerClosed, BreakerOpened
 from ackfloor.core.model import Failure
 from ackfloor.core.outcomes import ACKED, Failed
 from ackfloor.errors import ConfigError

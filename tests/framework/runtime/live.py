@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 from ackfloor import App, Delivery
 from ackfloor.core.circuit_breaker import CircuitBreaker
+from ackfloor.core.events import Event
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import Event
 from ackfloor.core.model import Now
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.core.topics import dlq_topic

@@ -22,8 +22,13 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, RecordWithheld
-from ackfloor.core.messages import RecordDeadLettered, RecordParked
+from ackfloor.core.events import (
+    BreakerClosed,
+    BreakerOpened,
+    RecordDeadLettered,
+    RecordParked,
+    RecordWithheld,
+)
 from ackfloor.testing.bootstrap import open_broker
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 

@@ -26,7 +26,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery
-from ackfloor.core.messages import Event
+from ackfloor.core.events import Event
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.testing.bootstrap import open_broker
 from tests.framework.runtime.on_kafka import Crowd, on_kafka

@@ -10,7 +10,7 @@ import pytest
 
 from ackfloor import App, DeadLetter, Delivery, Discard, Pause, Retry, RetryPolicy
 from ackfloor.core.envelope import Reason
-from ackfloor.core.messages import (
+from ackfloor.core.events import (
     BatchFailed,
     DeliveryTimedOut,
     LateAnswers,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, DeadLetter, Delivery, Pause, Retry, RetryPolicy
-from ackfloor.core.messages import LateAnswers, RecordParked, RedeliveriesStarted
+from ackfloor.core.events import LateAnswers, RecordParked, RedeliveriesStarted
 from ackfloor.runtime.ack_map import ack_map
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, register
 

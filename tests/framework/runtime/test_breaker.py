@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery, Pause, RetryPolicy
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened, RecordWithheld, TrialEnded
 from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.messages import BatchFailed, DeliveryFailed
+from ackfloor.core.events import (
+    BatchFailed,
+    BreakerClosed,
+    BreakerOpened,
+    DeliveryFailed,
+    RecordWithheld,
+    TrialEnded,
+)
 from tests.framework.runtime import puppets
 from tests.framework.runtime.live import EVERY_KIND, Gate, Live, live, register
 

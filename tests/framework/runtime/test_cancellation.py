@@ -12,8 +12,7 @@ from contextlib import suppress
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.exit_events import StrayExit
-from ackfloor.core.messages import DeliveryTimedOut, LateAnswers
+from ackfloor.core.events import DeliveryTimedOut, LateAnswers, StrayExit
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.event_loop import EventLoopThread
 from tests.framework.runtime.live import Gate, live, within

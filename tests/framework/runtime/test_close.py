@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ackfloor import App, Delivery, Pause, RetryPolicy, SourceFailed
-from ackfloor.core.messages import Event, RecordsAcked
+from ackfloor.core.events import Event, RecordsAcked
 from ackfloor.core.snapshot import Snapshot
 from ackfloor.runtime import executors
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, register, within

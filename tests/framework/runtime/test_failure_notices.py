@@ -6,10 +6,15 @@ import logging
 
 import pytest
 
-from ackfloor.core.breaker_events import BreakerClosed, BreakerOpened
 from ackfloor.core.envelope import Reason
-from ackfloor.core.losses import RecordsDeleted
-from ackfloor.core.messages import DeliveryFailed, PublishFailed, RecordDeadLettered
+from ackfloor.core.events import (
+    BreakerClosed,
+    BreakerOpened,
+    DeliveryFailed,
+    PublishFailed,
+    RecordDeadLettered,
+    RecordsDeleted,
+)
 from ackfloor.core.redaction import Redaction
 from ackfloor.runtime.limited import MOST_LINES
 from ackfloor.runtime.logs import FIELDS

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 )
 
 from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.core.events import CommitFailed, PublishFailed
 from ackfloor.core.gapset import decode
-from ackfloor.core.messages import CommitFailed, PublishFailed
 from ackfloor.core.model import CommitPosition
 from ackfloor.core.transaction import Transaction
 from ackfloor.errors import SourceFailed

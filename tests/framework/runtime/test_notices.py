@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
-from ackfloor.core.messages import DeliveryTimedOut
+from ackfloor.core.events import DeliveryTimedOut
 from ackfloor.runtime.limited import MOST_LINES
 from ackfloor.runtime.notices import Notices
 from tests.framework.runtime.live import KINDS, Gate, live, register, within

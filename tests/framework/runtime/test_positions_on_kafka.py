@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.losses import RecordsLost
+from ackfloor.core.events import RecordsLost
 from tests.framework.runtime.on_kafka import Place, on_kafka
 
 pytestmark = [pytest.mark.kafka]

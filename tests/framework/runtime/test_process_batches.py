@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ackfloor import App, RetryPolicy
-from ackfloor.core.messages import DeliveryFailed, LateAnswers
+from ackfloor.core.events import DeliveryFailed, LateAnswers
 from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers
 from tests.framework.runtime.live import live

@@ -15,7 +15,7 @@ import pytest
 
 from ackfloor import App, ConfigError, RetryPolicy, StartError
 from ackfloor.core.envelope import read_envelope
-from ackfloor.core.messages import DeliveryTimedOut, RecordDiscarded
+from ackfloor.core.events import DeliveryTimedOut, RecordDiscarded
 from ackfloor.core.topics import dlq_topic
 from ackfloor.runtime.process import work
 from ackfloor.runtime.process.executor import ProcessExecutor

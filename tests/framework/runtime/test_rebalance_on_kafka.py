@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.messages import LateAnswers, PartitionsRevoked
+from ackfloor.core.events import LateAnswers, PartitionsRevoked
 from ackfloor.core.model import StartPosition
 from ackfloor.core.topics import tier_topic
 from ackfloor.kafka import membership

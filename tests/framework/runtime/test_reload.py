@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from ackfloor import App, ConfigError, Delivery, RetryPolicy
+from ackfloor.core.events import DeliveryTimedOut
 from ackfloor.core.flow import FlowLimits
-from ackfloor.core.messages import DeliveryTimedOut
 from ackfloor.core.reload import Reloaded
 from ackfloor.testing import Harness
 from tests.framework.runtime.live import KINDS, Gate, Live, live, register

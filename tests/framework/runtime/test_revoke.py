@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.messages import LateAnswers, PartitionsRevoked, RecordsAcked
+from ackfloor.core.events import LateAnswers, PartitionsRevoked, RecordsAcked
 from ackfloor.testing.memory_client import MemorySource
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register, within
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery
-from ackfloor.core.messages import HandlerHeld
+from ackfloor.core.events import HandlerHeld
 from ackfloor.core.outcomes import Held
 from ackfloor.runtime.async_executor import AsyncExecutor
 from ackfloor.runtime.wakeups import wait_for_a_core

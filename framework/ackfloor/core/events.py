@@ -1,75 +1,14 @@
-"""The catalogue: every command the engine gives, every event it tells.
+"""Events: what has happened, for metrics, logs and tests; nothing is decided by them.
 
-Commands are imperative and carry what the shell needs to act; events are past tense and are
-for observers (metrics, logs). The hot ones are batches: one object for many records.
+They say it in the past tense. Those of the hot path are batches: one object for many records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackfloor.core.breaker_events import (
-    BreakerClosed,
-    BreakerOpened,
-    RecordWithheld,
-    TrialEnded,
-)
-from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.envelope import Reason
-from ackfloor.core.exit_events import StrayExit
-from ackfloor.core.losses import RecordsDeleted, RecordsLost
-from ackfloor.core.model import CommitPosition, TopicPartition
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.transaction import Transact
-
-# --- commands -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """The delivery's time is up: cancel its handler, or give its slot to a new worker."""
-
-    delivery: TrackedDelivery
-
-
-@dataclass(frozen=True, slots=True)
-class TakeBack:
-    """Have a handler's executor give back what it has not started."""
-
-    handler: str
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Write a parcel to its retry or dead-letter topic; its report settles the record."""
-
-    parcel: Parcel
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Commit these positions in one request."""
-
-    positions: tuple[CommitPosition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Stop fetching these partitions."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Fetch these partitions again, each from its next unread position."""
-
-    positions: tuple[tuple[TopicPartition, int], ...]
-
-
-Command = Cancel | TakeBack | Publish | Transact | Commit | Pause | Resume
-
-# --- events -------------------------------------------------------------------------------
+from ackfloor.core.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +272,105 @@ class HandlerHeld:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """The log no longer holds what was to be read next (retention): never delivered here."""
+
+    topic: str
+    partition: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsDeleted:
+    """A retry topic was deleted with records in it, of partitions that this worker reads.
+
+    Attributes:
+        lost: so many were not read yet and are gone for good, as far as is known. Told once more
+            of those that were read and not handled when the worker had to end.
+        kept: so many had been read before: they are handled when they are due, as ever.
+    """
+
+    topic: str
+    lost: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerOpened:
+    """So many different records of a handler failed in a row that only trials are started.
+
+    Attributes:
+        failing: how many did; 0 where an operator opened it.
+    """
+
+    handler: str
+    failing: int
+    error_type: str
+    error_message: str
+
+    @property
+    def sample(self) -> int:
+        """As `failing`: none of them succeeded. For one release, from the flood guard."""
+        return self.failing
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """A trial of a handler whose breaker is not closed ended; without an error type it succeeded.
+
+    Topic, partition and offset are its record's origin.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    error_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerClosed:
+    """A handler goes on with everything.
+
+    Attributes:
+        after_s: seconds since its breaker opened.
+        why: "recovered", "operator", "gave in" (nothing but redeliveries for long), "disabled",
+            "left" (its partitions have gone).
+    """
+
+    handler: str
+    after_s: float
+    why: str = "recovered"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWithheld:
+    """A delivery failed while its handler's breaker was not closed: the same attempt comes again.
+
+    Attributes:
+        topic: the source topic.
+        read_from: the topic that the record was read from.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    attempt: int
+    read_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrayExit:
+    """An exit left a task or a callback on the event loop, which goes on; no record's failure.
+
+    A handler that awaited the task has got the same exception, and has failed with it.
+    """
+
+    error_type: str
+
+
 Event = (
     RecordsReceived
     | RecordsSkipped
@@ -364,3 +402,9 @@ Event = (
     | RecordWithheld
     | StrayExit
 )
+
+#: Their names before there was a circuit breaker, for one release.
+GuardTripped = BreakerOpened
+GuardProbed = TrialEnded
+GuardReset = BreakerClosed
+RecordPutBack = RecordWithheld
