@@ -1,9 +1,9 @@
-"""Write the file map of docs/DESIGN.md: each file of the three packages by its first sentence.
+"""Write the file map of docs/DESIGN.md: each folder by what it says of itself, and its files.
 
     python docs/file_map.py
 
-A module's docstring begins with one paragraph that says what it is; the map is those paragraphs,
-so it can't be older than the files. A test looks whether it was written anew.
+The docstring of a package begins with one sentence that says what lives there; the map is those
+sentences, so it can't be older than the folders. A test looks whether it was written anew.
 """
 
 from __future__ import annotations
@@ -14,60 +14,58 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "DESIGN.md"
-BEGIN = "<!-- Written by docs/file_map.py (make docs) from the first sentence of each file. -->\n"
+BEGIN = "<!-- Written by docs/file_map.py (make docs) from the first sentence of each folder. -->\n"
 END = "<!-- The end of the file map. -->\n"
-#: Folders in the order in which one reads them.
-FOLDERS = (
+#: The packages, in the order in which one reads them.
+PACKAGES = (
     "framework/ackfloor",
-    "framework/ackfloor/core",
-    "framework/ackfloor/kafka",
-    "framework/ackfloor/runtime",
-    "framework/ackfloor/runtime/process",
-    "framework/ackfloor/settings",
-    "framework/ackfloor/live",
-    "framework/ackfloor/cli",
-    "framework/ackfloor/testing",
     "handlers/ackfloor_handlers",
-    "handlers/ackfloor_handlers/demo",
-    "handlers/ackfloor_handlers/incident",
     "monitoring/ackfloor_monitoring",
-    "monitoring/ackfloor_monitoring/dashboards",
-    "monitoring/ackfloor_monitoring/spark",
-    "monitoring/ackfloor_monitoring/spark/cli",
-    "monitoring/ackfloor_monitoring/spark/report",
-    "monitoring/ackfloor_monitoring/spark/watch",
-    "monitoring/ackfloor_monitoring/spark/whatif",
 )
+#: Folders of `framework/ackfloor` in the order in which one reads them; others follow.
+FIRST = ("core", "kafka", "runtime", "dead_letters", "declare", "settings", "live", "cli")
 
 
 def with_map(page: str) -> str:
-    """The page with the map as the files are now."""
+    """The page with the map as the folders are now."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{render()}\n{END}{after}"
 
 
 def render() -> str:
-    """The tables, one for each folder."""
-    return "\n".join(f"### `{folder}/`\n\n{_table(ROOT / folder)}" for folder in FOLDERS)
+    """One row for each folder."""
+    rows = [
+        f"| `{_shown(folder)}` | {_first_sentence(folder / '__init__.py')} | {_files(folder)} |"
+        for folder in folders()
+    ]
+    return "\n".join(["| folder | what lives there | files |", "|---|---|---|", *rows]) + "\n"
 
 
-def _table(folder: Path) -> str:
-    rows = [f"| `{file.name}` | {_first_sentence(file)} |" for file in sorted(folder.glob("*.py"))]
-    return "\n".join(["| file | what it is |", "|---|---|", *rows]) + "\n"
+def folders() -> Iterator[Path]:
+    """Every folder with code in it, in the order in which one reads them."""
+    for package in PACKAGES:
+        found = {file.parent for file in (ROOT / package).rglob("*.py")}
+        yield from sorted(found, key=lambda folder: _place(folder.relative_to(ROOT / package)))
+
+
+def _place(folder: Path) -> tuple[int, tuple[str, ...]]:
+    top = folder.parts[0] if folder.parts else ""
+    return (FIRST.index(top) + 1 if top in FIRST else len(FIRST) * bool(top) + 1, folder.parts)
+
+
+def _shown(folder: Path) -> str:
+    path = folder.relative_to(ROOT).as_posix()
+    return path.removeprefix("framework/ackfloor/") + "/"
+
+
+def _files(folder: Path) -> str:
+    return ", ".join(f.stem for f in sorted(folder.glob("*.py")) if f.stem != "__init__")
 
 
 def _first_sentence(file: Path) -> str:
     docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-
-
-def unmapped() -> Iterator[Path]:
-    """Files in folders that the map does not have."""
-    for top in ("framework", "handlers", "monitoring"):
-        for file in (ROOT / top).rglob("*.py"):
-            if file.parent.relative_to(ROOT).as_posix() not in FOLDERS:
-                yield file
 
 
 if __name__ == "__main__":

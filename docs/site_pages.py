@@ -18,7 +18,13 @@ from mkdocs.structure.pages import Page
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Pages outside of docs/ that belong to the site, below this folder of it.
 OUTSIDE = "repository"
-TAKEN_IN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+TAKEN_IN = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "benchmarks/HISTORY.md",
+)
 RESULTS = "benchmarks/results"
 
 _FENCE = re.compile(r"^(```(\w*))[^\n]*(\n.*?^```$)", re.MULTILINE | re.DOTALL)
