@@ -11,14 +11,12 @@ ends. Who may ask is said as for settings.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from typing import Any
 
-from ackfloor.control import ControlRequest
 from ackfloor.core.durations import LONGEST_S
-from ackfloor.core.errors import SettingError
 from ackfloor.live.breakers import Action
-from ackfloor.live.control import WAIT_S, refused
+from ackfloor.live.control import WAIT_S, BadRequest, TokenControl
 from ackfloor.live.requests import Change
 
 PATH = "/breaker"
@@ -32,63 +30,34 @@ Force = Callable[[Action, str, float | None, str, float], Change]
 Asked = tuple[Action, str, float | None, str]
 
 
-class BreakerControl:
-    """Answers `POST /breaker`; implements `ackfloor.control.Control`.
+class BreakerControl(TokenControl[Force]):
+    """Answers `POST /breaker` by `RunBreakers.force`."""
 
-    Args:
-        token: who knows it may.
-        force: `RunBreakers.force`.
-        anywhere: not only from this machine.
-    """
-
-    def __init__(self, token: str, force: Force, *, anywhere: bool) -> None:
-        self._token = token.encode()
-        self._force = force
-        self._anywhere = anywhere
-
-    def __call__(self, request: ControlRequest) -> tuple[int, object]:
-        """A status of HTTP, and what to say."""
-        if (refusal := refused(request, self._token, anywhere=self._anywhere)) is not None:
-            return refusal
-        try:
-            action, handler, for_s, reason = _read(request.body)
-        except ValueError as exc:
-            return 400, {"error": str(exc)}
-        try:
-            change = self._force(action, handler, for_s, reason, WAIT_S)
-        except SettingError as exc:
-            return 422, {"error": str(exc)}
-        except TimeoutError as exc:
-            return 503, {"error": str(exc)}
-        return 200, {
+    def answer(self, tree: Any) -> object:
+        """Open or close a breaker, or leave it to itself."""
+        action, handler, for_s, reason = _read(tree)
+        change = self._does(action, handler, for_s, reason, WAIT_S)
+        return {
             "handler": handler,
             "action": action.value,
             "for_s": for_s,
             "reason": reason,
-            "workers": {
-                "applied": list(change.applied),
-                "refused": {str(worker): why for worker, why in change.refused.items()},
-                "silent": list(change.silent),
-            },
+            "workers": change.workers(),
         }
 
 
-def _read(body: bytes) -> Asked:
-    """What a request asks for; raises ValueError."""
-    try:
-        tree = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("the body is no JSON") from None
+def _read(tree: Any) -> Asked:
+    """What a request asks for."""
     if not isinstance(tree, dict) or not {"action", "handler"} <= tree.keys() <= _KEYS:
-        raise ValueError(_FORM)
+        raise BadRequest(_FORM)
     action, handler = tree["action"], tree["handler"]
     for_s, reason = tree.get("for_s"), tree.get("reason", "")
     if action not in list(Action):
-        raise ValueError(f"action {str(action)[:20]!r}: one of {', '.join(Action)}")
+        raise BadRequest(f"action {str(action)[:20]!r}: one of {', '.join(Action)}")
     if not (isinstance(handler, str) and isinstance(reason, str)):
-        raise ValueError(_FORM)  # noqa: TRY004 -- what was posted is wrong, not a caller
+        raise BadRequest(_FORM)
     if for_s is not None and (type(for_s) not in {int, float} or not 0 < for_s <= LONGEST_S):
-        raise ValueError(f"for_s {str(for_s)[:20]!r}: seconds above 0, a year at most")
+        raise BadRequest(f"for_s {str(for_s)[:20]!r}: seconds above 0, a year at most")
     if len(reason) > LONGEST_REASON:
-        raise ValueError(f"reason: at most {LONGEST_REASON} characters")
+        raise BadRequest(f"reason: at most {LONGEST_REASON} characters")
     return Action(action), handler, for_s, reason

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
@@ -26,7 +25,7 @@ from ackfloor.core.model import Now
 from ackfloor.core.nearest import there_are
 from ackfloor.errors import ConfigError
 from ackfloor.live.frames import Answer
-from ackfloor.live.requests import Change, Request
+from ackfloor.live.requests import Change, Request, Requests
 from ackfloor.runtime.channel import Kind
 from ackfloor.runtime.supervisor import Tell
 
@@ -148,13 +147,8 @@ class WorkerBreakers:
             self._told = opened
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request on its way, and what it is about; without a word the breaker is left to itself."""
-
-    handler: str
-    word: Word | None
-    request: Request
+#: A handler and what is to be in force for it; None: its breaker is left to itself.
+_Asked = tuple[str, Word | None]
 
 
 class RunBreakers:
@@ -169,8 +163,7 @@ class RunBreakers:
 
     def __init__(self, handlers: Callable[[], Iterable[str]]) -> None:
         self._handlers = handlers
-        self._new: deque[_Asked] = deque()
-        self._asked: list[Request] = []
+        self._requests = Requests[_Asked, Answer]()
         self._words = Words(0, {})
         #: Worker -> the edition that it has been told.
         self._told: dict[int, int] = {}
@@ -191,13 +184,10 @@ class RunBreakers:
             SettingError: there is no such handler.
             TimeoutError: nobody has looked at it.
         """
-        now_s = time.monotonic()
         forced = _FORCED[action]
-        until_s = inf if for_s is None else now_s + for_s
+        until_s = inf if for_s is None else time.monotonic() + for_s
         word = None if forced is None else Word(forced, until_s, reason)
-        request = Request({}, dry_run=False, until_s=now_s + wait_s)
-        self._new.append(_Asked(handler, word, request))
-        return request.result(wait_s + 1.0)
+        return Change.of(self._requests.ask((handler, word), wait_s))
 
     # The supervisor's loop.
 
@@ -214,15 +204,14 @@ class RunBreakers:
             self._opened[worker] = body
         elif kind is Kind.BREAKERS_TAKEN:
             answer = Answer.from_bytes(body)
-            for request in self._asked:
+            for request in self._requests.pending():
                 # A later edition says all that an earlier one did.
                 if request.number <= answer.number:
-                    request.answered(worker, replace(answer, number=request.number))
+                    request.answered(worker, answer)
 
     def left(self, worker: int) -> None:
         """A worker will not answer any more."""
-        for request in self._asked:
-            request.left(worker)
+        self._requests.left(worker)
 
     def gone(self, worker: int) -> None:
         """A worker process ended."""
@@ -230,17 +219,14 @@ class RunBreakers:
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
         """See to requests, and tell the workers what they don't know yet."""
-        while self._new:
-            self._see_to(self._new.popleft(), running)
+        for request in self._requests.new():
+            self._see_to(request, running)
         for worker in list(self._told):
             self._say(worker, tell)
-        now_s = time.monotonic()
-        self._asked = [request for request in self._asked if not request.over(now_s)]
+        self._requests.pending()
 
-    def _see_to(self, asked: _Asked, running: Iterable[int]) -> None:
-        name, word, request = asked.handler, asked.word, asked.request
-        if request.over(time.monotonic()):
-            return
+    def _see_to(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
+        name, word = request.asked
         known = list(self._handlers())
         if name not in known:
             why = f"no handler of this run; {there_are(name, known)}"
@@ -250,8 +236,7 @@ class RunBreakers:
         if word is not None:
             words[name] = word
         self._words = Words(self._words.number + 1, words)
-        request.ask((), self._words.number, running)
-        self._asked.append(request)
+        self._requests.sent(request, self._words.number, running)
         _log(name, word)
 
     def _in_force(self) -> dict[str, Word]:

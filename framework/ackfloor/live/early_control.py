@@ -11,12 +11,11 @@ said as for settings.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from typing import Any
 
-from ackfloor.control import ControlRequest
 from ackfloor.core.early import Places
-from ackfloor.live.control import WAIT_S, refused
+from ackfloor.live.control import WAIT_S, BadRequest, TokenControl
 from ackfloor.live.early import Action, EarlyResult
 
 PATH = "/retry"
@@ -28,68 +27,45 @@ _LARGEST = 2**63 - 1
 Ask = Callable[[Action, str, Places, float], EarlyResult]
 
 
-class EarlyControl:
-    """Answers `POST /retry`; implements `ackfloor.control.Control`.
+class EarlyControl(TokenControl[Ask]):
+    """Answers `POST /retry` by `RunEarly.ask`."""
 
-    Args:
-        token: who knows it may.
-        ask: `RunEarly.ask`.
-        anywhere: not only from this machine.
-    """
-
-    def __init__(self, token: str, ask: Ask, *, anywhere: bool) -> None:
-        self._token = token.encode()
-        self._ask = ask
-        self._anywhere = anywhere
-
-    def __call__(self, request: ControlRequest) -> tuple[int, object]:
-        """A status of HTTP, and what to say."""
-        if (refusal := refused(request, self._token, anywhere=self._anywhere)) is not None:
-            return refusal
-        try:
-            action, topic, places = _read(request.body)
-        except ValueError as exc:
-            return 400, {"error": str(exc)}
-        try:
-            result = self._ask(action, topic, places, WAIT_S)
-        except TimeoutError as exc:
-            return 503, {"error": str(exc)}
-        return 200, {
+    def answer(self, tree: Any) -> object:
+        """Count waiting records, or end their wait."""
+        action, topic, places = _read(tree)
+        result = self._does(action, topic, places, WAIT_S)
+        return {
             "action": action.value,
             "count": result.count,
             "workers": {"answered": list(result.answered), "silent": list(result.silent)},
         }
 
 
-def _read(body: bytes) -> tuple[Action, str, dict[int, list[int]]]:
-    """What a request asks for; raises ValueError."""
-    try:
-        tree = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("the body is no JSON") from None
+def _read(tree: Any) -> tuple[Action, str, dict[int, list[int]]]:
+    """What a request asks for."""
     if not isinstance(tree, dict) or tree.keys() != {"action", "topic", "places"}:
-        raise ValueError(_FORM)
+        raise BadRequest(_FORM)
     action, topic, places = tree["action"], tree["topic"], tree["places"]
     if action not in list(Action):
-        raise ValueError(f"action {str(action)[:20]!r}: one of {', '.join(Action)}")
+        raise BadRequest(f"action {str(action)[:20]!r}: one of {', '.join(Action)}")
     if not (isinstance(topic, str) and isinstance(places, dict)):
-        raise ValueError(_FORM)  # noqa: TRY004 -- what was posted is wrong, not a caller
+        raise BadRequest(_FORM)
     found = {_number(partition): _offsets(offsets) for partition, offsets in places.items()}
     if not 0 < sum(map(len, found.values())) <= MOST:
-        raise ValueError(f"1 to {MOST:,} offsets in one request")
+        raise BadRequest(f"1 to {MOST:,} offsets in one request")
     return Action(action), topic, found
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise ValueError(f"partition {text[:20]!r}: not a number")
+        raise BadRequest(f"partition {text[:20]!r}: not a number")
     return int(text)
 
 
 def _offsets(values: object) -> list[int]:
     if not isinstance(values, list):
-        raise ValueError(_FORM)  # noqa: TRY004 -- as above
+        raise BadRequest(_FORM)
     for value in values:
         if type(value) is not int or not 0 <= value <= _LARGEST:
-            raise ValueError(f"offset {str(value)[:20]!r}: not an offset")
+            raise BadRequest(f"offset {str(value)[:20]!r}: not an offset")
     return values

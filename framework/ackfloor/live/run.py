@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackfloor.control import SettingsState
@@ -27,7 +26,7 @@ from ackfloor.live.breakers import RunBreakers
 from ackfloor.live.early import RunEarly
 from ackfloor.live.file import SettingsFile
 from ackfloor.live.frames import Answer, Told
-from ackfloor.live.requests import Change, Request
+from ackfloor.live.requests import Change, Request, Requests
 from ackfloor.runtime.channel import Kind
 from ackfloor.runtime.logs import set_log_level
 from ackfloor.runtime.supervisor import Tell
@@ -45,6 +44,15 @@ from ackfloor.settings.live import (
 log = logging.getLogger("ackfloor.run")
 
 Relaunch = Callable[[Layer, Layer], Launch]
+
+
+@dataclass(slots=True)
+class _Wish:
+    """Settings that somebody wants, and what differs by them."""
+
+    values: dict[str, object]
+    dry_run: bool
+    changed: tuple[Changed, ...] = ()
 
 
 class RunSettings:
@@ -82,8 +90,7 @@ class RunSettings:
         #: What operators say about waiting records and circuit breakers goes the same way.
         self.early = RunEarly()
         self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
-        self._requests: deque[Request] = deque()
-        self._asked: list[Request] = []
+        self._requests = Requests[_Wish, Answer]()
         self.state = SettingsState()
 
     # The supervisor's loop.
@@ -107,8 +114,7 @@ class RunSettings:
         if kind is not Kind.SETTINGS_TAKEN:
             return
         answer = Answer.from_bytes(body)
-        for request in self._asked:
-            request.answered(worker, answer)
+        self._requests.answered(worker, answer.number, answer)
         if answer.number == self._word.number:
             self._note_refusal(worker, answer.refused)
 
@@ -129,17 +135,16 @@ class RunSettings:
 
     def step(self, tell: Tell) -> None:
         """Look at the file, see to requests, and tell the workers what they don't know yet."""
-        now_s = time.monotonic()
-        if self._hung_up or self._file.changed(now_s):
+        if self._hung_up or self._file.changed(time.monotonic()):
             self._hung_up = False
             self._read()
-        while self._requests:
-            self._see_to(self._requests.popleft(), tell)
+        for request in self._requests.new():
+            self._see_to(request, tell)
         for worker in list(self._told):
             self._say(worker, tell)
         self.early.step(self._running, tell)
         self.breakers.step(self._running, tell)
-        self._asked = [request for request in self._asked if not request.over(now_s)]
+        self._requests.pending()
 
     # Requests.
 
@@ -155,14 +160,12 @@ class RunSettings:
             SettingError: refused; nothing was changed.
             TimeoutError: the run is not ready to take settings yet.
         """
-        request = Request(dict(values), dry_run, time.monotonic() + wait_s)
-        self._requests.append(request)
-        return request.result(wait_s + 1.0)
+        wish = _Wish(dict(values), dry_run)
+        return Change.of(self._requests.ask(wish, wait_s), wish.changed)
 
-    def _see_to(self, request: Request, tell: Tell) -> None:
-        if request.over(time.monotonic()):
-            return
-        values = self._values | request.values
+    def _see_to(self, request: Request[_Wish, Answer], tell: Tell) -> None:
+        wish = request.asked
+        values = self._values | wish.values
         try:
             above = set_layer(values)
             _refuse_fixed(above)
@@ -172,10 +175,10 @@ class RunSettings:
             request.refuse(exc)
             return
         changed = changes(self.launch.settings, wanted.settings, self.launch.app.handlers)
-        word = self._next(self._counts, above, dry_run=request.dry_run)
-        request.ask(changed, word.number, self._running)
-        self._asked.append(request)
-        if request.dry_run:
+        wish.changed = changed
+        word = self._next(self._counts, above, dry_run=wish.dry_run)
+        self._requests.sent(request, word.number, self._running)
+        if wish.dry_run:
             # Asked once: who can't hear it now has not answered when the time is over.
             for worker in self._running:
                 tell(worker, Kind.SETTINGS, word.to_bytes())
@@ -252,8 +255,7 @@ class RunSettings:
         self._running.discard(worker)
         self.early.left(worker)
         self.breakers.left(worker)
-        for request in self._asked:
-            request.left(worker)
+        self._requests.left(worker)
 
     def _note_refusal(self, worker: int, refused: str) -> None:
         others = {number: why for number, why in self.state.refused_by.items() if number != worker}

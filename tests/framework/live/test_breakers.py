@@ -101,10 +101,13 @@ class Supervised:
         self.running = set(running)
         self.told: list[tuple[int, Kind, bytes]] = []
         self.deaf: set[int] = set()
+        self.newest = 0
         for worker in running:
             self.breakers.started(worker, self.tell)
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
+        if kind is Kind.BREAKERS:
+            self.newest = Words.from_bytes(body).number
         if worker not in self.deaf:
             self.told.append((worker, kind, body))
         return worker not in self.deaf
@@ -131,13 +134,13 @@ class Supervised:
             except BaseException as exc:  # noqa: BLE001 -- raised again below
                 result.append(exc)
 
-        asking = threading.Thread(target=ask)
+        asking, before = threading.Thread(target=ask), self.newest
         asking.start()
         until_s = time.monotonic() + PATIENCE_S
-        while not self.breakers._new and not result:
+        while self.newest == before and not result:
             assert time.monotonic() < until_s
+            self.breakers.step(self.running, self.tell)
             time.sleep(0.001)
-        self.breakers.step(self.running, self.tell)
         meanwhile()
         while not result:
             assert time.monotonic() < until_s

@@ -54,12 +54,15 @@ class Run:
         self.settings.on_state = self.states.append
         self.told: dict[int, list[Told]] = {}
         self.deaf: set[int] = set()
+        self.newest = 0
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
         assert kind is Kind.SETTINGS
+        told = Told.from_bytes(body)
+        self.newest = told.number
         if worker in self.deaf:
             return False
-        self.told.setdefault(worker, []).append(Told.from_bytes(body))
+        self.told.setdefault(worker, []).append(told)
         return True
 
     def start(self, *workers: int) -> None:
@@ -104,11 +107,11 @@ class Run:
             except BaseException as exc:  # noqa: BLE001 -- raised again below
                 result.append(exc)
 
-        asking = threading.Thread(target=ask)
+        asking, before = threading.Thread(target=ask), self.newest
         asking.start()
-        while not self.settings._requests:
+        while self.newest == before and not result:
+            self.step()
             time.sleep(0.001)
-        self.step()
         meanwhile()
         while not result:
             self.step()
