@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,12 +113,9 @@ def onlooker(group: str | None, servers: str | None, config: Path | None) -> Ite
     from ackfloor.kafka.progress import ProgressReader
 
     options = kafka_options(flags=settings_flags(servers), config=config)
-    reader = ProgressReader(options)
-    try:
+    with closing(ProgressReader(options)) as reader:
         reader.reach()
         yield Onlooker(reader, options, group)
-    finally:
-        reader.close()
 
 
 def show(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from ackfloor.core.nearest import there_are
 from ackfloor.core.redrive import DeadLetter, Wanted
@@ -26,7 +27,7 @@ class Boxes:
         self._options = options
         self.admin, self.partitions = known_topics(options)
 
-    def of(self, kind: str, group: str | None) -> list[tuple[str, ParsedTopic]]:
+    def of_kind(self, kind: str, group: str | None) -> list[tuple[str, ParsedTopic]]:
         """Our topics of a kind by name, of one consumer group or of all.
 
         Raises:
@@ -69,7 +70,7 @@ class Boxes:
                     f"{topic} has no partition {partition}: it has {count}, from 0"
                 )
 
-    def at(self, topic: str, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
+    def records(self, topic: str, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
         """The records at these places, in order; those that are not there as `Gone`.
 
         Raises:
@@ -77,11 +78,8 @@ class Boxes:
             KafkaUnreachable: the broker says nothing.
         """
         self.check(topic, wanted)
-        reader = DeadLetterReader(self._options, topic)
-        try:
+        with closing(DeadLetterReader(self._options, topic)) as reader:
             yield from reader.read(wanted)
-        finally:
-            reader.close()
 
     def record(self, topic: str, partition: int, offset: int) -> DeadLetter:
         """One record.
@@ -90,7 +88,7 @@ class Boxes:
             RedriveRefused: it is not there, or may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        [found] = self.at(topic, {partition: array("q", [offset])})
+        [found] = self.records(topic, {partition: array("q", [offset])})
         if isinstance(found, Gone):
             raise not_there(topic, found)
         return found

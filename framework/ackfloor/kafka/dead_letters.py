@@ -19,7 +19,7 @@ from ackfloor.core.model import Headers
 from ackfloor.core.redrive import DeadLetter, Wanted
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.errors import OUT_OF_RANGE, told
-from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
+from ackfloor.kafka.options import KafkaOptions, quiet_consumer
 
 REQUEST_S = 10.0
 #: How long a reader waits for a broker that says nothing.
@@ -41,13 +41,12 @@ class Gone(NamedTuple):
     offset: int
 
 
-def reading_config(options: KafkaOptions) -> dict[str, Any]:
-    """Of a consumer that joins no group and is told where partitions end; may raise ConfigError."""
-    # The client wants the name of a group, and neither joins it nor commits to it.
-    config = consumer_config(options, "ackfloor-redrive")
+def reading_consumer(options: KafkaOptions, more: Mapping[str, Any] | None = None) -> Consumer:
+    """A consumer that joins no group and is told where partitions end; may raise ConfigError."""
     # It comes to ends all the time, and a broker says so after this wait only.
     ends = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    return {"log_level": 2, **config, **ends}
+    # The client wants the name of a group, and neither joins it nor commits to it.
+    return quiet_consumer(options, "ackfloor-redrive", {**ends, **(more or {})})
 
 
 class DeadLetterReader:
@@ -59,7 +58,7 @@ class DeadLetterReader:
 
     def __init__(self, options: KafkaOptions, topic: str) -> None:
         self._topic = topic
-        self._consumer = make_client(Consumer, "consumer", reading_config(options))
+        self._consumer = reading_consumer(options)
 
     def read(self, wanted: Wanted) -> Iterator[DeadLetter | Gone]:
         """The dead letters at these offsets (partition -> ascending offsets), in order.

@@ -8,6 +8,7 @@ any: see `kafka/redrive.py`.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
@@ -18,22 +19,18 @@ from ackfloor.kafka.dead_letters import (
     next_batch,
     offset_of,
     read_error,
-    reading_config,
+    reading_consumer,
     silent,
 )
 from ackfloor.kafka.errors import kafka_error
-from ackfloor.kafka.options import KafkaOptions, make_client
+from ackfloor.kafka.options import KafkaOptions
 
 
 class DispositionsLog:
-    """Reads a dispositions topic, from where it stopped the last time.
-
-    Raises:
-        ConfigError: a property is refused.
-    """
+    """Reads a dispositions topic, from where it stopped the last time."""
 
     def __init__(self, options: KafkaOptions, topic: str, partitions: int) -> None:
-        self._config = reading_config(options)
+        self._options = options
         self._topic = topic
         self._next = dict.fromkeys(range(partitions), OFFSET_BEGINNING)
 
@@ -43,18 +40,17 @@ class DispositionsLog:
         Raises:
             KafkaUnreachable: the broker says nothing for a minute.
             RedriveRefused: the topic may not be read.
+            ConfigError: a property is refused.
         """
         # A client of its own each time: it tells where a partition ends whenever it begins.
-        consumer = make_client(Consumer, "consumer", self._config)
-        try:
-            self._read(consumer, disposed)
-        except KafkaException as exc:
-            error = kafka_error(exc)
-            raise (
-                silent(self._topic) if error is None else read_error(error, self._topic)
-            ) from exc
-        finally:
-            consumer.close()
+        with closing(reading_consumer(self._options)) as consumer:
+            try:
+                self._read(consumer, disposed)
+            except KafkaException as exc:
+                error = kafka_error(exc)
+                raise (
+                    silent(self._topic) if error is None else read_error(error, self._topic)
+                ) from exc
 
     def _read(self, consumer: Consumer, disposed: Disposed) -> None:
         consumer.assign([TopicPartition(self._topic, p, at) for p, at in self._next.items()])

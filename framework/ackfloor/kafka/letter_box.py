@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from ackfloor.core.dispositions import Disposed, dispositions_topic_of
@@ -12,7 +13,6 @@ from ackfloor.core.redrive_jobs import JobNote
 from ackfloor.kafka.boxes import Boxes
 from ackfloor.kafka.dead_letters import DeadLetterReader, Gone
 from ackfloor.kafka.dispositions import DispositionsLog
-from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.redrive_topics import described
 from ackfloor.kafka.topic_ids import printed
 
@@ -24,17 +24,8 @@ class Letter(NamedTuple):
     disposed: bool
 
 
-class LetterBoxes:
-    """The dead-letter topics of a cluster.
-
-    Raises:
-        KafkaUnreachable: no broker answers.
-        ConfigError: a client property is refused.
-    """
-
-    def __init__(self, options: KafkaOptions) -> None:
-        self._options = options
-        self._boxes = Boxes(options)
+class LetterBoxes(Boxes):
+    """The dead-letter topics of a cluster."""
 
     def names(self, group: str | None = None) -> list[str]:
         """Dead-letter topics of ours, of one consumer group or of all.
@@ -42,7 +33,7 @@ class LetterBoxes:
         Raises:
             RedriveRefused: there is nothing of this group.
         """
-        return [name for name, _ in self._boxes.of("dlq", group)]
+        return [name for name, _ in self.of_kind("dlq", group)]
 
     def letters(self, topic: str, partition: int | None = None) -> Iterator[Letter]:
         """Every dead letter of a topic, in the order of its partitions, or of one partition.
@@ -51,17 +42,14 @@ class LetterBoxes:
             RedriveRefused: there is no such topic or partition, or it may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        partitions = range(self._boxes.count(topic))
+        partitions = range(self.count(topic))
         if partition is not None:
-            self._boxes.check(topic, [partition])
+            self.check(topic, [partition])
             partitions = range(partition, partition + 1)
         disposed = self._disposed(topic)
-        reader = DeadLetterReader(self._options, topic)
-        try:
+        with closing(DeadLetterReader(self._options, topic)) as reader:
             for letter in reader.all(partitions):
                 yield Letter(letter, disposed.hides(letter.partition, letter.offset))
-        finally:
-            reader.close()
 
     def at(self, topic: str, wanted: Wanted) -> Iterator[Letter | Gone]:
         """The dead letters at these places, in order; those that are not there as `Gone`.
@@ -70,9 +58,9 @@ class LetterBoxes:
             RedriveRefused: there is no such topic or partition, or it may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        self._boxes.count(topic)
+        self.count(topic)
         disposed = self._disposed(topic)
-        for found in self._boxes.at(topic, wanted):
+        for found in self.records(topic, wanted):
             if isinstance(found, Gone):
                 yield found
             else:
@@ -85,7 +73,7 @@ class LetterBoxes:
             RedriveRefused: it is not there, or may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        found = self._boxes.record(topic, partition, offset)
+        found = self.record(topic, partition, offset)
         return Letter(found, self._disposed(topic).hides(partition, offset))
 
     def jobs(self, topic: str) -> list[JobNote]:
@@ -95,7 +83,7 @@ class LetterBoxes:
             RedriveRefused: there is no such topic, or its dispositions may not be read.
             KafkaUnreachable: the broker says nothing.
         """
-        self._boxes.count(topic)
+        self.count(topic)
         return self._disposed(topic).jobs.latest_first()
 
     def _disposed(self, topic: str) -> Disposed:
@@ -103,9 +91,8 @@ class LetterBoxes:
             log = dispositions_topic_of(topic)
         except SettingError:  # of another tool: nobody notes what was done with its letters
             return Disposed("")
-        partitions = self._boxes.partitions
-        if log not in partitions:
+        if log not in self.partitions:
             return Disposed("")
-        disposed = Disposed(printed(described(self._boxes.admin, [topic])[topic].topic_id))
-        DispositionsLog(self._options, log, partitions[log]).read_on(disposed)
+        disposed = Disposed(printed(described(self.admin, [topic])[topic].topic_id))
+        DispositionsLog(self._options, log, self.partitions[log]).read_on(disposed)
         return disposed

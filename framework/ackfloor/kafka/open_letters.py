@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -20,9 +21,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from ackfloor.core.dispositions import Disposed, dispositions_topic_of
 from ackfloor.core.progress import Progress
 from ackfloor.errors import AckfloorError
-from ackfloor.kafka.dead_letters import EOF, READ_OVER, next_batch, offset_of, reading_config
+from ackfloor.kafka.dead_letters import EOF, READ_OVER, next_batch, offset_of, reading_consumer
 from ackfloor.kafka.dispositions import DispositionsLog
-from ackfloor.kafka.options import A_FEW_RECORDS, KafkaOptions, make_client
+from ackfloor.kafka.options import A_FEW_RECORDS, KafkaOptions
 from ackfloor.kafka.topic_ids import printed
 
 #: Seconds for all partitions together.
@@ -143,15 +144,11 @@ class OpenLetters:
             return
         # One that has lost its leader takes all the time there is: the next time it comes last.
         unread.sort(key=lambda place: known[place[0]].tried.get(place[1], 0))
-        config = {**reading_config(self._options), **A_FEW_RECORDS}
-        consumer = make_client(Consumer, "consumer", config)
-        try:
+        with closing(reading_consumer(self._options, A_FEW_RECORDS)) as consumer:
             for name, partition in unread:
                 if time.monotonic() >= until_s:
                     break
                 _read(consumer, name, partition, known[name], until_s)
-        finally:
-            consumer.close()
 
 
 def _read(consumer: Consumer, name: str, partition: int, topic: _Topic, until_s: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from ackfloor.errors import ConfigError
 from ackfloor.kafka.errors import told
@@ -222,6 +222,21 @@ def check_drain(config: Mapping[str, Any], drain_s: float) -> None:
             f"lower it to {interval_ms / 3000:g}s, or raise the interval to "
             f"{round(drain_s * 3000)}",
         )
+
+
+def quiet_consumer(
+    options: KafkaOptions, group: str, more: Mapping[str, Any] | None = None
+) -> Consumer:
+    """A consumer that joins no group and logs nothing.
+
+    Args:
+        more: properties beside those of the group's consumers.
+
+    Raises:
+        ConfigError: a property is refused.
+    """
+    config = {"log_level": 2, **consumer_config(options, group), **(more or {})}
+    return make_client(Consumer, "consumer", config)
 
 
 def make_client(

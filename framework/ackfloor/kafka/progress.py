@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
 from ackfloor.kafka.log_ranges import END, FIRST, Place, told_offsets
 from ackfloor.kafka.open_letters import OpenLetters
-from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client
+from ackfloor.kafka.options import KafkaOptions, quiet_consumer
 from ackfloor.kafka.topic_ids import answer
 
 log = logging.getLogger("ackfloor.kafka")
@@ -59,11 +59,8 @@ class Members(NamedTuple):
 @contextmanager
 def looking_at(options: KafkaOptions, group: str) -> Iterator[Callable[[], list[Progress]]]:
     """Look at one group, as often as it is called."""
-    reader = ProgressReader(options)
-    try:
+    with closing(ProgressReader(options)) as reader:
         yield lambda: reader.of(group, reader.members(group).owners)
-    finally:
-        reader.close()
 
 
 class ProgressReader:
@@ -185,8 +182,7 @@ class ProgressReader:
     def _consumer(self, group: str) -> Consumer:
         """A client that may ask for a group's commits; it never joins."""
         if group not in self._consumers:
-            config = {"log_level": 2, **consumer_config(self._options, group)}
-            self._consumers[group] = make_client(Consumer, "consumer", config)
+            self._consumers[group] = quiet_consumer(self._options, group)
         return self._consumers[group]
 
     def _ids(self, topics: Collection[str]) -> dict[str, str]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 
 from confluent_kafka import Consumer, TopicPartition
 
-from ackfloor.kafka.options import A_FEW_RECORDS, KafkaOptions, consumer_config, make_client
+from ackfloor.kafka.options import A_FEW_RECORDS, KafkaOptions, quiet_consumer
 
 #: Seconds for all partitions together.
 PATIENCE_S = 5.0
@@ -28,17 +29,9 @@ def written_ms(
     """
     if not positions:
         return {}
-    config = {
-        **consumer_config(options, group),
-        "log_level": 2,
-        "enable.partition.eof": True,
-        **A_FEW_RECORDS,
-    }
-    consumer = make_client(Consumer, "consumer", config)
-    try:
+    more = {"enable.partition.eof": True, **A_FEW_RECORDS}
+    with closing(quiet_consumer(options, group, more)) as consumer:
         return _first_times(consumer, positions)
-    finally:
-        consumer.close()
 
 
 def _first_times(

@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -101,9 +101,12 @@ class RedriveJob:
     def _look(self) -> None:
         """Read the dispositions as they are; others may add to them."""
         if count := self.topics.dispositions_partitions:
-            if self._log is None:
-                self._log = DispositionsLog(self._options, self.topics.dispositions, count)
-            self._log.read_on(self._disposed)
+            self._log_of(count).read_on(self._disposed)
+
+    def _log_of(self, partitions: int) -> DispositionsLog:
+        if self._log is None:
+            self._log = DispositionsLog(self._options, self.topics.dispositions, partitions)
+        return self._log
 
     def preview(self, wanted: Wanted, *, edit: Edit = unedited) -> Preview:
         """Read everything, write nothing; a job that is active is not disturbed.
@@ -141,9 +144,7 @@ class RedriveJob:
         """
         self._tally = Tally()
         try:
-            count = self.topics.create_dispositions(self._options)
-            if self._log is None:
-                self._log = DispositionsLog(self._options, self.topics.dispositions, count)
+            self._log_of(self.topics.create_dispositions(self._options))
             self._begin()
             self.order = caught_up(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
@@ -187,13 +188,10 @@ class RedriveJob:
 
     def _letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
         """These dead letters, from Kafka."""
-        reader = DeadLetterReader(self._options, self.order.dlq)
-        try:
+        with closing(DeadLetterReader(self._options, self.order.dlq)) as reader:
             for partition in [p for p in left if p >= self.topics.dlq_partitions]:
                 yield from (Gone(partition, offset) for offset in left.pop(partition))
             yield from reader.read(left)
-        finally:
-            reader.close()
 
     def _sendable(self, letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
         for letter in letters:

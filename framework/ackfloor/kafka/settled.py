@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ackfloor.core.model import StartPosition
@@ -19,7 +19,7 @@ from ackfloor.core.settled import Settled, settled_by
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.kafka.coordinator import coordinated
 from ackfloor.kafka.errors import DENIED, kafka_error, look_failed, told
-from ackfloor.kafka.options import KafkaOptions, admin_config, consumer_config, make_client
+from ackfloor.kafka.options import KafkaOptions, admin_config, make_client, quiet_consumer
 from ackfloor.kafka.topic_ids import TopicIds, printed
 
 log = logging.getLogger("ackfloor.kafka")
@@ -37,9 +37,7 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
         KafkaUnreachable: there is no answer.
         ConfigError: a client property is refused.
     """
-    consumer = make_client(
-        Consumer, "consumer", {"log_level": 2, **consumer_config(options, group)}
-    )
+    consumer = quiet_consumer(options, group)
     ids = TopicIds(options)
     try:
         known = consumer.list_topics(timeout=REQUEST_S).topics

@@ -7,6 +7,7 @@ once a second, so what it has settled since is still among them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from ackfloor.core.redrive import DeadLetter
 from ackfloor.core.settled import Settled
@@ -14,21 +15,11 @@ from ackfloor.core.topics import ParsedTopic, parse_topic
 from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.boxes import Boxes
 from ackfloor.kafka.dead_letters import DeadLetterReader
-from ackfloor.kafka.options import KafkaOptions
 from ackfloor.kafka.settled import settled
 
 
-class TierBoxes:
-    """The retry topics of a cluster.
-
-    Raises:
-        KafkaUnreachable: no broker answers.
-        ConfigError: a client property is refused.
-    """
-
-    def __init__(self, options: KafkaOptions) -> None:
-        self._options = options
-        self._boxes = Boxes(options)
+class TierBoxes(Boxes):
+    """The retry topics of a cluster."""
 
     def names(self, group: str | None = None) -> list[str]:
         """Retry topics, of one consumer group or of all; the shortest delay of a source first.
@@ -38,7 +29,7 @@ class TierBoxes:
         """
         found = [
             (tier.topic, tier.group, tier.delay_s or 0.0, name)
-            for name, tier in self._boxes.of("retry", group)
+            for name, tier in self.of_kind("retry", group)
         ]
         return [name for *_, name in sorted(found)]
 
@@ -52,13 +43,10 @@ class TierBoxes:
         tier = self._tier(topic)
         commits = {each.partition: each for each in settled(self._options, tier.group, [topic])}
         starts = {partition: each.position for partition, each in commits.items()}
-        reader = DeadLetterReader(self._options, topic)
-        try:
-            for record in reader.all(range(self._boxes.count(topic)), starts):
+        with closing(DeadLetterReader(self._options, topic)) as reader:
+            for record in reader.all(range(self.count(topic)), starts):
                 if not _is_settled(record.offset, commits.get(record.partition)):
                     yield record
-        finally:
-            reader.close()
 
     def record(self, topic: str, partition: int, offset: int) -> DeadLetter:
         """One record, settled or not.
@@ -68,10 +56,10 @@ class TierBoxes:
             KafkaUnreachable: the broker says nothing.
         """
         self._tier(topic)
-        return self._boxes.record(topic, partition, offset)
+        return super().record(topic, partition, offset)
 
     def _tier(self, topic: str) -> ParsedTopic:
-        self._boxes.count(topic)
+        self.count(topic)
         tier = parse_topic(topic)
         if tier is None or tier.kind != "retry":
             raise RedriveRefused(

@@ -45,7 +45,7 @@ from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.delivery_reports import failure
 from ackfloor.kafka.errors import CLIENT_RAISES, FENCED, PURGED, TOO_LARGE, kafka_error, told
-from ackfloor.kafka.options import KafkaOptions, consumer_config, make_client, transactional_config
+from ackfloor.kafka.options import KafkaOptions, make_client, quiet_consumer, transactional_config
 from ackfloor.kafka.sink import REFUSED, produce
 
 log = logging.getLogger("ackfloor.kafka")
@@ -79,7 +79,7 @@ class Transactor:
 
     def __init__(self, options: KafkaOptions, group: str, transactional_id: str) -> None:
         self._config = transactional_config(options, transactional_id)
-        self._reader_config = consumer_config(options, group)
+        self._options, self._group = options, group
         self._id = transactional_id
         self._producer: Producer | None = None
         self._reader: Consumer | None = None
@@ -259,8 +259,7 @@ class Transactor:
         """
         if self._reader is None:
             # Nobody polls it, so nobody would take its log lines.
-            config = {"log_level": 2, **self._reader_config}
-            self._reader = make_client(Consumer, "consumer", config)
+            self._reader = quiet_consumer(self._options, self._group)
         asked = [TopicPartition(p.topic, p.partition) for p in transaction.positions]
         found = {}
         for partition in self._reader.committed(asked, timeout=REQUEST_S):
