@@ -60,9 +60,7 @@ def acks(
     watch: Annotated[
         bool,
         typer.Option(
-            "--watch",
-            envvar="ACKFLOOR_ACKS_WATCH",
-            help="Look again every two seconds, until Ctrl-C; with -o table or jsonl.",
+            "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
         ),
     ] = False,
     listen: ListenOption = None,

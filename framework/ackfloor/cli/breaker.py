@@ -32,21 +32,17 @@ _For = Annotated[
     str | None,
     typer.Option(
         "--for",
-        envvar="ACKFLOOR_BREAKER_FOR",
         help="For how long, such as 30m; then it decides by itself again.",
         show_default="as long as the run lasts",
     ),
 ]
 _Reason = Annotated[
     str | None,
-    typer.Option(
-        envvar="ACKFLOOR_BREAKER_REASON", help="Why, for who looks: `show` and /readyz tell it."
-    ),
+    typer.Option(help="Why, for who looks: `show` and /readyz tell it."),
 ]
 _TokenFile = Annotated[
     Path | None,
     typer.Option(
-        envvar="ACKFLOOR_BREAKER_TOKEN_FILE",
         help="The file with the run's token, as the run's log names it.",
         show_default="the run's own",
     ),

@@ -26,17 +26,10 @@ _Name = Annotated[
 
 @broker_app.command()
 def up(
-    nodes: Annotated[
-        int, typer.Option(envvar="ACKFLOOR_BROKER_NODES", help="1 or 3 (three replicas).")
-    ] = 1,
+    nodes: Annotated[int, typer.Option(help="1 or 3 (three replicas).")] = 1,
     port: Annotated[
         int | None,
-        typer.Option(
-            envvar="ACKFLOOR_BROKER_PORT",
-            min=1,
-            max=65_535,
-            help="Port of the first node; a free one if left out.",
-        ),
+        typer.Option(min=1, max=65_535, help="Port of the first node; a free one if left out."),
     ] = None,
     name: _Name = "default",
 ) -> None:
@@ -59,9 +52,7 @@ def up(
 @broker_app.command()
 def down(
     name: _Name = "default",
-    every: Annotated[
-        bool, typer.Option("--all", envvar="ACKFLOOR_BROKER_ALL", help="Stop all.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Stop all.")] = False,
 ) -> None:
     """Stop a broker that `up` started and remove its data."""
     from ackfloor.testing.background import background_brokers, take_down
@@ -77,10 +68,7 @@ def down(
 @broker_app.command()
 def status(
     name: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_BROKER_NAME", help="Only this one; exit code 1 unless it runs."
-        ),
+        str | None, typer.Option(help="Only this one; exit code 1 unless it runs.")
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:

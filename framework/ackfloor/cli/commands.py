@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import typer
@@ -25,7 +26,19 @@ MAY_BE_EMPTY = frozenset({"key"})
 
 
 class Command(TyperCommand):
-    """A command that refuses an option whose value would be lost, or that has none."""
+    """A command that refuses an option whose value would be lost, or that has none.
+
+    Args:
+        variables: see `Commands`.
+    """
+
+    def __init__(self, *given: Any, variables: str, **more: Any) -> None:
+        super().__init__(*given, **more)
+        before = variables.format(command=self.name)
+        for each in self.params:
+            if each.param_type_name == "option" and not each.envvar:
+                long = next(one for one in each.opts if one.startswith("--"))
+                each.envvar = PREFIX + f"{before}{long[1:]}".replace("-", "_").upper()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line.
@@ -82,8 +95,19 @@ def _is_single(parameter: Any) -> bool:
 
 
 class Commands(typer.Typer):
-    """A group of such commands."""
+    """A group of such commands.
+
+    Args:
+        name: of the group.
+        variables: what comes before the name of an option in that of its variable, where the
+            option does not say it; `{command}` is the command's name. "dlq" makes
+            ACKFLOOR_DLQ_LIMIT of --limit.
+    """
+
+    def __init__(self, *, name: str, variables: str = "", **more: Any) -> None:
+        super().__init__(name=name, **more)
+        self._command = partial(Command, variables=variables or name)
 
     def command(self, *args: Any, **more: Any) -> Callable[[Any], Any]:
         """Register a command, as typer does."""
-        return super().command(*args, **{"cls": Command, **more})
+        return super().command(*args, **{"cls": self._command, **more})

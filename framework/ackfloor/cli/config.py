@@ -13,7 +13,12 @@ from ackfloor.cli.config_set import set_
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 
-config_app = Commands(name="config", help="What a run is told, and by whom.", no_args_is_help=True)
+config_app = Commands(
+    name="config",
+    variables="config_{command}",
+    help="What a run is told, and by whom.",
+    no_args_is_help=True,
+)
 config_app.command(name="set")(set_)
 
 
@@ -33,12 +38,7 @@ def show(
         ),
     ] = None,
     factory: Annotated[
-        bool,
-        typer.Option(
-            "--factory",
-            envvar="ACKFLOOR_CONFIG_SHOW_FACTORY",
-            help="APP is a function that returns the app.",
-        ),
+        bool, typer.Option("--factory", help="APP is a function that returns the app.")
     ] = False,
     config_file: ConfigOption = None,
     output: OutputOption = Output.table,

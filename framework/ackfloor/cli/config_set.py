@@ -34,19 +34,13 @@ def set_(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run",
-            envvar="ACKFLOOR_CONFIG_SET_DRY_RUN",
-            help="Change nothing; show which records in flight it would park.",
+            "--dry-run", help="Change nothing; show which records in flight it would park."
         ),
     ] = False,
     listen: ListenOption = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            envvar="ACKFLOOR_CONFIG_SET_TOKEN_FILE",
-            help="The file with the run's token.",
-            show_default="by the address",
-        ),
+        typer.Option(help="The file with the run's token.", show_default="by the address"),
     ] = None,
     config_file: Annotated[
         Path | None,

@@ -19,71 +19,36 @@ DEMO = "ackfloor_handlers.demo.run:run_demo"
 
 
 def demo(
-    orders: Annotated[
-        int, typer.Option(min=100, help="Orders to produce.", envvar="ACKFLOOR_DEMO_ORDERS")
-    ] = 20_000,
-    rate: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Orders a second; 0 for all at once.", envvar="ACKFLOOR_DEMO_RATE"
-        ),
-    ] = 2_000,
-    workers: Annotated[
-        int,
-        typer.Option(min=1, max=8, help="Worker processes.", envvar="ACKFLOOR_DEMO_WORKERS"),
-    ] = 2,
-    seed: Annotated[
-        int,
-        typer.Option(
-            help="Which orders misbehave; same seed, same orders.", envvar="ACKFLOOR_DEMO_SEED"
-        ),
-    ] = 7,
-    kill: Annotated[
-        bool,
-        typer.Option(help="Kill a worker with SIGKILL half-way.", envvar="ACKFLOOR_DEMO_KILL"),
-    ] = True,
+    orders: Annotated[int, typer.Option(min=100, help="Orders to produce.")] = 20_000,
+    rate: Annotated[int, typer.Option(min=0, help="Orders a second; 0 for all at once.")] = 2_000,
+    workers: Annotated[int, typer.Option(min=1, max=8, help="Worker processes.")] = 2,
+    seed: Annotated[int, typer.Option(help="Which orders misbehave; same seed, same orders.")] = 7,
+    kill: Annotated[bool, typer.Option(help="Kill a worker with SIGKILL half-way.")] = True,
     broker_outage: Annotated[
         str | None,
         typer.Option(
-            help="Also kill the broker for this long, such as 20s; only a local one of our own.",
-            envvar="ACKFLOOR_DEMO_BROKER_OUTAGE",
+            help="Also kill the broker for this long, such as 20s; only a local one of our own."
         ),
     ] = None,
     spark: Annotated[
-        bool,
-        typer.Option(
-            help="Let Spark read the retry and dead-letter topics.", envvar="ACKFLOOR_DEMO_SPARK"
-        ),
+        bool, typer.Option(help="Let Spark read the retry and dead-letter topics.")
     ] = True,
     replace: Annotated[
         bool,
         typer.Option(
             "--replace",
             help="Delete the demo's topics, and what is in them, where they exist already.",
-            envvar="ACKFLOOR_DEMO_REPLACE",
         ),
     ] = False,
     keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep",
-            help="Leave the topics on a broker that was given.",
-            envvar="ACKFLOOR_DEMO_KEEP",
-        ),
+        bool, typer.Option("--keep", help="Leave the topics on a broker that was given.")
     ] = False,
     log: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the workers' log in this file.", dir_okay=False, envvar="ACKFLOOR_DEMO_LOG"
-        ),
+        Path | None, typer.Option(help="Keep the workers' log in this file.", dir_okay=False)
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            help="Keep Spark's failure report as a page in this file.",
-            dir_okay=False,
-            envvar="ACKFLOOR_DEMO_REPORT",
-        ),
+        typer.Option(help="Keep Spark's failure report as a page in this file.", dir_okay=False),
     ] = None,
 ) -> None:
     """Run 20,000 orders through a real Kafka, kill a worker, and reconcile every one of them.

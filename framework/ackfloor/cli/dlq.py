@@ -95,17 +95,11 @@ def groups(
 def ls(
     places: PlacesArgument,
     wanted: LetterFilter,
-    limit: Annotated[
-        int, typer.Option(min=1, envvar="ACKFLOOR_DLQ_LIMIT", help="At most so many.")
-    ] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
     partition: PartitionOption = None,
     scan_limit: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            envvar="ACKFLOOR_DLQ_SCAN_LIMIT",
-            help="Stop when so many were read, whether or not they were meant.",
-        ),
+        typer.Option(min=1, help="Stop when so many were read, whether or not they were meant."),
     ] = None,
     all_: AllOption = False,
     bootstrap_servers: ServersOption = None,
@@ -136,7 +130,6 @@ def show(
         bool,
         typer.Option(
             "--raw",
-            envvar="ACKFLOOR_DLQ_RAW",
             help="Only the payload, byte for byte, to standard output; refused where [redaction] "
             "has rules.",
         ),

@@ -25,9 +25,7 @@ from ackfloor.redrive import job_name, operator
 _Foreign = Annotated[
     bool,
     typer.Option(
-        "--foreign",
-        envvar="ACKFLOOR_DLQ_FOREIGN",
-        help="It is a dead-letter topic of another tool, although no header says so.",
+        "--foreign", help="It is a dead-letter topic of another tool, although no header says so."
     ),
 ]
 
@@ -59,11 +57,7 @@ def archive(
     places: PlacesArgument,
     wanted: LetterFilter,
     file: Annotated[
-        Path,
-        typer.Option(
-            envvar="ACKFLOOR_DLQ_FILE",
-            help="Where they are kept, as `dlq export` writes them; appended to.",
-        ),
+        Path, typer.Option(help="Where they are kept, as `dlq export` writes them; appended to.")
     ],
     most: MaxOption = None,
     foreign: _Foreign = False,

@@ -112,22 +112,17 @@ def replay(
     to: Annotated[
         str | None,
         typer.Option(
-            envvar="ACKFLOOR_DLQ_TO",
             help="`retry`: the first retry topic, so that only this group sees them; `source`: the "
             "topic they came from; or a topic.",
             show_default=TO_RETRY,
         ),
     ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(envvar="ACKFLOOR_DLQ_RATE", help='At most so many: "50/s" or "3000/m".'),
-    ] = None,
+    rate: Annotated[str | None, typer.Option(help='At most so many: "50/s" or "3000/m".')] = None,
     most: MaxOption = None,
     max_replays: Annotated[
         int | None,
         typer.Option(
             min=1,
-            envvar="ACKFLOOR_DLQ_MAX_REPLAYS",
             help="What was replayed so often stays where it is.",
             show_default=str(MAX_REPLAYS),
         ),
@@ -136,7 +131,6 @@ def replay(
         str | None,
         typer.Option(
             metavar="JOB",
-            envvar="ACKFLOOR_DLQ_RESUME",
             help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
         ),
     ] = None,
@@ -144,7 +138,6 @@ def replay(
         Path | None,
         typer.Option(
             metavar="FILE",
-            envvar="ACKFLOOR_DLQ_EDIT",
             help="Send these as they are here: lines of `dlq export`, with value or headers "
             "corrected. Only dead letters in the file are meant.",
         ),
@@ -153,7 +146,6 @@ def replay(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            envvar="ACKFLOOR_DLQ_EDIT_WITH",
             help="Send what this function of yours makes of each DeadLetter.",
         ),
     ] = None,

@@ -47,25 +47,12 @@ def doctor(
         ),
     ] = None,
     factory: Annotated[
-        bool,
-        typer.Option(
-            "--factory",
-            envvar="ACKFLOOR_DOCTOR_FACTORY",
-            help="APP is a function that returns the app.",
-        ),
+        bool, typer.Option("--factory", help="APP is a function that returns the app.")
     ] = False,
     strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", envvar="ACKFLOOR_DOCTOR_STRICT", help="Exit with 1 for warnings as well."
-        ),
+        bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")
     ] = False,
-    connect_timeout: Annotated[
-        str,
-        typer.Option(
-            envvar="ACKFLOOR_DOCTOR_CONNECT_TIMEOUT", help="How long to wait for a broker."
-        ),
-    ] = "10s",
+    connect_timeout: Annotated[str, typer.Option(help="How long to wait for a broker.")] = "10s",
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,

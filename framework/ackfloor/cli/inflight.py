@@ -19,17 +19,12 @@ SPARE = ("pid", "worker", "attempt")
 
 def inflight(
     older_than: Annotated[
-        str,
-        typer.Option(
-            envvar="ACKFLOOR_INFLIGHT_OLDER_THAN",
-            help="Only what has been running for at least this time, such as 30s.",
-        ),
+        str, typer.Option(help="Only what has been running for at least this time, such as 30s.")
     ] = "0s",
     trace: Annotated[
         bool,
         typer.Option(
             "--trace",
-            envvar="ACKFLOOR_INFLIGHT_TRACE",
             help="Also where the handler is: file, line and function. Known of a handler's five "
             "longest, once they have run for a second.",
         ),

@@ -26,9 +26,7 @@ def lag(
     watch: Annotated[
         bool,
         typer.Option(
-            "--watch",
-            envvar="ACKFLOOR_LAG_WATCH",
-            help="Look again every two seconds, until Ctrl-C; with -o table or jsonl.",
+            "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
         ),
     ] = False,
     bootstrap_servers: ServersOption = None,

@@ -41,16 +41,11 @@ TopicsArgument = Annotated[
     typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
 ]
 AllOption = Annotated[
-    bool,
-    typer.Option(
-        "--all",
-        envvar="ACKFLOOR_DLQ_ALL",
-        help="Also those that were replayed, discarded or archived.",
-    ),
+    bool, typer.Option("--all", help="Also those that were replayed, discarded or archived.")
 ]
 PartitionOption = Annotated[
     int | None,
-    typer.Option(min=0, envvar="ACKFLOOR_DLQ_PARTITION", help="Read this partition only."),
+    typer.Option(min=0, help="Read this partition only."),
 ]
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})/(?P<offset>[0-9]{1,18})")
 

@@ -36,6 +36,7 @@ from ackfloor.runtime.standard_streams import lead_closed_streams_nowhere
 
 cli = Commands(
     name="ackfloor",
+    variables="{command}",
     help="A Kafka consumer framework in which one stuck message holds back nothing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -37,24 +37,15 @@ policy_app.command()(show)
 @policy_app.command()
 def preview(
     app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
-    handler: Annotated[
-        str | None,
-        typer.Option(help="Only this handler.", envvar="ACKFLOOR_POLICY_HANDLER"),
-    ] = None,
+    handler: Annotated[str | None, typer.Option(help="Only this handler.")] = None,
     retention: Annotated[
         str | None,
         typer.Option(
-            help="The source topic's retention, such as 7d, to compare the schedule with.",
-            envvar="ACKFLOOR_POLICY_RETENTION",
+            help="The source topic's retention, such as 7d, to compare the schedule with."
         ),
     ] = None,
     factory: Annotated[
-        bool,
-        typer.Option(
-            "--factory",
-            help="APP is a function that returns the app.",
-            envvar="ACKFLOOR_POLICY_FACTORY",
-        ),
+        bool, typer.Option("--factory", help="APP is a function that returns the app.")
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:

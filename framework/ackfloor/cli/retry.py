@@ -73,9 +73,7 @@ def show(
         ),
     ],
     wanted: LetterFilter,
-    limit: Annotated[
-        int, typer.Option(min=1, envvar="ACKFLOOR_RETRY_LIMIT", help="At most so many.")
-    ] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,

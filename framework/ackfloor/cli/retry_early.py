@@ -43,18 +43,12 @@ _Places = Annotated[
 _TokenFile = Annotated[
     Path | None,
     typer.Option(
-        envvar="ACKFLOOR_RETRY_TOKEN_FILE",
         help="The file with the run's token, as the run's log names it.",
         show_default="the run's own",
     ),
 ]
-_DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", envvar="ACKFLOOR_RETRY_DRY_RUN", help="Only say how many it would be."
-    ),
-]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_RETRY_YES", help="Do not ask.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 

@@ -41,26 +41,17 @@ log = logging.getLogger("ackfloor.run")
 def run(
     app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Worker processes.", show_default="1", envvar="ACKFLOOR_RUN_WORKERS"
-        ),
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="1")
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
             help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT.",
             show_default="127.0.0.1:9600",
-            envvar="ACKFLOOR_RUN_LISTEN",
         ),
     ] = None,
     factory: Annotated[
-        bool,
-        typer.Option(
-            "--factory",
-            help="APP is a function that returns the app.",
-            envvar="ACKFLOOR_RUN_FACTORY",
-        ),
+        bool, typer.Option("--factory", help="APP is a function that returns the app.")
     ] = False,
     reload: Annotated[
         bool,
@@ -68,19 +59,16 @@ def run(
             "--reload",
             help="Start again when a Python file below this folder, or the settings file, "
             "changes. For development, not for production.",
-            envvar="ACKFLOOR_RUN_RELOAD",
         ),
     ] = False,
     only: Annotated[
-        list[str] | None,
-        typer.Option(help="Run only this handler; repeatable.", envvar="ACKFLOOR_RUN_ONLY"),
+        list[str] | None, typer.Option(help="Run only this handler; repeatable.")
     ] = None,
     connect_timeout: Annotated[
         str | None,
         typer.Option(
             help="Give up with exit code 4 when no broker answers within this time, such as 30s; "
-            "without it, wait for ever.",
-            envvar="ACKFLOOR_RUN_CONNECT_TIMEOUT",
+            "without it, wait for ever."
         ),
     ] = None,
     config: Annotated[
@@ -90,16 +78,10 @@ def run(
         ),
     ] = None,
     log_level: Annotated[
-        str | None,
-        typer.Option(
-            help="debug, info, warning or error.",
-            show_default="info",
-            envvar="ACKFLOOR_RUN_LOG_LEVEL",
-        ),
+        str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
     ] = None,
     log_format: Annotated[
-        str | None,
-        typer.Option(help="text or json.", show_default="text", envvar="ACKFLOOR_RUN_LOG_FORMAT"),
+        str | None, typer.Option(help="text or json.", show_default="text")
     ] = None,
 ) -> None:
     """Run an app's handlers until told to stop.

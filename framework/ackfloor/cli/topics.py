@@ -23,16 +23,11 @@ topics_app = Commands(name="topics", help="Retry and dead-letter topics.", no_ar
 
 _App = Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")]
 _Factory = Annotated[
-    bool,
-    typer.Option(
-        "--factory",
-        help="APP is a function that returns the app.",
-        envvar="ACKFLOOR_TOPICS_FACTORY",
-    ),
+    bool, typer.Option("--factory", help="APP is a function that returns the app.")
 ]
 _Timeout = Annotated[
     str,
-    typer.Option(help="How long to wait for a broker.", envvar="ACKFLOOR_TOPICS_CONNECT_TIMEOUT"),
+    typer.Option(help="How long to wait for a broker."),
 ]
 
 
@@ -41,11 +36,7 @@ def plan(
     app: _App,
     detailed_exitcode: Annotated[
         bool,
-        typer.Option(
-            "--detailed-exitcode",
-            help="Exit with 2 when something is to be created.",
-            envvar="ACKFLOOR_TOPICS_DETAILED_EXITCODE",
-        ),
+        typer.Option("--detailed-exitcode", help="Exit with 2 when something is to be created."),
     ] = False,
     factory: _Factory = False,
     connect_timeout: _Timeout = "30s",
@@ -61,15 +52,9 @@ def plan(
 @topics_app.command()
 def apply(
     app: _App,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="Do not ask.", envvar="ACKFLOOR_TOPICS_YES"),
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Only show what would be done.", envvar="ACKFLOOR_TOPICS_DRY_RUN"
-        ),
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
     factory: _Factory = False,
     connect_timeout: _Timeout = "30s",

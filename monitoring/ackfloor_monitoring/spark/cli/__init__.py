@@ -16,7 +16,10 @@ from ackfloor_monitoring.spark.cli.watch import watch
 from ackfloor_monitoring.spark.cli.whatif import whatif
 
 spark_app = Commands(
-    name="spark", help="The history of failures, and what it says.", no_args_is_help=True
+    name="spark",
+    variables="spark_{command}",
+    help="The history of failures, and what it says.",
+    no_args_is_help=True,
 )
 
 

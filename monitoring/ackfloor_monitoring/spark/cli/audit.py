@@ -30,20 +30,10 @@ def audit(
     group: FailedGroupOption = None,
     grace: Annotated[
         int,
-        typer.Option(
-            min=0,
-            envvar="ACKFLOOR_SPARK_AUDIT_GRACE",
-            help="How many seconds past its due time a record may still be open.",
-        ),
+        typer.Option(min=0, help="How many seconds past its due time a record may still be open."),
     ] = 300,
     most: Annotated[
-        int,
-        typer.Option(
-            "--max",
-            min=1,
-            envvar="ACKFLOOR_SPARK_AUDIT_MAX",
-            help="How many findings of each kind to name.",
-        ),
+        int, typer.Option("--max", min=1, help="How many findings of each kind to name.")
     ] = 20,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,

@@ -33,12 +33,7 @@ def ingest(
     table: TableOption,
     group: OneGroupOption = None,
     once: Annotated[
-        bool,
-        typer.Option(
-            "--once",
-            envvar="ACKFLOOR_SPARK_INGEST_ONCE",
-            help="Store what is there now, then end.",
-        ),
+        bool, typer.Option("--once", help="Store what is there now, then end.")
     ] = False,
     every: EveryOption = "10s",
     keep: KeepOption = None,

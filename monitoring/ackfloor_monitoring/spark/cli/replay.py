@@ -26,51 +26,26 @@ if TYPE_CHECKING:
 def replay(
     table: TableOption,
     where: Annotated[
-        str,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_REPLAY_WHERE",
-            help="SQL over the columns of the table; of its rows, the dead letters.",
-        ),
+        str, typer.Option(help="SQL over the columns of the table; of its rows, the dead letters.")
     ],
     to: Annotated[
         str,
         typer.Option(
-            envvar="ACKFLOOR_SPARK_REPLAY_TO",
             help="`retry`: the first retry topic, so that only this group sees them; `source`: the "
-            "topic they came from; or a topic.",
+            "topic they came from; or a topic."
         ),
     ] = "retry",
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_REPLAY_RATE", help='At most so many: "50/s" or "3000/m".'
-        ),
-    ] = None,
+    rate: Annotated[str | None, typer.Option(help='At most so many: "50/s" or "3000/m".')] = None,
     most: Annotated[
-        int | None,
-        typer.Option(
-            "--max", min=1, envvar="ACKFLOOR_SPARK_REPLAY_MAX", help="At most so many in all."
-        ),
+        int | None, typer.Option("--max", min=1, help="At most so many in all.")
     ] = None,
     max_replays: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            envvar="ACKFLOOR_SPARK_REPLAY_MAX_REPLAYS",
-            help="What was replayed so often stays where it is.",
-        ),
+        int, typer.Option(min=1, help="What was replayed so often stays where it is.")
     ] = 5,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            envvar="ACKFLOOR_SPARK_REPLAY_DRY_RUN",
-            help="Only show what would be sent.",
-        ),
+        bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", envvar="ACKFLOOR_SPARK_REPLAY_YES", help="Do not ask.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,

@@ -38,38 +38,29 @@ def report(
     since: Annotated[
         str | None,
         typer.Option(
-            envvar="ACKFLOOR_SPARK_REPORT_SINCE",
             help="What is new is counted from here: a date, a time, or how long ago (24h, 7d).",
             show_default="the last day of the table",
         ),
     ] = None,
     since_release: Annotated[
         str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_REPORT_SINCE_RELEASE",
-            help="What is new is counted from the first failure of this release.",
-        ),
+        typer.Option(help="What is new is counted from the first failure of this release."),
     ] = None,
     ingest: Annotated[
         bool,
         typer.Option(
             "--ingest",
-            envvar="ACKFLOOR_SPARK_REPORT_INGEST",
             help="First store what the topics hold by now, as `ackfloor spark ingest --once` does.",
         ),
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_REPORT_HTML",
-            help="Also write the report as one HTML file that needs no network.",
-        ),
+        typer.Option(help="Also write the report as one HTML file that needs no network."),
     ] = None,
     commits: Annotated[
         bool,
         typer.Option(
             "--commits/--no-commits",
-            envvar="ACKFLOOR_SPARK_REPORT_COMMITS",
             help="Ask the brokers what the groups have committed, where a setting names brokers. "
             "Without it nobody can tell what recovered from what still waits.",
         ),

@@ -27,38 +27,20 @@ def watch(
     table: TableOption,
     group: OneGroupOption = None,
     listen: Annotated[
-        str,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WATCH_LISTEN",
-            help="Where metrics are served: host:port; port 0 takes any free one.",
-        ),
+        str, typer.Option(help="Where metrics are served: host:port; port 0 takes any free one.")
     ] = "127.0.0.1:9610",
     look_back: Annotated[
         str,
         typer.Option(
-            envvar="ACKFLOOR_SPARK_WATCH_LOOK_BACK",
-            help="A fingerprint without a failure for this long is new; usual is the mean of it.",
+            help="A fingerprint without a failure for this long is new; usual is the mean of it."
         ),
     ] = "7d",
-    window: Annotated[
-        str,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WATCH_WINDOW", help="The time in which a surge is counted."
-        ),
-    ] = "5m",
+    window: Annotated[str, typer.Option(help="The time in which a surge is counted.")] = "5m",
     surge_factor: Annotated[
-        float,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WATCH_SURGE_FACTOR",
-            help="How many times the usual failures of a window are a surge.",
-        ),
+        float, typer.Option(help="How many times the usual failures of a window are a surge.")
     ] = 5.0,
     surge_minimum: Annotated[
-        int,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WATCH_SURGE_MINIMUM",
-            help="The least failures of a window that are a surge.",
-        ),
+        int, typer.Option(help="The least failures of a window that are a surge.")
     ] = 20,
     every: EveryOption = "10s",
     keep: KeepOption = None,

@@ -24,64 +24,33 @@ def whatif(
     table: TableOption,
     handler: Annotated[
         str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_HANDLER",
-            help="Only the failures of this handler.",
-            show_default="every handler",
-        ),
+        typer.Option(help="Only the failures of this handler.", show_default="every handler"),
     ] = None,
     preset: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_PRESET",
-            help="A whole policy: activemq or rocketmq.",
-        ),
+        str | None, typer.Option(help="A whole policy: activemq or rocketmq.")
     ] = None,
     max_redeliveries: Annotated[
-        int | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_MAX_REDELIVERIES",
-            help="How often a message comes again.",
-            show_default="6",
-        ),
+        int | None, typer.Option(help="How often a message comes again.", show_default="6")
     ] = None,
     initial_delay: Annotated[
         str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_INITIAL_DELAY",
-            help="The wait before the first redelivery, such as 10s.",
-            show_default="1s",
-        ),
+        typer.Option(help="The wait before the first redelivery, such as 10s.", show_default="1s"),
     ] = None,
     multiplier: Annotated[
         float | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_MULTIPLIER",
-            help="How much longer each wait is than the one before.",
-            show_default="5",
-        ),
+        typer.Option(help="How much longer each wait is than the one before.", show_default="5"),
     ] = None,
     max_delay: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_MAX_DELAY",
-            help="The longest wait.",
-            show_default="10m",
-        ),
+        str | None, typer.Option(help="The longest wait.", show_default="10m")
     ] = None,
     jitter: Annotated[
         float | None,
-        typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_JITTER",
-            help="The share that is added to a wait at most.",
-            show_default="0.15",
-        ),
+        typer.Option(help="The share that is added to a wait at most.", show_default="0.15"),
     ] = None,
     delay: Annotated[
         list[str] | None,
         typer.Option(
-            envvar="ACKFLOOR_SPARK_WHATIF_DELAY",
-            help="Instead of a curve each wait in turn: --delay 1s --delay 30s; the last repeats.",
+            help="Instead of a curve each wait in turn: --delay 1s --delay 30s; the last repeats."
         ),
     ] = None,
     output: OutputOption = Output.table,
