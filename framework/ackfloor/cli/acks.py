@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ackfloor.cli.onlooker import GroupOption, NotThere, onlooker, show
+from ackfloor.cli.onlooker import GroupOption, NotThere, WatchOption, onlooker, show
 from ackfloor.cli.parameters import ConfigOption, ServersOption
 from ackfloor.cli.rows import Row, RowsOption, RowsOutput
 from ackfloor.cli.run_address import ControlFailed, ListenOption, address_of, read_state
@@ -57,12 +57,7 @@ def acks(
         ),
     ] = None,
     group: GroupOption = None,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
-        ),
-    ] = False,
+    watch: WatchOption = False,
     listen: ListenOption = None,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,

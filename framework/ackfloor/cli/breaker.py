@@ -7,7 +7,6 @@ ends. Each run is asked for itself: another one of the same group is at another 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +15,7 @@ from ackfloor.cli.breaker_show import show
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.config_set import credentials, post
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
-from ackfloor.cli.run_address import ListenOption
+from ackfloor.cli.run_address import ListenOption, TokenFileOption
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.live.breaker_control import LONGEST_REASON, PATH
@@ -37,15 +36,7 @@ _For = Annotated[
     ),
 ]
 _Reason = Annotated[
-    str | None,
-    typer.Option(help="Why, for who looks: `show` and /readyz tell it."),
-]
-_TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="The file with the run's token, as the run's log names it.",
-        show_default="the run's own",
-    ),
+    str | None, typer.Option(help="Why, for who looks: `show` and /readyz tell it.")
 ]
 
 _DONE = {
@@ -63,7 +54,7 @@ def open_(
     for_: _For = None,
     reason: _Reason = None,
     listen: ListenOption = None,
-    token_file: _TokenFile = None,
+    token_file: TokenFileOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
@@ -82,7 +73,7 @@ def close(
     for_: _For = None,
     reason: _Reason = None,
     listen: ListenOption = None,
-    token_file: _TokenFile = None,
+    token_file: TokenFileOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
@@ -100,7 +91,7 @@ def close(
 def auto(
     handler: _Handler,
     listen: ListenOption = None,
-    token_file: _TokenFile = None,
+    token_file: TokenFileOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.config_set import set_
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.parameters import ConfigOption, FactoryOption, Output, OutputOption
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 
 config_app = Commands(
@@ -37,9 +37,7 @@ def show(
             help="Also show what this app's code says, and its handlers.",
         ),
     ] = None,
-    factory: Annotated[
-        bool, typer.Option("--factory", help="APP is a function that returns the app.")
-    ] = False,
+    factory: FactoryOption = False,
     config_file: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:

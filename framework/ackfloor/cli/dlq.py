@@ -41,6 +41,7 @@ from ackfloor.cli.letter_reading import (
 )
 from ackfloor.cli.parameters import (
     ConfigOption,
+    LimitOption,
     OfGroupOption,
     Output,
     OutputOption,
@@ -95,7 +96,7 @@ def groups(
 def ls(
     places: PlacesArgument,
     wanted: LetterFilter,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: LimitOption = 100,
     partition: PartitionOption = None,
     scan_limit: Annotated[
         int | None,

@@ -12,9 +12,17 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.letter_archive import LetterArchive
-from ackfloor.cli.letter_options import DryRunOption, MaxOption, YesOption, filtered
+from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    DryRunOption,
+    MaxOption,
+    Output,
+    OutputOption,
+    ServersOption,
+    YesOption,
+)
 from ackfloor.cli.redriving import Part, carry_out
 from ackfloor.core.dispositions import Disposition
 from ackfloor.core.letter_filter import LetterFilter

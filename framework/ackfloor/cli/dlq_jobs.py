@@ -8,9 +8,8 @@ import typer
 
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.dlq_shown import moment
-from ackfloor.cli.letter_options import YesOption
 from ackfloor.cli.letter_reading import LetterReading, TopicsArgument
-from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption
+from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, YesOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.redrive import operator
 

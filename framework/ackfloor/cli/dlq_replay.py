@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ackfloor.cli.letter_edit import EditedLines, function_edit
-from ackfloor.cli.letter_options import DryRunOption, MaxOption, YesOption, filtered
+from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
-from ackfloor.cli.parameters import ConfigOption, Output, OutputOption, ServersOption
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    DryRunOption,
+    MaxOption,
+    Output,
+    OutputOption,
+    RateOption,
+    ServersOption,
+    YesOption,
+)
 from ackfloor.cli.redriving import Part, carry_out, rate_of
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import MAX_REPLAYS, TO_RETRY, Order
@@ -117,7 +126,7 @@ def replay(
             show_default=TO_RETRY,
         ),
     ] = None,
-    rate: Annotated[str | None, typer.Option(help='At most so many: "50/s" or "3000/m".')] = None,
+    rate: RateOption = None,
     most: MaxOption = None,
     max_replays: Annotated[
         int | None,

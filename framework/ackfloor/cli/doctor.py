@@ -14,6 +14,7 @@ from ackfloor.cli.breaker_findings import of_partitions, of_policies
 from ackfloor.cli.loading import load_app
 from ackfloor.cli.parameters import (
     ConfigOption,
+    FactoryOption,
     Output,
     OutputOption,
     ServersOption,
@@ -46,9 +47,7 @@ def doctor(
             help="Also what this app needs: its group, its topics, rights on them.",
         ),
     ] = None,
-    factory: Annotated[
-        bool, typer.Option("--factory", help="APP is a function that returns the app.")
-    ] = False,
+    factory: FactoryOption = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")
     ] = False,

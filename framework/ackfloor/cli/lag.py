@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ackfloor.cli.onlooker import GroupOption, onlooker, show
+from ackfloor.cli.onlooker import GroupOption, WatchOption, onlooker, show
 from ackfloor.cli.parameters import ConfigOption, ServersOption
 from ackfloor.cli.rows import Row, RowsOption, RowsOutput
 
@@ -23,12 +21,7 @@ SPARE = ("owner", "settled", "kind", "note", "end", "floor")
 
 def lag(
     group: GroupOption = None,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
-        ),
-    ] = False,
+    watch: WatchOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,

@@ -26,9 +26,6 @@ SinceOption = Annotated[
         "long ago (24h, 7d).",
     ),
 ]
-MaxOption = Annotated[int | None, typer.Option("--max", min=1, help="At most so many in all.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def letter_filter(

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 #: Seconds from one look to the next under `--watch`.
 WATCH_EVERY_S = 2.0
 
+WatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
+    ),
+]
 GroupOption = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,17 @@ class Output(StrEnum):
     json = "json"
 
 
+AppArgument = Annotated[
+    str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")
+]
+FactoryOption = Annotated[
+    bool, typer.Option("--factory", help="APP is a function that returns the app.")
+]
+LimitOption = Annotated[int, typer.Option(min=1, help="At most so many.")]
+MaxOption = Annotated[int | None, typer.Option("--max", min=1, help="At most so many in all.")]
+RateOption = Annotated[str | None, typer.Option(help='At most so many: "50/s" or "3000/m".')]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OutputOption = Annotated[
     Output, typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table or json.")
 ]

@@ -13,7 +13,7 @@ import typer
 
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.loading import load_app
-from ackfloor.cli.parameters import Output, OutputOption
+from ackfloor.cli.parameters import AppArgument, FactoryOption, Output, OutputOption
 from ackfloor.cli.policy_show import show
 from ackfloor.cli.tables import print_table
 from ackfloor.core.durations import format_duration, parse_duration
@@ -36,7 +36,7 @@ policy_app.command()(show)
 
 @policy_app.command()
 def preview(
-    app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
+    app: AppArgument,
     handler: Annotated[str | None, typer.Option(help="Only this handler.")] = None,
     retention: Annotated[
         str | None,
@@ -44,9 +44,7 @@ def preview(
             help="The source topic's retention, such as 7d, to compare the schedule with."
         ),
     ] = None,
-    factory: Annotated[
-        bool, typer.Option("--factory", help="APP is a function that returns the app.")
-    ] = False,
+    factory: FactoryOption = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Show each handler's deliveries with the time of each, if it failed for the first time now."""

@@ -17,7 +17,13 @@ from ackfloor.cli.dlq_shown import LETTERS_SPARE, fields_of, letter_rows, letter
 from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.letter_options import filtered
 from ackfloor.cli.letter_reading import counted, place_of
-from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, settings_flags
+from ackfloor.cli.parameters import (
+    ConfigOption,
+    LimitOption,
+    OfGroupOption,
+    ServersOption,
+    settings_flags,
+)
 from ackfloor.cli.retry_early import bury, promote
 from ackfloor.cli.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.durations import format_duration
@@ -73,7 +79,7 @@ def show(
         ),
     ],
     wanted: LetterFilter,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: LimitOption = 100,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,

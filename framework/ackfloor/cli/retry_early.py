@@ -24,9 +24,10 @@ from ackfloor.cli.parameters import (
     Output,
     OutputOption,
     ServersOption,
+    YesOption,
     settings_flags,
 )
-from ackfloor.cli.run_address import ListenOption
+from ackfloor.cli.run_address import ListenOption, TokenFileOption
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.live.early import Action
 from ackfloor.live.early_control import MOST, PATH
@@ -40,15 +41,7 @@ _Places = Annotated[
         help="A retry topic, or single records of one, as `retry show` prints them.",
     ),
 ]
-_TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="The file with the run's token, as the run's log names it.",
-        show_default="the run's own",
-    ),
-]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 
@@ -58,9 +51,9 @@ def promote(
     places: _Places,
     wanted: LetterFilter,
     dry_run: _DryRun = False,
-    yes: _Yes = False,
+    yes: YesOption = False,
     listen: ListenOption = None,
-    token_file: _TokenFile = None,
+    token_file: TokenFileOption = None,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
@@ -80,9 +73,9 @@ def bury(
     places: _Places,
     wanted: LetterFilter,
     dry_run: _DryRun = False,
-    yes: _Yes = False,
+    yes: YesOption = False,
     listen: ListenOption = None,
-    token_file: _TokenFile = None,
+    token_file: TokenFileOption = None,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.loading import StopEarlyError, load_app
+from ackfloor.cli.parameters import AppArgument, ConfigOption, FactoryOption
 from ackfloor.cli.reload import run_reloading
 from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
@@ -39,7 +40,7 @@ log = logging.getLogger("ackfloor.run")
 
 
 def run(
-    app: Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")],
+    app: AppArgument,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="1")
     ] = None,
@@ -50,9 +51,7 @@ def run(
             show_default="127.0.0.1:9600",
         ),
     ] = None,
-    factory: Annotated[
-        bool, typer.Option("--factory", help="APP is a function that returns the app.")
-    ] = False,
+    factory: FactoryOption = False,
     reload: Annotated[
         bool,
         typer.Option(
@@ -71,12 +70,7 @@ def run(
             "without it, wait for ever."
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="The settings file.", show_default="ackfloor.toml", envvar="ACKFLOOR_CONFIG"
-        ),
-    ] = None,
+    config: ConfigOption = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
     ] = None,

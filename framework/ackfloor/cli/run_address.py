@@ -25,6 +25,13 @@ ListenOption = Annotated[
         show_default="127.0.0.1:9600",
     ),
 ]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The file with the run's token, as the run's log names it.",
+        show_default="the run's own",
+    ),
+]
 
 
 class ControlFailed(AckfloorError):

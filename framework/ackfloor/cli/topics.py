@@ -10,7 +10,14 @@ import typer
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.loading import load_app
-from ackfloor.cli.parameters import Output, OutputOption
+from ackfloor.cli.parameters import (
+    AppArgument,
+    DryRunOption,
+    FactoryOption,
+    Output,
+    OutputOption,
+    YesOption,
+)
 from ackfloor.cli.tables import print_table
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.kafka.topic_plan import Action, TopicPlan
@@ -21,24 +28,17 @@ from ackfloor.runtime.exit_codes import Exit
 topics_app = Commands(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
 
 
-_App = Annotated[str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")]
-_Factory = Annotated[
-    bool, typer.Option("--factory", help="APP is a function that returns the app.")
-]
-_Timeout = Annotated[
-    str,
-    typer.Option(help="How long to wait for a broker."),
-]
+_Timeout = Annotated[str, typer.Option(help="How long to wait for a broker.")]
 
 
 @topics_app.command()
 def plan(
-    app: _App,
+    app: AppArgument,
     detailed_exitcode: Annotated[
         bool,
         typer.Option("--detailed-exitcode", help="Exit with 2 when something is to be created."),
     ] = False,
-    factory: _Factory = False,
+    factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
     output: OutputOption = Output.table,
 ) -> None:
@@ -51,12 +51,10 @@ def plan(
 
 @topics_app.command()
 def apply(
-    app: _App,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done.")
-    ] = False,
-    factory: _Factory = False,
+    app: AppArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
     output: OutputOption = Output.table,
 ) -> None:

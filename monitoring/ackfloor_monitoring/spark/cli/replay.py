@@ -9,9 +9,12 @@ import typer
 
 from ackfloor.cli.parameters import (
     ConfigOption,
+    MaxOption,
     Output,
     OutputOption,
+    RateOption,
     ServersOption,
+    YesOption,
     settings_flags,
 )
 from ackfloor.cli.redriving import Part, carry_out, rate_of
@@ -35,17 +38,15 @@ def replay(
             "topic they came from; or a topic."
         ),
     ] = "retry",
-    rate: Annotated[str | None, typer.Option(help='At most so many: "50/s" or "3000/m".')] = None,
-    most: Annotated[
-        int | None, typer.Option("--max", min=1, help="At most so many in all.")
-    ] = None,
+    rate: RateOption = None,
+    most: MaxOption = None,
     max_replays: Annotated[
         int, typer.Option(min=1, help="What was replayed so often stays where it is.")
     ] = 5,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     bootstrap_servers: ServersOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.table,
