@@ -13,14 +13,18 @@ import typer
 
 from ackfloor.cli.breaker_show import show
 from ackfloor.cli.commands import Commands
-from ackfloor.cli.config_set import credentials, post
 from ackfloor.cli.parameters import ConfigOption, Output, OutputOption
-from ackfloor.cli.run_address import ListenOption, TokenFileOption
+from ackfloor.cli.run_address import (
+    ListenOption,
+    TokenFileOption,
+    credentials,
+    end_where_not_all_took,
+    post,
+)
 from ackfloor.core.durations import format_duration, parse_duration
 from ackfloor.core.errors import SettingError
 from ackfloor.live.breaker_control import LONGEST_REASON, PATH
 from ackfloor.live.breakers import Action
-from ackfloor.runtime.exit_codes import Exit
 
 breaker_app = Commands(
     name="breaker", help="The circuit breakers of a run's handlers.", no_args_is_help=True
@@ -122,7 +126,7 @@ def _asked(for_: str | None, reason: str | None) -> dict[str, Any]:
 def _force(
     run: tuple[str, str], action: Action, handler: str, asked: dict[str, Any], output: Output
 ) -> None:
-    answer = post(*run, {"action": action, "handler": handler, **asked}, PATH)
+    answer = post(*run, PATH, {"action": action, "handler": handler, **asked})
     workers = answer["workers"]
     if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
@@ -131,10 +135,4 @@ def _force(
         how_long = "" if for_s is None else f" for {format_duration(for_s)}"
         told = ", ".join(map(str, workers["applied"])) or "none"
         typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {told}")
-    for worker, why in workers["refused"].items():
-        typer.secho(f"worker {worker} did not take it: {why}", fg="red", err=True)
-    if workers["silent"]:
-        silent = ", ".join(map(str, workers["silent"]))
-        typer.secho(f"no answer yet from worker {silent}; see /readyz", fg="yellow", err=True)
-    if workers["refused"] or workers["silent"]:
-        raise typer.Exit(Exit.PARTIAL)
+    end_where_not_all_took(workers)

@@ -10,7 +10,7 @@ import typer
 from ackfloor.cli.dlq_shown import moment
 from ackfloor.cli.parameters import ConfigOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.run_address import ControlFailed, ListenOption, read_state
+from ackfloor.cli.run_address import ControlFailed, ListenOption, read_state, unreported, workers_of
 from ackfloor.core.durations import format_duration
 
 COLUMNS = (
@@ -47,25 +47,19 @@ def show(
     if in_cells:
         rows = [{**row, "workers": ", ".join(map(str, row["workers"]))} for row in rows]
     print_rows([{name: row[name] for name in columns} for row in rows], output, columns, SPARE)
-    for number, worker in state["workers"].items():
-        if worker is None:
-            typer.secho(f"worker {number} is starting", fg="yellow", err=True)
-    missing = state["workers_expected"] - len(state["workers"])
-    if missing > 0:
-        typer.secho(f"of {missing} workers there is no report", fg="yellow", err=True)
+    for text in unreported(state):
+        typer.secho(text, fg="yellow", err=True)
 
 
 def _facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each breaker of each worker, times as they are now."""
-    for number, worker in state["workers"].items():
-        if worker is None:
-            continue
+    for number, worker in workers_of(state):
         # The snapshot is up to some seconds old.
         since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
         for handler in worker["handlers"]:
             if "breaker" not in handler:
                 raise ControlFailed("an older ackfloor runs there, which has no circuit breakers")
-            yield int(number), _facts_of(handler, handler["breaker"], since_s)
+            yield number, _facts_of(handler, handler["breaker"], since_s)
 
 
 def _facts_of(

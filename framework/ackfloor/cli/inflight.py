@@ -9,7 +9,7 @@ import typer
 
 from ackfloor.cli.parameters import ConfigOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.run_address import ListenOption, read_state
+from ackfloor.cli.run_address import ListenOption, read_state, unreported, workers_of
 from ackfloor.core.durations import parse_duration
 
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
@@ -63,7 +63,7 @@ def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "running_s": round(each["running_s"] + since_s, 1),
                 "left_s": None if left_s is None else round(left_s - since_s, 1),
                 "behind": each.get("behind", 0),
-                "worker": int(number),
+                "worker": number,
                 "pid": worker["pid"],
                 "stack": each.get("stack", []),
             }
@@ -71,12 +71,7 @@ def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _left_out(state: Mapping[str, Any]) -> Iterator[str]:
     """What the rows don't say."""
-    for number, worker in state["workers"].items():
-        if worker is None:
-            yield f"worker {number} is starting"
-    missing = state["workers_expected"] - len(state["workers"])
-    if missing > 0:
-        yield f"of {missing} workers there is no report"
+    yield from unreported(state)
     for number, _, handler in _handlers(state):
         more = handler["running"] - len(handler["oldest"])
         if more > 0:
@@ -86,7 +81,7 @@ def _left_out(state: Mapping[str, Any]) -> Iterator[str]:
             yield f"worker {number}: {count} of {handler['name']} go on that have been given up"
 
 
-def _handlers(state: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    for number, worker in state["workers"].items():
-        for handler in () if worker is None else worker["handlers"]:
+def _handlers(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], Any]]:
+    for number, worker in workers_of(state):
+        for handler in worker["handlers"]:
             yield number, worker, handler

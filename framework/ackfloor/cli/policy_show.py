@@ -9,7 +9,7 @@ import typer
 
 from ackfloor.cli.parameters import ConfigOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.run_address import ListenOption, read_state
+from ackfloor.cli.run_address import ListenOption, read_state, workers_of
 from ackfloor.core.durations import format_duration
 
 COLUMNS = (
@@ -43,12 +43,12 @@ def show(
 
 
 def _rows(state: Mapping[str, Any]) -> Iterator[tuple[int, tuple[object, ...]]]:
-    for number, worker in state["workers"].items():
-        for each in () if worker is None else worker["handlers"]:
+    for number, worker in workers_of(state):
+        for each in worker["handlers"]:
             timeout_s, most = each["consume_timeout_s"], each["max_redeliveries"]
             delays = " ".join(format_duration(delay_s) for delay_s in each["delays_s"])
             yield (
-                int(number),
+                number,
                 (
                     each["name"],
                     "none" if timeout_s is None else format_duration(timeout_s),

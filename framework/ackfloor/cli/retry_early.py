@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.config_set import credentials, post
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.letter_misses import Misses
 from ackfloor.cli.letter_options import filtered
@@ -27,7 +26,7 @@ from ackfloor.cli.parameters import (
     YesOption,
     settings_flags,
 )
-from ackfloor.cli.run_address import ListenOption, TokenFileOption
+from ackfloor.cli.run_address import ListenOption, TokenFileOption, credentials, post
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.live.early import Action
 from ackfloor.live.early_control import MOST, PATH
@@ -141,7 +140,7 @@ def _carry_out(
     asked = Action.COUNT if dry_run else action
     count, silent = 0, set[int]()
     for part in _parts(places):
-        answer = post(*run, {"action": asked, "topic": topic, "places": part}, PATH)
+        answer = post(*run, PATH, {"action": asked, "topic": topic, "places": part})
         count += answer["count"]
         silent.update(answer["workers"]["silent"])
     all_ = len(places) + meant.gone
