@@ -1,14 +1,41 @@
-"""Exposition: the page `/metrics` of a registry, in the format that is asked for."""
+"""Exposition: families of metrics, and the page `/metrics` of a registry."""
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
 
 from ackfloor_monitoring.server import Page, Request, Response
+from ackfloor_monitoring.spec import Kind, MetricSpec
+
+_FAMILY: dict[Kind, Callable[..., Metric]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
+
+
+def family_of(spec: MetricSpec, labels: Sequence[str]) -> Metric:
+    """A metric without samples."""
+    return _FAMILY[spec.kind](spec.name, spec.help, labels=labels, unit=spec.unit)
+
+
+def buckets_of(edges: Iterable[float], counts: Iterable[int]) -> list[Any]:
+    """Buckets as the library takes them: upper bounds, and how many lie below each."""
+    bounds = [*map(floatToGoString, edges), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(counts)), strict=True))
 
 
 def metrics_page(registry: CollectorRegistry) -> Page:

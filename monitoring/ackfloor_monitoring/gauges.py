@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from ackfloor.core.durations import format_duration
@@ -20,6 +21,8 @@ from ackfloor_monitoring.spec import PARTITION, MetricSpec, counter, gauge
 T = TypeVar("T")
 
 PROGRESS, SATURATION = "Progress", "Saturation"
+_saturation = partial(gauge, SATURATION)
+_progress = partial(gauge, PROGRESS)
 #: The state of a circuit breaker that lets everything run.
 CLOSED = "closed"
 
@@ -221,64 +224,55 @@ HANDLER_GAUGES = (
     ),
 )
 
-POLICY_INFO = gauge(
-    SATURATION,
+POLICY_INFO = _saturation(
     "policy_info",
     ("group", "handler", "ordering", "on_failure", "delays", "max_redeliveries"),
     "Always 1; how the handler's failures are retried: `delays` are the distinct waits, shortest "
     "first; `max_redeliveries` may be `unlimited`.",
 )
 _ON_KAFKA = (*PARTITION, "kind")
-KAFKA_LAG = gauge(
-    PROGRESS,
+KAFKA_LAG = _progress(
     "kafka_lag_messages",
     _ON_KAFKA,
     "The lag as Kafka's own tools tell it: from the committed position to the end of the log, "
     "whether or not anybody has the partition. `kind` is `source` or `retry`.",
 )
-KAFKA_OPEN = gauge(
-    PROGRESS,
+KAFKA_OPEN = _progress(
     "kafka_open_messages",
     _ON_KAFKA,
     "What of it is not settled. For `kind` `retry` this is how much waits there; for `dlq` it is "
     "how many dead letters were not replayed, discarded or archived.",
 )
-KAFKA_OLDEST = gauge(
-    PROGRESS,
+KAFKA_OLDEST = _progress(
     "kafka_oldest_dead_letter_timestamp_seconds",
     PARTITION,
     "When the oldest dead letter was written that was not replayed, discarded or archived; absent "
     "where there is none, or the run may not read the topic.",
 )
-KAFKA_LOOK = gauge(
-    PROGRESS,
+KAFKA_LOOK = _progress(
     "kafka_look_timestamp_seconds",
     ("group",),
     "When the run looked at Kafka for these (every `app.look_interval`); absent, as they are, "
     "where the last look failed.",
 )
-TOPIC_INFO = gauge(
-    PROGRESS,
+TOPIC_INFO = _progress(
     "topic_info",
     ("group", "topic", "source_topic", "handler", "kind"),
     "Always 1; whose topic it is of which the worker has partitions: the handler, the topic its "
     "records come from first, and `kind`, which is `source` or `retry`.",
 )
-FAULT_MESSAGES = gauge(
-    SATURATION,
+FAULT_MESSAGES = _saturation(
     "fault_messages",
     ("group", "kind", "subject", "cause"),
     "Records that wait for a fault in force (`/readyz`): `kind` is `parking`, `kafka`, `commit` or "
     "another, `subject` mostly a topic, `cause` one word. 0 where none waits for it yet.",
 )
-FAULT_SINCE = gauge(
-    SATURATION,
+FAULT_SINCE = _saturation(
     "fault_since_timestamp_seconds",
     ("group", "kind", "subject", "cause"),
     "Since when the fault is in force.",
 )
-PAUSED = gauge(
-    SATURATION,
+PAUSED = _saturation(
     "partitions_paused",
     ("group", "reason"),
     "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (it asked for a "
@@ -286,8 +280,7 @@ PAUSED = gauge(
     "`span`, `metadata`), or `worker` (a limit of the worker's); of several the first.",
 )
 
-TURN_AGE = gauge(
-    SATURATION,
+TURN_AGE = _saturation(
     "loop_turn_age_seconds",
     ("group",),
     "How long ago the worker's loop has made its last turn that the run knows of, whatever the "

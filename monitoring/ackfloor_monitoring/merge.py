@@ -13,8 +13,6 @@ import platform
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
 
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -24,38 +22,14 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
-from prometheus_client.utils import floatToGoString
 
 from ackfloor import __version__
 from ackfloor.observe import Progress, SettingsState, Snapshot
 from ackfloor_monitoring import definitions as d
-from ackfloor_monitoring.gauges import (
-    FAULT_MESSAGES,
-    FAULT_SINCE,
-    HANDLER_GAUGES,
-    KAFKA_LAG,
-    KAFKA_LOOK,
-    KAFKA_OLDEST,
-    KAFKA_OPEN,
-    LOOP_SECONDS,
-    PARTITION_GAUGES,
-    PAUSED,
-    POLICY_INFO,
-    TOPIC_INFO,
-    TURN_AGE,
-    WORKER_GAUGES,
-    paused,
-    policy_labels,
-    topics,
-)
+from ackfloor_monitoring import gauges as g
+from ackfloor_monitoring.exposition import buckets_of, family_of
 from ackfloor_monitoring.report import Report, Trace
-from ackfloor_monitoring.spec import Kind, MetricSpec
-
-_FAMILY: dict[Kind, Callable[..., Metric]] = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
-}
+from ackfloor_monitoring.spec import MetricSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +80,7 @@ class RunCollector(Collector):
         for worker, report in sorted(reports.items()):
             scrape.add_report(str(worker), report)
         for worker, age_s in sorted(self._turn_ages_s().items()):
-            scrape.add(TURN_AGE, (str(worker),), age_s)
+            scrape.add(g.TURN_AGE, (str(worker),), age_s)
         scrape.add(d.WORKERS_EXPECTED, (), self._workers)
         scrape.add(d.WORKERS_REPORTING, (), len(reports))
         scrape.add(d.WORKERS_ENDED, (), self._ended())
@@ -122,7 +96,7 @@ def _families() -> dict[str, Metric]:
 
 def _family(spec: MetricSpec) -> Metric:
     labels = spec.labels if spec in d.RUN_WIDE else (spec.labels[0], "worker", *spec.labels[1:])
-    return _FAMILY[spec.kind](spec.name, spec.help, labels=labels, unit=spec.unit)
+    return family_of(spec, labels)
 
 
 def _exemplar(trace: Trace, value: float) -> Exemplar:
@@ -156,13 +130,13 @@ class _Scrape:
 
     def add_look(self, look: Look) -> None:
         """What the run saw on Kafka."""
-        self.add(KAFKA_LOOK, (), look.at_ms / 1000)
+        self.add(g.KAFKA_LOOK, (), look.at_ms / 1000)
         for seen in look.seen:
             labels = (seen.topic, str(seen.partition), seen.kind)
-            self.add(KAFKA_LAG, labels, seen.lag)
-            self.add(KAFKA_OPEN, labels, seen.open)
+            self.add(g.KAFKA_LAG, labels, seen.lag)
+            self.add(g.KAFKA_OPEN, labels, seen.open)
             if seen.oldest_ms is not None:
-                self.add(KAFKA_OLDEST, labels[:2], seen.oldest_ms / 1000)
+                self.add(g.KAFKA_OLDEST, labels[:2], seen.oldest_ms / 1000)
 
     def add_report(self, worker: str, report: Report) -> None:
         """Everything a worker told."""
@@ -189,10 +163,9 @@ class _Scrape:
         family = self.families[spec.name]
         assert isinstance(family, HistogramMetricFamily)
         edges = report.edges.get(spec.name, ())
-        bounds = [*map(floatToGoString, edges), "+Inf"]
         traces = dict(report.traces.get(spec.name, ()))
         for labels, counts, total in report.histograms.get(spec.name, ()):
-            buckets: list[Any] = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            buckets = buckets_of(edges, counts)
             if (trace := traces.get(labels)) is not None:
                 at = bisect_left(edges, trace.value_s)
                 buckets[at] = (*buckets[at], _exemplar(trace, trace.value_s))
@@ -201,21 +174,21 @@ class _Scrape:
     def _add_snapshot(self, worker: str, snapshot: Snapshot) -> None:
         for partition in snapshot.partitions:
             labels = (worker, partition.topic, str(partition.partition))
-            for of_partition in PARTITION_GAUGES:
+            for of_partition in g.PARTITION_GAUGES:
                 self.add(of_partition.spec, labels, of_partition.read(partition))
-        for of_topic in topics(snapshot):
-            self.add(TOPIC_INFO, (worker, *of_topic), 1)
+        for of_topic in g.topics(snapshot):
+            self.add(g.TOPIC_INFO, (worker, *of_topic), 1)
         for handler in snapshot.handlers:
-            for of_handler in HANDLER_GAUGES:
+            for of_handler in g.HANDLER_GAUGES:
                 self.add(of_handler.spec, (worker, handler.name), of_handler.read(handler))
-            self.add(POLICY_INFO, (worker, *policy_labels(handler)), 1)
-        for of_worker in WORKER_GAUGES:
+            self.add(g.POLICY_INFO, (worker, *g.policy_labels(handler)), 1)
+        for of_worker in g.WORKER_GAUGES:
             self.add(of_worker.spec, (worker,), of_worker.read(snapshot))
         for fault in snapshot.faults:
             what = (worker, fault.kind, fault.subject, fault.cause)
-            self.add(FAULT_MESSAGES, what, fault.records)
-            self.add(FAULT_SINCE, what, fault.since_ms / 1000)
-        for reason, count in paused(snapshot).items():
-            self.add(PAUSED, (worker, reason), count)
-        self.add(LOOP_SECONDS, (worker, "poll"), snapshot.polled_s)
-        self.add(LOOP_SECONDS, (worker, "work"), snapshot.worked_s)
+            self.add(g.FAULT_MESSAGES, what, fault.records)
+            self.add(g.FAULT_SINCE, what, fault.since_ms / 1000)
+        for reason, count in g.paused(snapshot).items():
+            self.add(g.PAUSED, (worker, reason), count)
+        self.add(g.LOOP_SECONDS, (worker, "poll"), snapshot.polled_s)
+        self.add(g.LOOP_SECONDS, (worker, "work"), snapshot.worked_s)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from threading import Lock
 
 from prometheus_client import CollectorRegistry
@@ -19,11 +18,10 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from ackfloor.core.envelope import Reason
 from ackfloor_monitoring import watch_definitions as d
-from ackfloor_monitoring.exposition import metrics_page
+from ackfloor_monitoring.exposition import buckets_of, family_of, metrics_page
 from ackfloor_monitoring.server import Page
 from ackfloor_monitoring.spec import Kind, MetricSpec
 from ackfloor_monitoring.tallies import Distribution, Names
@@ -34,11 +32,6 @@ MOST_HANDLERS = 200
 MOST_TOPICS = 1_000
 OTHER = "other"
 _REASONS = {*Reason, "unknown"}
-_FAMILY: dict[Kind, Callable[..., Metric]] = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
-}
 
 Labels = tuple[str, ...]
 
@@ -150,12 +143,12 @@ class WatchMetrics(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """The families without samples: what the registry knows names by."""
-        return [_family(spec) for spec in d.WATCH_METRICS]
+        return [family_of(spec, spec.labels) for spec in d.WATCH_METRICS]
 
     def collect(self) -> Iterable[Metric]:
         """The families that have samples."""
         with self._lock:
-            families = [_family(spec) for spec in d.WATCH_METRICS]
+            families = [family_of(spec, spec.labels) for spec in d.WATCH_METRICS]
             for spec, family in zip(d.WATCH_METRICS, families, strict=True):
                 if isinstance(family, HistogramMetricFamily):
                     self._add_durations(family)
@@ -174,11 +167,6 @@ class WatchMetrics(Collector):
         return (group, handler) if known else (OTHER, OTHER)
 
     def _add_durations(self, family: HistogramMetricFamily) -> None:
-        bounds = [*map(floatToGoString, self._durations.edges), "+Inf"]
         for labels, series in self._durations.series.items():
-            buckets = list(zip(bounds, map(float, accumulate(series.counts)), strict=True))
+            buckets = buckets_of(self._durations.edges, series.counts)
             family.add_metric(labels, buckets, series.sum)
-
-
-def _family(spec: MetricSpec) -> Metric:
-    return _FAMILY[spec.kind](spec.name, spec.help, labels=spec.labels, unit=spec.unit)
