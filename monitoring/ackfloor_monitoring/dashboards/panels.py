@@ -72,9 +72,8 @@ def stat(title: str, text: str, expr: str, unit: str = "short", red: float | Non
 def quantiles(metric: str, labels: str) -> tuple[Target, ...]:
     """Three quantiles of a histogram, told apart by these labels."""
     rate = f"sum by (le, {labels}) (rate({metric}_bucket{{$h}}[$__rate_interval]))"
-    named = " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
     return tuple(
-        Target(f"histogram_quantile({q}, {rate})", f"{named} p{q * 100:g}")
+        Target(f"histogram_quantile({q}, {rate})", f"{_named(labels)} p{q * 100:g}")
         for q in (0.5, 0.95, 0.99)
     )
 
@@ -82,3 +81,18 @@ def quantiles(metric: str, labels: str) -> tuple[Target, ...]:
 def rate(metric: str, by: str, selection: str = "$h") -> str:
     """How often a counter counts in a second, by these labels."""
     return f"sum by ({by}) (rate({metric}{{{selection}}}[$__rate_interval]))"
+
+
+def rated(metric: str, by: str = "handler", said: str = "", selection: str = "$h") -> Target:
+    """The same as lines that are called by these labels, and by what is said of them."""
+    return Target(rate(metric, by, selection), f"{_named(by)} {said}".rstrip())
+
+
+def by_topic(metric: str, selection: str = "$t", said: str = "") -> Target:
+    """The sum of a gauge of partitions, a line for each topic."""
+    expr = f"sum by (topic) (max {ONE} ({metric}{{{selection}}}))"
+    return Target(expr, f"{{{{topic}}}} {said}".rstrip())
+
+
+def _named(labels: str) -> str:
+    return " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))

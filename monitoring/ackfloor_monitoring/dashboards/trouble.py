@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ackfloor_monitoring.dashboards.panels import ONE, Row, Target, graph, rate, table
+from ackfloor_monitoring.dashboards.panels import (
+    ONE,
+    Row,
+    Target,
+    by_topic,
+    graph,
+    rate,
+    rated,
+    table,
+)
 
 FAILURES = Row(
     "Retries and dead letters",
@@ -18,10 +27,7 @@ FAILURES = Row(
         graph(
             "Dead letters by reason",
             "What was given up, and why.",
-            Target(
-                rate("ackfloor_messages_dead_lettered_total", "handler, reason"),
-                "{{handler}} {{reason}}",
-            ),
+            rated("ackfloor_messages_dead_lettered_total", "handler, reason"),
             unit="cps",
         ),
         graph(
@@ -37,20 +43,14 @@ FAILURES = Row(
         graph(
             "Replayed dead letters",
             "How their first delivery ended.",
-            Target(
-                rate("ackfloor_messages_replayed_total", "handler, result"),
-                "{{handler}} {{result}}",
-            ),
+            rated("ackfloor_messages_replayed_total", "handler, result"),
             unit="cps",
             stacked=True,
         ),
         graph(
             "Retry topics",
             "What waits in each.",
-            Target(
-                f'sum by (topic) (max {ONE} (ackfloor_kafka_open_messages{{$s, kind="retry"}}))',
-                "{{topic}}",
-            ),
+            by_topic("ackfloor_kafka_open_messages", '$s, kind="retry"'),
             stacked=True,
         ),
         graph(
@@ -66,10 +66,7 @@ FAILURES = Row(
         graph(
             "Dead-letter topics",
             "Letters that nothing was done with.",
-            Target(
-                f'sum by (topic) (max {ONE} (ackfloor_kafka_open_messages{{$s, kind="dlq"}}))',
-                "{{topic}}",
-            ),
+            by_topic("ackfloor_kafka_open_messages", '$s, kind="dlq"'),
         ),
         graph(
             "Oldest dead letter",
@@ -83,30 +80,26 @@ FAILURES = Row(
         graph(
             "Timeouts and late answers",
             "Deliveries ended by their timeout, and answers that came after that.",
-            Target(rate("ackfloor_messages_timed_out_total", "handler"), "{{handler}} timed out"),
-            Target(rate("ackfloor_late_answers_total", "handler"), "{{handler}} late answers"),
+            rated("ackfloor_messages_timed_out_total", said="timed out"),
+            rated("ackfloor_late_answers_total", said="late answers"),
             unit="cps",
         ),
         graph(
             "Parked by reason",
             "Records written to a retry topic.",
-            Target(
-                rate("ackfloor_messages_parked_total", "handler, reason"), "{{handler}} {{reason}}"
-            ),
+            rated("ackfloor_messages_parked_total", "handler, reason"),
             unit="cps",
         ),
         graph(
             "Writes to retry and dead-letter topics that failed",
             "Their records stay open and are tried again.",
-            Target(
-                rate("ackfloor_publish_failures_total", "handler, kind"), "{{handler}} {{kind}}"
-            ),
+            rated("ackfloor_publish_failures_total", "handler, kind"),
             unit="cps",
         ),
         graph(
             "Batches that failed as a whole",
             "Calls with several records; each of their records is tried alone.",
-            Target(rate("ackfloor_batch_failures_total", "handler"), "{{handler}}"),
+            rated("ackfloor_batch_failures_total"),
             unit="cps",
         ),
     ),
@@ -135,10 +128,7 @@ BREAKER = Row(
         graph(
             "Trials by outcome",
             "Where they are handled, the dependency is back.",
-            Target(
-                rate("ackfloor_breaker_trials_total", "handler, outcome", _ONES),
-                "{{handler}} {{outcome}}",
-            ),
+            rated("ackfloor_breaker_trials_total", "handler, outcome", selection=_ONES),
             unit="cps",
             stacked=True,
         ),
@@ -156,8 +146,8 @@ BREAKER = Row(
             "Where failures go",
             "Into retry topics, at the breaker's rate while it is not closed; the others are "
             "withheld.",
-            Target(rate("ackfloor_messages_parked_total", "handler"), "{{handler}} parked"),
-            Target(rate("ackfloor_messages_withheld_total", "handler"), "{{handler}} withheld"),
+            rated("ackfloor_messages_parked_total", said="parked"),
+            rated("ackfloor_messages_withheld_total", said="withheld"),
             unit="cps",
         ),
         graph(
@@ -243,11 +233,8 @@ RUN = Row(
         graph(
             "Commits",
             "Positions committed, and those refused by reason.",
-            Target(rate("ackfloor_commits_total", "group", "$s"), "{{group}}"),
-            Target(
-                rate("ackfloor_commit_failures_total", "group, reason", "$s"),
-                "{{group}} {{reason}}",
-            ),
+            rated("ackfloor_commits_total", "group", selection="$s"),
+            rated("ackfloor_commit_failures_total", "group, reason", selection="$s"),
             unit="cps",
         ),
         graph(
@@ -278,8 +265,8 @@ RUN = Row(
         graph(
             "Records released and skipped",
             "Open when their partition left, and known to be settled when it was read again.",
-            Target(rate("ackfloor_messages_released_total", "group", "$s"), "{{group}} released"),
-            Target(rate("ackfloor_messages_skipped_total", "group", "$s"), "{{group}} skipped"),
+            rated("ackfloor_messages_released_total", "group", "released", "$s"),
+            rated("ackfloor_messages_skipped_total", "group", "skipped", "$s"),
             unit="cps",
         ),
         table(

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from ackfloor_monitoring.dashboards.panels import ONE, Row, Target, graph, quantiles, rate, stat
+from ackfloor_monitoring.dashboards.panels import (
+    ONE,
+    Row,
+    Target,
+    by_topic,
+    graph,
+    quantiles,
+    rate,
+    rated,
+    stat,
+)
 
 SUMMARY = Row(
     "Summary",
@@ -64,18 +74,13 @@ PROGRESS = Row(
         graph(
             "Lag",
             "From the committed position to the end of the log, and what of it is not settled.",
-            Target(
-                f"sum by (topic) (max {ONE} (ackfloor_kafka_lag_messages{{$t}}))", "{{topic}} lag"
-            ),
-            Target(
-                f"sum by (topic) (max {ONE} (ackfloor_kafka_open_messages{{$t}}))",
-                "{{topic}} not settled",
-            ),
+            by_topic("ackfloor_kafka_lag_messages", said="lag"),
+            by_topic("ackfloor_kafka_open_messages", said="not settled"),
         ),
         graph(
             "Lag as the workers count it",
             "Unread records and open ones; a partition that is paused keeps the end it last saw.",
-            Target(f"sum by (topic) (max {ONE} (ackfloor_lag_messages{{$t}}))", "{{topic}}"),
+            by_topic("ackfloor_lag_messages"),
         ),
         graph(
             "Settled above the floor",
@@ -90,7 +95,7 @@ PROGRESS = Row(
         graph(
             "Held up by a failed one",
             "Records that wait behind a failed record of their key or partition, itself included.",
-            Target(f"sum by (topic) (max {ONE} (ackfloor_blocked_messages{{$t}}))", "{{topic}}"),
+            by_topic("ackfloor_blocked_messages"),
         ),
     ),
 )
@@ -104,7 +109,7 @@ THROUGHPUT = Row(
         graph(
             "Received",
             "Records read, from source topics and from retry topics.",
-            Target(rate("ackfloor_messages_received_total", "handler, via"), "{{handler}} {{via}}"),
+            rated("ackfloor_messages_received_total", "handler, via"),
             unit="cps",
         ),
         graph(
@@ -112,11 +117,8 @@ THROUGHPUT = Row(
             "Handled, failed and given up.",
             Target(_HANDLED, "{{handler}} handled"),
             Target(_FAILED, "{{handler}} failed"),
-            Target(
-                rate("ackfloor_messages_dead_lettered_total", "handler"),
-                "{{handler}} dead-lettered",
-            ),
-            Target(rate("ackfloor_messages_discarded_total", "handler"), "{{handler}} discarded"),
+            rated("ackfloor_messages_dead_lettered_total", said="dead-lettered"),
+            rated("ackfloor_messages_discarded_total", said="discarded"),
             unit="cps",
             stacked=True,
         ),
