@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ackfloor.cli.onlooker import GroupOption, NotThere, WatchOption, onlooker, show
-from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.rows import Row, RowsOption, RowsOutput
 from ackfloor.cli.run_address import ControlFailed, ListenOption, address_of, read_state
 from ackfloor.core.ack_strip import WIDTH, ack_strip
@@ -59,8 +59,7 @@ def acks(
     group: GroupOption = None,
     watch: WatchOption = False,
     listen: ListenOption = None,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """The floor of each partition, what is settled above it, and what it waits for.
@@ -78,13 +77,13 @@ def acks(
     named = _place_of(place)
     if listen is not None:
         address_of(listen)
-    with onlooker(group, bootstrap_servers, config) as looking:
+    with onlooker(group, brokers) as looking:
 
         def look() -> Sequence[Row]:
             found = _chosen(looking.look(), named)
             table = output is RowsOutput.table
             marks = TABLE_MARKS if table else WIDTH
-            rows = _rows(found, _state(listen, config), looking.written_ms(found), marks)
+            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), marks)
             return [_for_people(row, group) for row in rows] if table else rows
 
         show(look, COLUMNS, output, SPARE, watch=watch)

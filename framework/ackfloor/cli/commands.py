@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -23,6 +25,17 @@ from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
 #: Options of which nothing is a value: keys of records may be empty.
 MAY_BE_EMPTY = frozenset({"key"})
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Says of a parameter that it is made of several options: `Annotated[LetterFilter, Made(of)]`.
+
+    Attributes:
+        of: a function; its parameters are the options, and stand where the parameter does.
+    """
+
+    of: Callable[..., object]
 
 
 class Command(TyperCommand):
@@ -65,6 +78,41 @@ class Command(TyperCommand):
         """
         _refuse_unknown_variables(ctx.find_root().command)
         return super().invoke(ctx)
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """A function whose parameters that are `Made` of options are replaced by these."""
+    hints = get_type_hints(function, include_extras=True)
+    made = {
+        name: extra.of
+        for name, hint in hints.items()
+        for extra in getattr(hint, "__metadata__", ())
+        if isinstance(extra, Made)
+    }
+    if not made:
+        return function
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        for name, make in made.items():
+            given[name] = make(**{each: given.pop(each) for each in signature(make).parameters})
+        function(**given)
+
+    parameters = [
+        one
+        for each in signature(function, eval_str=True).parameters.values()
+        for one in (
+            signature(made[each.name], eval_str=True).parameters.values()
+            if each.name in made
+            else (each,)
+        )
+    ]
+    # Arguments first, as help and reference print them.
+    parameters.sort(key=lambda each: each.default is not Parameter.empty)
+    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in keywords}
+    return command
 
 
 def _refuse_unknown_variables(root: Any) -> None:
@@ -110,4 +158,5 @@ class Commands(typer.Typer):
 
     def command(self, *args: Any, **more: Any) -> Callable[[Any], Any]:
         """Register a command, as typer does."""
-        return super().command(*args, **{"cls": self._command, **more})
+        register: Any = super().command(*args, **{"cls": self._command, **more})
+        return lambda function: register(_with_options(function))

@@ -27,7 +27,7 @@ from ackfloor.cli.dlq_shown import (
     releases_shown,
 )
 from ackfloor.cli.letter_misses import Misses
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import FilterOptions
 from ackfloor.cli.letter_reading import (
     AllOption,
     LetterReading,
@@ -40,15 +40,14 @@ from ackfloor.cli.letter_reading import (
     tell_hidden,
 )
 from ackfloor.cli.parameters import (
-    ConfigOption,
+    OF_SETTINGS,
+    BrokersOption,
     LimitOption,
     OfGroupOption,
     Output,
     OutputOption,
-    ServersOption,
 )
 from ackfloor.cli.rows import RowsOption, RowsOutput, json_text, print_rows
-from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.letter_groups import LetterGroups
 from ackfloor.core.topics import parse_topic
 from ackfloor.runtime.exit_codes import Exit
@@ -62,18 +61,16 @@ dlq_app = Commands(
 
 
 @dlq_app.command()
-@filtered
 def groups(
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     topics: TopicsArgument = None,
     group: OfGroupOption = None,
     all_: AllOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     found, misses, hidden = LetterGroups(), Misses(wanted), 0
     for topic in topics or reading.boxes.names(group):
         for letter, disposed in counted(reading.boxes.letters(topic), topic):
@@ -92,10 +89,9 @@ def groups(
 
 
 @dlq_app.command()
-@filtered
 def ls(
     places: PlacesArgument,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     limit: LimitOption = 100,
     partition: PartitionOption = None,
     scan_limit: Annotated[
@@ -103,13 +99,12 @@ def ls(
         typer.Option(min=1, help="Stop when so many were read, whether or not they were meant."),
     ] = None,
     all_: AllOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Dead letters one by one, oldest first within each partition."""
     named = Places.of(places)
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     found: list[Letter] = []
     hidden = 0
     for each in reading.letters(named, wanted, partition, scan_limit):
@@ -135,13 +130,12 @@ def show(
             "has rules.",
         ),
     ] = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """One dead letter: why it died, where it came from, its headers and its payload."""
     named = place_of(place)
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     if raw and reading.rules.active:
         typer.secho("--raw would show what [redaction] takes away; leave it out", err=True)
         raise typer.Exit(Exit.USAGE)

@@ -12,15 +12,15 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.letter_archive import LetterArchive
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import FilterOptions
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
 from ackfloor.cli.parameters import (
-    ConfigOption,
+    OF_SETTINGS,
+    BrokersOption,
     DryRunOption,
     MaxOption,
     Output,
     OutputOption,
-    ServersOption,
     YesOption,
 )
 from ackfloor.cli.redriving import Part, carry_out
@@ -38,20 +38,18 @@ _Foreign = Annotated[
 ]
 
 
-@filtered
 def discard(
     places: PlacesArgument,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     most: MaxOption = None,
     foreign: _Foreign = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Note dead letters as discarded: hidden, and sent nowhere again. None is deleted."""
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     order = Order(
         Places.of(places).topic, "", job_name(), operator(), None, most,
         action=Disposition.DISCARDED,
@@ -60,10 +58,9 @@ def discard(
     carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
 
 
-@filtered
 def archive(
     places: PlacesArgument,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     file: Annotated[
         Path, typer.Option(help="Where they are kept, as `dlq export` writes them; appended to.")
     ],
@@ -71,15 +68,14 @@ def archive(
     foreign: _Foreign = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Write dead letters to a file, and note them as archived: hidden, and sent nowhere again.
 
     Each is on the disk before it is noted. What [redaction] takes away is not in the file.
     """
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     order = Order(
         Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
         action=Disposition.ARCHIVED,

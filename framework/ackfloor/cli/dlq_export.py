@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.letter_files import ExportFormat, written
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import FilterOptions
 from ackfloor.cli.letter_reading import (
     AllOption,
     LetterReading,
@@ -17,16 +17,14 @@ from ackfloor.cli.letter_reading import (
     PlacesArgument,
     tell_hidden,
 )
-from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.redrive_shown import dead_letters
-from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.runtime.exit_codes import Exit
 
 
-@filtered
 def export(
     places: PlacesArgument,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     partition: PartitionOption = None,
     format_: Annotated[
         ExportFormat,
@@ -45,8 +43,7 @@ def export(
         ),
     ] = None,
     all_: AllOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """Dead letters in full, as JSON, a line for each, without what [redaction] hides.
 
@@ -57,7 +54,7 @@ def export(
         typer.secho("--format parquet is no text: name a --file", err=True)
         raise typer.Exit(Exit.USAGE)
     named = Places.of(places)
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     hidden = count = 0
     with written(format_, file, reading.rules) as writer:
         for each in reading.letters(named, wanted, partition):

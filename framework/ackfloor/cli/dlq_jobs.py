@@ -9,7 +9,7 @@ import typer
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.dlq_shown import moment
 from ackfloor.cli.letter_reading import LetterReading, TopicsArgument
-from ackfloor.cli.parameters import ConfigOption, OfGroupOption, ServersOption, YesOption
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, OfGroupOption, YesOption
 from ackfloor.cli.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.redrive import operator
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def jobs(
     topics: TopicsArgument = None,
     group: OfGroupOption = None,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """The jobs of replay, discard and archive: what they did, how far they are, who asked.
@@ -29,7 +28,7 @@ def jobs(
     `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
     likely. `dlq replay TOPIC --resume JOB` goes on with it.
     """
-    boxes = LetterReading.open(bootstrap_servers, config).boxes
+    boxes = LetterReading.open(brokers).boxes
     rows = [
         _row(topic, note) for topic in topics or boxes.names(group) for note in boxes.jobs(topic)
     ]
@@ -58,13 +57,12 @@ def cancel(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job, as `dlq jobs` names it.")],
     yes: YesOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """End a job, wherever it runs: it can write nothing more. What it has done stays done."""
     from ackfloor.kafka.redrive_cancel import cancelled
 
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     if not yes:
         confirm(f"End job {job}?", f"job {job} would be ended")
     note = cancelled(reading.options, topic, job, operator())

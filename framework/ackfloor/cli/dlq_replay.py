@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ackfloor.cli.letter_edit import EditedLines, function_edit
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import FilterOptions
 from ackfloor.cli.letter_reading import LetterReading, Places, PlacesArgument
 from ackfloor.cli.parameters import (
-    ConfigOption,
+    OF_SETTINGS,
+    BrokersOption,
     DryRunOption,
     MaxOption,
     Output,
     OutputOption,
     RateOption,
-    ServersOption,
     YesOption,
 )
 from ackfloor.cli.redriving import Part, carry_out, rate_of
@@ -114,10 +114,9 @@ def _kind(kind: type[Read], value: object) -> Read:
     return value
 
 
-@filtered
 def replay(
     places: PlacesArgument,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     to: Annotated[
         str | None,
         typer.Option(
@@ -160,8 +159,7 @@ def replay(
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Put dead letters back to work, with their budget whole. Nothing is sent without --yes.
@@ -177,7 +175,7 @@ def replay(
             "the job says what is meant: give only the topic, and --rate, --dry-run or --yes",
             param_hint="--resume",
         )
-    reading = LetterReading.open(bootstrap_servers, config)
+    reading = LetterReading.open(brokers)
     edits = _edits(named, edit, edit_with, reading.rules)
     if isinstance(edits, EditedLines):
         named = Places(named.topic, edits.wanted())

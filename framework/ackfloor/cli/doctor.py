@@ -12,14 +12,7 @@ import typer
 import ackfloor
 from ackfloor.cli.breaker_findings import of_partitions, of_policies
 from ackfloor.cli.loading import load_app
-from ackfloor.cli.parameters import (
-    ConfigOption,
-    FactoryOption,
-    Output,
-    OutputOption,
-    ServersOption,
-    settings_flags,
-)
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, FactoryOption, Output, OutputOption
 from ackfloor.cli.rows import json_text
 from ackfloor.codec import SchemaDecoder
 from ackfloor.core.durations import format_duration, parse_duration
@@ -28,7 +21,6 @@ from ackfloor.core.printable import plain
 from ackfloor.core.topics import dlq_topic, tier_topic
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
-from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
 
 if TYPE_CHECKING:
@@ -52,8 +44,7 @@ def doctor(
         bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")
     ] = False,
     connect_timeout: Annotated[str, typer.Option(help="How long to wait for a broker.")] = "10s",
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Say whether a worker can do its work here: brokers, login, rights, topics, settings.
@@ -64,14 +55,13 @@ def doctor(
     from ackfloor.kafka.doctor import connect
 
     wait_s = parse_duration(connect_timeout, field="--connect-timeout")
-    flags = settings_flags(bootstrap_servers)
     launch = None
     if app is not None:
-        launch = Launch.of(load_app(app, factory=factory), flags=flags, config=config)
+        launch = Launch.of(
+            load_app(app, factory=factory), flags=brokers.flags, config=brokers.config
+        )
         launch.check_handlers()
-    options = (
-        kafka_options(flags=flags, config=config) if launch is None else launch.kafka_options()
-    )
+    options = brokers.options() if launch is None else launch.kafka_options()
     connection = connect(options, wait_s)
     found = list(_shown(_findings(connection, launch), output))
     if connection.admin is None and not connection.refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ackfloor.cli.onlooker import GroupOption, WatchOption, onlooker, show
-from ackfloor.cli.parameters import ConfigOption, ServersOption
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.rows import Row, RowsOption, RowsOutput
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ SPARE = ("owner", "settled", "kind", "note", "end", "floor")
 def lag(
     group: GroupOption = None,
     watch: WatchOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """How far groups are behind: source topics, retry topics and dead letters.
@@ -33,7 +32,7 @@ def lag(
     those that retention has removed. Of dead letters, those that were replayed, discarded or
     archived are settled. No worker has to run, and nothing is changed.
     """
-    with onlooker(group, bootstrap_servers, config) as looking:
+    with onlooker(group, brokers) as looking:
         show(lambda: [_row(each) for each in looking.look()], COLUMNS, output, SPARE, watch=watch)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
+from ackfloor.cli.commands import Made
 from ackfloor.cli.dlq_shown import moment
 from ackfloor.cli.times import time_of
 from ackfloor.core.envelope import Reason
@@ -110,32 +108,7 @@ def letter_filter(
     )
 
 
-def filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `letter_filter`; what they make is its argument `wanted`."""
-    options = inspect.signature(letter_filter).parameters
-    own = inspect.signature(command).parameters
-    named = {**own, **options}
-    del named["wanted"]
-    hints = {
-        **get_type_hints(command, include_extras=True),
-        **get_type_hints(letter_filter, include_extras=True),
-    }
-    # Arguments first, then what chooses, then how: as help and reference print them.
-    order = sorted(named.values(), key=lambda each: each.name not in options)
-    order.sort(key=lambda each: each.default is not inspect.Parameter.empty)
-
-    @wraps(command)
-    def chosen(**given: Any) -> None:
-        wanted = letter_filter(**{name: given.pop(name) for name in options})
-        command(wanted=wanted, **given)
-
-    keywords = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name])
-        for each in order
-    ]
-    chosen.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    chosen.__annotations__ = {each.name: each.annotation for each in keywords}
-    return chosen
+FilterOptions = Annotated[LetterFilter, Made(letter_filter)]
 
 
 def _tell_times(since_ms: int | None, until_ms: int | None) -> None:

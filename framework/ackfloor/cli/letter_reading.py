@@ -6,7 +6,6 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -14,12 +13,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from ackfloor.cli.letter_misses import Misses
-from ackfloor.cli.parameters import settings_flags
+from ackfloor.cli.parameters import Brokers
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.redrive import Wanted
 from ackfloor.core.topics import parse_topic
-from ackfloor.redrive import kafka_options, select
-from ackfloor.settings import Settings
+from ackfloor.redrive import select
 
 Read = TypeVar("Read")
 
@@ -118,7 +116,7 @@ class LetterReading:
     rules: Redaction
 
     @classmethod
-    def open(cls, servers: str | None, config: Path | None) -> LetterReading:
+    def open(cls, brokers: Brokers) -> LetterReading:
         """By the settings.
 
         Raises:
@@ -126,9 +124,7 @@ class LetterReading:
         """
         from ackfloor.kafka.letter_box import LetterBoxes
 
-        flags = settings_flags(servers)
-        rules = Settings.load(flags=flags, config=config).redaction.rules()
-        options = kafka_options(flags=flags, config=config)
+        rules, options = brokers.settings().redaction.rules(), brokers.options()
         return cls(options, LetterBoxes(options), rules)
 
     def letters(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
 from rich.table import Table
 
-from ackfloor.cli.parameters import settings_flags
+from ackfloor.cli.parameters import Brokers
 from ackfloor.cli.rows import Row, RowsOutput, console, print_rows
 from ackfloor.cli.tables import fitted
 from ackfloor.core.nearest import there_are
 from ackfloor.errors import AckfloorError, KafkaUnreachable
-from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
 
 if TYPE_CHECKING:
@@ -114,11 +112,11 @@ class Onlooker:
 
 
 @contextmanager
-def onlooker(group: str | None, servers: str | None, config: Path | None) -> Iterator[Onlooker]:
+def onlooker(group: str | None, brokers: Brokers) -> Iterator[Onlooker]:
     """An onlooker at the cluster that the settings name."""
     from ackfloor.kafka.progress import ProgressReader
 
-    options = kafka_options(flags=settings_flags(servers), config=config)
+    options = brokers.options()
     with closing(ProgressReader(options)) as reader:
         reader.reach()
         yield Onlooker(reader, options, group)

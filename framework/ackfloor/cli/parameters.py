@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
+
+from ackfloor.cli.commands import Made
+from ackfloor.redrive import kafka_options
+from ackfloor.settings import Settings
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.options import KafkaOptions
 
 
 class Output(StrEnum):
@@ -54,6 +61,31 @@ ServersOption = Annotated[
 ]
 
 
-def settings_flags(bootstrap_servers: str | None) -> dict[str, object]:
-    """What is said on the command line, as `Settings.load` takes it."""
-    return {"kafka.bootstrap_servers": bootstrap_servers}
+class Brokers(NamedTuple):
+    """The brokers that a command asks, as the command line names them beside the settings."""
+
+    servers: str | None = None
+    config: Path | None = None
+
+    @classmethod
+    def of(cls, bootstrap_servers: ServersOption = None, config: ConfigOption = None) -> Brokers:
+        """From the options."""
+        return cls(bootstrap_servers, config)
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """What is said on the command line, as `Settings.load` takes it."""
+        return {"kafka.bootstrap_servers": self.servers}
+
+    def settings(self) -> Settings:
+        """The settings; raises ConfigError."""
+        return Settings.load(flags=self.flags, config=self.config)
+
+    def options(self) -> KafkaOptions:
+        """The clients' properties; raises ConfigError."""
+        return kafka_options(flags=self.flags, config=self.config)
+
+
+BrokersOption = Annotated[Brokers, Made(Brokers.of)]
+#: The default of that option: none is named.
+OF_SETTINGS: Final = Brokers()

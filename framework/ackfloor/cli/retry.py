@@ -15,27 +15,16 @@ import typer
 from ackfloor.cli.commands import Commands
 from ackfloor.cli.dlq_shown import LETTERS_SPARE, fields_of, letter_rows, letter_text, moment
 from ackfloor.cli.letter_misses import Misses
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import FilterOptions
 from ackfloor.cli.letter_reading import counted, place_of
-from ackfloor.cli.parameters import (
-    ConfigOption,
-    LimitOption,
-    OfGroupOption,
-    ServersOption,
-    settings_flags,
-)
+from ackfloor.cli.parameters import OF_SETTINGS, Brokers, BrokersOption, LimitOption, OfGroupOption
 from ackfloor.cli.retry_early import bury, promote
 from ackfloor.cli.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.durations import format_duration
-from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.core.tier_counts import TierCount
 from ackfloor.core.topics import parse_topic
-from ackfloor.redrive import kafka_options
-from ackfloor.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ackfloor.core.redaction import Redaction
     from ackfloor.core.redrive import DeadLetter
     from ackfloor.kafka.tier_box import TierBoxes
@@ -50,15 +39,14 @@ def ls(
         typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
     ] = None,
     group: OfGroupOption = None,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Retry topics: how many records wait, how many are due, the oldest and the next of them.
 
     By what the group has committed: a worker commits about once a second.
     """
-    boxes, _ = _open(bootstrap_servers, config)
+    boxes, _ = _open(brokers)
     rows = []
     for topic in topics or boxes.names(group):
         count, now_ms = TierCount(), _now_ms()
@@ -69,7 +57,6 @@ def ls(
 
 
 @retry_app.command()
-@filtered
 def show(
     place: Annotated[
         str,
@@ -78,16 +65,15 @@ def show(
             help="A retry topic, or one record of it in full.",
         ),
     ],
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     limit: LimitOption = 100,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """The records that wait in a retry topic, or one of them in full."""
     from ackfloor.kafka.letter_box import Letter
 
-    boxes, rules = _open(bootstrap_servers, config)
+    boxes, rules = _open(brokers)
     if "/" in place:
         found = Letter(boxes.record(*place_of(place)), disposed=False)
         if output is RowsOutput.table:
@@ -112,12 +98,11 @@ retry_app.command()(promote)
 retry_app.command()(bury)
 
 
-def _open(servers: str | None, config: Path | None) -> tuple[TierBoxes, Redaction]:
+def _open(brokers: Brokers) -> tuple[TierBoxes, Redaction]:
     from ackfloor.kafka.tier_box import TierBoxes
 
-    flags = settings_flags(servers)
-    rules = Settings.load(flags=flags, config=config).redaction.rules()
-    return TierBoxes(kafka_options(flags=flags, config=config)), rules
+    rules = brokers.settings().redaction.rules()
+    return TierBoxes(brokers.options()), rules
 
 
 def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:

@@ -9,28 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ackfloor.cli.confirmation import confirm
 from ackfloor.cli.letter_misses import Misses
-from ackfloor.cli.letter_options import filtered
+from ackfloor.cli.letter_options import FilterOptions
 from ackfloor.cli.letter_reading import Places, counted
 from ackfloor.cli.parameters import (
-    ConfigOption,
+    OF_SETTINGS,
+    Brokers,
+    BrokersOption,
     Output,
     OutputOption,
-    ServersOption,
     YesOption,
-    settings_flags,
 )
 from ackfloor.cli.run_address import ListenOption, TokenFileOption, credentials, post
 from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.live.early import Action
 from ackfloor.live.early_control import MOST, PATH
-from ackfloor.redrive import kafka_options
 from ackfloor.runtime.exit_codes import Exit
 
 _Places = Annotated[
@@ -45,16 +43,14 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it w
 _DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 
 
-@filtered
 def promote(
     places: _Places,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     dry_run: _DryRun = False,
     yes: YesOption = False,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Make waiting records due now, through the run whose workers hold them.
@@ -62,21 +58,19 @@ def promote(
     Each stays the same delivery; only its wait ends. Exits with 5 where some of them were not
     waiting in a worker of this run.
     """
-    run = credentials(listen, token_file, config)
-    meant = Meant.of(Places.of(places), wanted, bootstrap_servers, config)
+    run = credentials(listen, token_file, brokers.config)
+    meant = Meant.of(Places.of(places), wanted, brokers)
     _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
-@filtered
 def bury(
     places: _Places,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     dry_run: _DryRun = False,
     yes: YesOption = False,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Dead-letter waiting records without another attempt, through the run that holds them.
@@ -84,8 +78,8 @@ def bury(
     Their cause is the error they last had; the reason becomes dead_letter. Exits with 5 where some
     of them were not waiting in a worker of this run.
     """
-    run = credentials(listen, token_file, config)
-    meant = Meant.of(Places.of(places), wanted, bootstrap_servers, config)
+    run = credentials(listen, token_file, brokers.config)
+    meant = Meant.of(Places.of(places), wanted, brokers)
     _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
@@ -103,13 +97,11 @@ class Meant:
     gone: int
 
     @classmethod
-    def of(
-        cls, places: Places, wanted: LetterFilter, servers: str | None, config: Path | None
-    ) -> Meant:
+    def of(cls, places: Places, wanted: LetterFilter, brokers: Brokers) -> Meant:
         """Look through what is open there."""
         from ackfloor.kafka.tier_box import TierBoxes
 
-        boxes = TierBoxes(kafka_options(flags=settings_flags(servers), config=config))
+        boxes = TierBoxes(brokers.options())
         only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
         found, misses = [], Misses(wanted)
         for record in counted(boxes.open(places.topic), places.topic):

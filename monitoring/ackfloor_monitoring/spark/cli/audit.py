@@ -9,15 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ackfloor.cli.parameters import (
-    ConfigOption,
-    Output,
-    OutputOption,
-    ServersOption,
-    settings_flags,
-)
-from ackfloor.redrive import kafka_options
-from ackfloor.settings import Settings
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.options import connection_options
 
@@ -35,8 +27,7 @@ def audit(
     most: Annotated[
         int, typer.Option("--max", min=1, help="How many findings of each kind to name.")
     ] = 20,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Look for what is missing, doubled or late: every attempt of every message, hop by hop.
@@ -44,13 +35,13 @@ def audit(
     Exits with 1 and a table where something is. Ingest first: what is not in the table is not
     judged. Without brokers, what is overdue and whether replays were noted is left out.
     """
-    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    settings = brokers.settings()
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
     from ackfloor_monitoring.spark import audit_job as job
     from ackfloor_monitoring.spark import io, store
     from ackfloor_monitoring.spark.session import spark_session
 
-    clients = kafka_options(flags=settings_flags(bootstrap_servers), config=config)
+    clients = brokers.options()
     kafka = job.Kafka(clients, connection_options(settings.kafka)) if named else None
     with spark_session("ackfloor spark audit") as spark, io.spark_failures_told(f"table {table}"):
         failures = store.read_failures(spark, table)

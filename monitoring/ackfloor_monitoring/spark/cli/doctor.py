@@ -9,14 +9,7 @@ from functools import partial
 
 import typer
 
-from ackfloor.cli.parameters import (
-    ConfigOption,
-    Output,
-    OutputOption,
-    ServersOption,
-    settings_flags,
-)
-from ackfloor.settings import Settings
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor_monitoring.spark.doctor import Finding, examine
 from ackfloor_monitoring.spark.jars import spark_jars
 from ackfloor_monitoring.spark.options import connection_options
@@ -26,8 +19,7 @@ _MARKS = {"ok": "green", "bad": "red", "not tried": "yellow"}
 
 
 def doctor(
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Say whether Spark can work here: versions, Java, jars, a session, the brokers.
@@ -35,7 +27,7 @@ def doctor(
     Where something is missing it says what to do, and exits with 1. Brokers are asked where a
     setting names them.
     """
-    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    settings = brokers.settings()
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
     found = examine(connection_options(settings.kafka) if named else None)
     if output is Output.json:

@@ -8,15 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.parameters import (
-    ConfigOption,
-    Output,
-    OutputOption,
-    ServersOption,
-    settings_flags,
-)
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor.core.durations import parse_duration
-from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import (
     EveryOption,
     KeepOption,
@@ -38,8 +31,7 @@ def ingest(
     every: EveryOption = "10s",
     keep: KeepOption = None,
     max_records: MaxRecordsOption = 500_000,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Store every record of the retry and dead-letter topics in a Delta table, once.
@@ -48,7 +40,7 @@ def ingest(
     Topics that come later are read as well. What [redaction] takes away is never stored. How to
     reach the brokers is in [kafka], as for workers.
     """
-    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    settings = brokers.settings()
     kafka = connection_options(settings.kafka)
     every_s = parse_duration(every, field="--every")
     keep_s = parse_duration(keep, field="--keep") if keep else None

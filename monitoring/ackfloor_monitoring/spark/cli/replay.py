@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ackfloor.cli.parameters import (
-    ConfigOption,
+    OF_SETTINGS,
+    BrokersOption,
     MaxOption,
     Output,
     OutputOption,
     RateOption,
-    ServersOption,
     YesOption,
-    settings_flags,
 )
 from ackfloor.cli.redriving import Part, carry_out, rate_of
-from ackfloor.redrive import Order, job_name, kafka_options, operator
+from ackfloor.redrive import Order, job_name, operator
 from ackfloor_monitoring.spark.cli.parameters import TableOption
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def replay(
         bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
     yes: YesOption = False,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Put dead letters back to work, with their budget whole. Nothing is sent without --yes.
@@ -58,7 +56,7 @@ def replay(
     """
     asked = {"table": table, "where": where}
     order = Order("", to, job_name(), operator(), rate_of(rate), most, max_replays, asked=asked)
-    options = kafka_options(flags=settings_flags(bootstrap_servers), config=config)
+    options = brokers.options()
     chosen = _choose(table, where)
     if not chosen:
         typer.secho(f"no dead letter meets --where {where!r}", err=True)

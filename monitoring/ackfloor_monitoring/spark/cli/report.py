@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ackfloor.cli.parameters import (
-    ConfigOption,
-    Output,
-    OutputOption,
-    ServersOption,
-    settings_flags,
-)
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor.cli.rows import console
 from ackfloor.cli.times import time_of
-from ackfloor.redrive import kafka_options
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.errors import PageNotWritten
@@ -65,17 +58,16 @@ def report(
             "Without it nobody can tell what recovered from what still waits.",
         ),
     ] = True,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Say what failed, why, what retries bought, and what is new.
 
     It reads the table that `ackfloor spark ingest` fills, and changes nothing but with --ingest.
     """
-    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    settings = brokers.settings()
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
-    clients = kafka_options(flags=settings_flags(bootstrap_servers), config=config)
+    clients = brokers.options()
     if since is not None and since_release is not None:
         raise typer.BadParameter("give --since or --since-release, not both")
     now = datetime.now(UTC)

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.parameters import ConfigOption, ServersOption, settings_flags
+from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.core.durations import parse_duration
-from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import (
     EveryOption,
     KeepOption,
@@ -45,8 +44,7 @@ def watch(
     every: EveryOption = "10s",
     keep: KeepOption = None,
     max_records: MaxRecordsOption = 500_000,
-    bootstrap_servers: ServersOption = None,
-    config: ConfigOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """Ingest without end, and say what is new in it: metrics, and a line for each find.
 
@@ -62,7 +60,7 @@ def watch(
     )
     every_s = parse_duration(every, field="--every")
     keep_s = parse_duration(keep, field="--keep") if keep else None
-    settings = Settings.load(flags=settings_flags(bootstrap_servers), config=config)
+    settings = brokers.settings()
     kafka = connection_options(settings.kafka)
     require_pyspark()
     from ackfloor_monitoring.server import PageServer
