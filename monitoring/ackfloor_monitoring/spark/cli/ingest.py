@@ -9,17 +9,16 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
-from ackfloor.core.durations import parse_duration
 from ackfloor_monitoring.spark.cli.parameters import (
     EveryOption,
     KeepOption,
     MaxRecordsOption,
     OneGroupOption,
     TableOption,
+    ingest_plan,
 )
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
-from ackfloor_monitoring.spark.options import connection_options
-from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+from ackfloor_monitoring.spark.session import spark_session
 
 
 def ingest(
@@ -40,24 +39,9 @@ def ingest(
     Topics that come later are read as well. What [redaction] takes away is never stored. How to
     reach the brokers is in [kafka], as for workers.
     """
-    settings = brokers.settings()
-    kafka = connection_options(settings.kafka)
-    every_s = parse_duration(every, field="--every")
-    keep_s = parse_duration(keep, field="--keep") if keep else None
-    require_pyspark()
-    from ackfloor_monitoring.spark import io
-    from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
+    plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records, once=once)
+    from ackfloor_monitoring.spark.ingest import Ingest
 
-    plan = IngestPlan(
-        table=table,
-        kafka=kafka,
-        pattern=io.group_pattern(group),
-        rules=settings.redaction.rules(),
-        once=once,
-        every_s=every_s,
-        keep_s=keep_s,
-        at_most=max_records,
-    )
     with spark_session("ackfloor spark ingest", lasting=not once) as spark:
         work = Ingest(spark, plan, lambda line: typer.echo(line, err=True))
         with stopped_by_signals(work):

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ackfloor.core.durations import parse_duration
+from ackfloor.settings import Settings
+from ackfloor_monitoring.spark.options import connection_options
+from ackfloor_monitoring.spark.session import require_pyspark
+
+if TYPE_CHECKING:
+    from ackfloor_monitoring.spark.ingest import IngestPlan
 
 TableOption = Annotated[
     str,
@@ -56,3 +64,28 @@ MaxRecordsOption = Annotated[
         help="The records of one batch.",
     ),
 ]
+
+
+def ingest_plan(
+    settings: Settings,
+    table: str,
+    group: str | None,
+    every: str = "10s",
+    keep: str | None = None,
+    at_most: int = 500_000,
+    *,
+    once: bool = False,
+) -> IngestPlan:
+    """What these options ask of an ingest.
+
+    Raises:
+        ConfigError, SettingError, MissingExtra: as they say.
+    """
+    every_s = parse_duration(every, field="--every")
+    keep_s = parse_duration(keep, field="--keep") if keep else None
+    kafka, rules = connection_options(settings.kafka), settings.redaction.rules()
+    require_pyspark()
+    from ackfloor_monitoring.spark import io
+    from ackfloor_monitoring.spark.ingest import IngestPlan
+
+    return IngestPlan(table, kafka, io.group_pattern(group), rules, once, every_s, keep_s, at_most)

@@ -13,9 +13,8 @@ from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOp
 from ackfloor.cli.rows import console
 from ackfloor.cli.times import time_of
 from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
+from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption, ingest_plan
 from ackfloor_monitoring.spark.errors import PageNotWritten
-from ackfloor_monitoring.spark.options import connection_options
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.page import html_page
 from ackfloor_monitoring.spark.report.terminal import report_tables
@@ -117,16 +116,9 @@ def _check_folder(file: Path) -> None:
 
 
 def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | None) -> None:
-    from ackfloor_monitoring.spark import io
-    from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
+    from ackfloor_monitoring.spark.ingest import Ingest
 
-    plan = IngestPlan(
-        table,
-        connection_options(settings.kafka),
-        io.group_pattern(group),
-        settings.redaction.rules(),
-        once=True,
-    )
+    plan = ingest_plan(settings, table, group, once=True)
     Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()
 
 

@@ -15,10 +15,10 @@ from ackfloor_monitoring.spark.cli.parameters import (
     MaxRecordsOption,
     OneGroupOption,
     TableOption,
+    ingest_plan,
 )
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
-from ackfloor_monitoring.spark.options import connection_options
-from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+from ackfloor_monitoring.spark.session import spark_session
 from ackfloor_monitoring.spark.watch.detection import Rules
 
 
@@ -58,26 +58,11 @@ def watch(
         surge_factor,
         surge_minimum,
     )
-    every_s = parse_duration(every, field="--every")
-    keep_s = parse_duration(keep, field="--keep") if keep else None
-    settings = brokers.settings()
-    kafka = connection_options(settings.kafka)
-    require_pyspark()
+    plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records)
     from ackfloor_monitoring.server import PageServer
-    from ackfloor_monitoring.spark import io
-    from ackfloor_monitoring.spark.ingest import IngestPlan
     from ackfloor_monitoring.spark.watch.watch import Watch
     from ackfloor_monitoring.watch_metrics import WatchMetrics
 
-    plan = IngestPlan(
-        table=table,
-        kafka=kafka,
-        pattern=io.group_pattern(group),
-        rules=settings.redaction.rules(),
-        every_s=every_s,
-        keep_s=keep_s,
-        at_most=max_records,
-    )
     metrics = WatchMetrics(time.time)
     server = PageServer({"/metrics": metrics.page()})
     # Before Spark: a port that is taken is told at once.
