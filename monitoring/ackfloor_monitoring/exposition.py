@@ -1,4 +1,7 @@
-"""Exposition: families of metrics, and the page `/metrics` of a registry."""
+"""Exposition: the page `/metrics` of a registry, in the format that is asked for.
+
+The families of metrics that stand there are made here from their definitions.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ackfloor.live import breakers
 from ackfloor.live.early import Action
 from ackfloor.runtime.exit_codes import Exit
 from ackfloor_handlers.demo import seed
-from ackfloor_monitoring import merge, watch_metrics
+from ackfloor_monitoring import exposition
 from ackfloor_monitoring.spark import audit
 from ackfloor_monitoring.spark import doctor as spark_doctor
 from ackfloor_monitoring.spark.cli.doctor import _MARKS
@@ -44,8 +44,7 @@ TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "why a letter was left": (redrive._WORDS, redrive.Left),
     "faults of an audit": (audit._WORDS, audit.Fault),
     "forms of an export": (_WRITERS, ExportFormat),
-    "families of metrics": (merge._FAMILY, Kind),
-    "families of the watch": (watch_metrics._FAMILY, Kind),
+    "families of metrics": (exposition._FAMILY, Kind),
     "events that are counted": (WorkerMetrics()._told, get_args(Event)),
     "what becomes of orders": (seed.EXPECTED, seed.Kind),
     # Poison has no card.

@@ -1,4 +1,7 @@
-"""The address of a run: what it says of itself there, and what it is asked to do."""
+"""The address of a run, and what it says of itself there.
+
+A change that is wanted of a run is posted there as well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: what somebody asks of a run and waits for, in a thread of its own.
+"""Request: a change that somebody asked for and waits for, in a thread of its own.
 
 The supervisor's loop asks the workers and collects their answers. It sets `done` last, so whoever
 waits for that sees the rest.
