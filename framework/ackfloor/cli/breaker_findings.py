@@ -20,9 +20,11 @@ def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[Finding]:
     for spec in specs:
         if not spec.breaker.enabled or spec.retry.max_redeliveries != 0:
             continue
+        if spec.breaker.failures == 1:
+            continue  # The failure that opens it is withheld.
         text = (
             "retry.max_redeliveries=0: up to "
-            f"{_counts(spec)} go to the dead-letter topic before it opens"
+            f"{_counts(spec, 1)} go to the dead-letter topic before it opens"
         )
         fix = (
             f"set handlers.{spec.name}.retry.max_redeliveries to 1 or more, or "

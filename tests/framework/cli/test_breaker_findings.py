@@ -34,6 +34,7 @@ def specs(*topics: str, **options: Any) -> list[HandlerSpec]:
         {},
         {"retry": RetryPolicy.fixed("1s", 1)},
         {"retry": RetryPolicy.fixed("1s", 0), "breaker": None},
+        {"retry": RetryPolicy.fixed("1s", 0), "breaker": CircuitBreaker(failures=1)},
     ],
 )
 def test_who_retries_or_has_no_breaker_is_not_named(options: dict[str, Any]) -> None:
@@ -47,7 +48,7 @@ def test_a_policy_without_redeliveries_is_named_with_its_bound() -> None:
         specs(retry=RetryPolicy.fixed("1s", 0), breaker=CircuitBreaker(20, 7, "30s"))
     )
     assert (found.check, found.state) == ("breaker of bill", "warn")
-    assert "up to 20 records (7 where nothing has succeeded for 30s)" in found.detail
+    assert "up to 19 records (6 where nothing has succeeded for 30s)" in found.detail
     assert "handlers.bill.retry.max_redeliveries to 1" in found.fix
 
 
