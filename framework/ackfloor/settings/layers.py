@@ -109,6 +109,9 @@ def path_of(name: str) -> Path:
         if rest.endswith(ending) and len(rest) > len(ending):
             return (section, settings_key(rest.removesuffix(ending)), *keys)
     handler, _, key = rest.rpartition(".")
+    owner, _, table = handler.rpartition(".")
+    if owner and table in HANDLER_TABLES:
+        return (section, settings_key(owner), table, key)
     return (section, settings_key(handler), key)
 
 

@@ -182,6 +182,9 @@ def near(path: Path) -> str:
     if path[0] == "handlers":
         if path[-1] in _IN_CODE:
             return f"it is said in code: @app.handler(..., {path[-1]}=...)"
+        if of_the_table := [keys[1] for keys in _PER_HANDLER if keys[:-1] == path[2:-1] != ()]:
+            known = {key: ".".join((*path[:-1], key)) for key in of_the_table}
+            return nearest(path[-1], known, f"there are {', '.join(of_the_table)}")
         known = {".".join(keys): ".".join((*path[:2], *keys)) for keys in _PER_HANDLER}
         return nearest(".".join(path[2:]), known, _ALL)
     for start in range(len(path)):

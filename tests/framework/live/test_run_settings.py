@@ -380,6 +380,16 @@ def test_a_dry_run_changes_nothing(run: Run) -> None:
         ("handlers.bill.concurrency", "0", "handlers.bill.concurrency='0'"),
         ("handlers.bill.concurency", "3", "did you mean handlers.bill.concurrency"),
         ("handlers.bil.concurrency", "3", "did you mean bill"),
+        (
+            "handlers.bill.breaker.failure",
+            "3",
+            "no such setting; did you mean handlers.bill.breaker.failures?",
+        ),
+        (
+            "handlers.bill.breaker.window",
+            "3",
+            "there are enabled, failures, quiet_failures, quiet_after, park_rate, gives_in_after",
+        ),
         ("handlers.bill.retry.initial_delay", "3s", "no retry topic with this delay"),
         ("app.workers", "3", "can't change while the run runs"),
         ("kafka.sasl_password", "hunter2", "can't change while the run runs"),
