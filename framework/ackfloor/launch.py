@@ -24,6 +24,7 @@ from ackfloor.broadcast import check_settings
 from ackfloor.codec import make_decoder
 from ackfloor.core.durations import parse_duration
 from ackfloor.errors import ConfigError
+from ackfloor.flood_guard import FIX, WHY
 from ackfloor.ports import MonitoringPlugin
 from ackfloor.registration import HandlerSpec
 from ackfloor.runtime.clock import SystemClock
@@ -102,6 +103,9 @@ class Launch:
     def check_handlers(self) -> None:
         """Refuse handlers that could not be called; raises ConfigError."""
         for spec in self.handlers:
+            if "guard" in spec.given:
+                # Python hides the warning of the registration, unless in tests.
+                log.warning("handlers.%s.guard: %s: %s", spec.name, WHY, FIX)
             signature = read_signature(
                 spec.function,
                 handler=spec.name,

@@ -203,7 +203,7 @@ def _breaker(name: str, given: Mapping[str, Any]) -> Any:
         guard = given["guard"]
         if guard is not None and not isinstance(guard, bool | FloodGuard):
             raise _refuse(name, "guard", guard, WHY, FIX)
-        warnings.warn(f"handlers.{name}.guard: {WHY}: {FIX}", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"handlers.{name}.guard: {WHY}: {FIX}", DeprecationWarning, stacklevel=4)
         enabled = guard.enabled if isinstance(guard, FloodGuard) else bool(guard)
         if "breaker" not in given:
             return None if enabled else CircuitBreaker(enabled=False)

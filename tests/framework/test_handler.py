@@ -61,8 +61,9 @@ def test_a_flood_guard_is_accepted_and_ignored_but_for_none_at_all() -> None:
     with pytest.warns(DeprecationWarning, match="write breaker=CircuitBreaker"):
         own = FloodGuard(0.9, min_sample=50)
     for guard, enabled in ((own, True), (True, True), (None, False), (False, False)):
-        with pytest.warns(DeprecationWarning, match="handlers.bill.guard"):
+        with pytest.warns(DeprecationWarning, match="handlers.bill.guard") as warned:
             assert registered(guard=guard).breaker.enabled is enabled
+        assert warned[0].filename == __file__
     with pytest.warns(DeprecationWarning, match="handlers.bill.guard"):
         assert registered(guard=None, breaker=CircuitBreaker(7)).breaker == CircuitBreaker(7)
 

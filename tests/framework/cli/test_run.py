@@ -203,6 +203,17 @@ def test_a_broker_that_is_away_ends_it_with_4_where_asked_to(shop: Path) -> None
 
 
 @E2E
+def test_a_flood_guard_in_the_code_is_warned_of(shop: Path, start: Callable[..., Running]) -> None:
+    """Once, with what to write instead: Python shows no deprecation of an imported module."""
+    (shop / "shop.py").write_text(HANDLER.replace("'orders'", "'orders', guard=None"))
+    run = start("shop:app")
+    line = run.logged("handlers.bill.guard: the flood guard gave way")
+    assert "write breaker=CircuitBreaker(...), or breaker=None for none" in line
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+@E2E
 def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Running]) -> None:
     """The run lives, is not ready, says what it waits for, and a signal ends it at once.
 
