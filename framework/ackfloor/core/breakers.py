@@ -341,7 +341,10 @@ class Breakers:
     def _name(self, handler: HandlerState, now: Now) -> None:
         name, circuit, breaker = handler.rules.name, handler.circuit, handler.circuit.breaker
         if circuit.forced is not None:
-            why = f"an operator opened it ({circuit.forced_reason or 'no reason given'})"
+            why = (
+                f"an operator opened it ({circuit.forced_reason or 'no reason given'}), and "
+                f"`ackfloor breaker auto {name}` takes that back"
+            )
         elif not circuit.failing:
             why = "an operator had opened it"
         else:

@@ -60,4 +60,5 @@ def _read(tree: Any) -> Asked:
         raise BadRequest(f"for_s {str(for_s)[:20]!r}: seconds above 0, a year at most")
     if len(reason) > LONGEST_REASON:
         raise BadRequest(f"reason: at most {LONGEST_REASON} characters")
-    return Action(action), handler, for_s, reason
+    # One line: it is shown in tables and logged.
+    return Action(action), handler, for_s, " ".join(reason.split())

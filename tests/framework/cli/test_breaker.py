@@ -173,6 +173,10 @@ def test_each_command_is_told_to_people_and_to_programs(run: Run) -> None:
         Exit.OK,
         "bill: kept open for 1h30m by worker 0, 1\n",
     )
+    assert run.breaker("close", "bill", "--reason", " \n").exit_code == Exit.OK
+    assert run.asked.pop() == (Action.CLOSE, "bill", None, "")
+    assert run.breaker("open", "bill", "--reason", "bank\nclosed ").exit_code == Exit.OK
+    assert run.asked.pop() == (Action.OPEN, "bill", None, "bank closed")
     assert run.breaker("close", "bill").stdout == "bill: kept closed by worker 0, 1\n"
     assert run.breaker("auto", "bill").stdout == "bill: left to itself by worker 0, 1\n"
     told = json.loads(run.breaker("close", "bill", "--for", "5m", "-o", "json").stdout)

@@ -337,7 +337,8 @@ class TestForced:
         world.engine.force("bill", Forced.OPEN, inf, "maintenance", world.now)
         world.take()
         assert world.held
-        assert "an operator opened it (maintenance)" in _told_later(world)
+        told = _told_later(world)
+        assert "an operator opened it (maintenance), and `ackfloor breaker auto bill`" in told
         for _ in range(5):
             world.tick(0.01)
             end(world, ACKED)
