@@ -238,10 +238,7 @@ class Lanes:
             if out:
                 self._take_over(lane)
             lane.out = None
-            if lane:
-                return lane
-            del self._live[lane.key]
-            return None
+            return self._freed(lane)
         found = self._live.get(cast("LaneKey", out.lane))
         if isinstance(found, Lane) and found.out is out:
             found.out = None

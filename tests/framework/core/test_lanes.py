@@ -323,6 +323,17 @@ class TestBegins:
         assert not lanes.begins(lane)
         assert (len(lanes), lanes.holding) == (0, False)
 
+    def test_a_work_that_was_passed_over_holds_nothing(self) -> None:
+        """Its head was due again, and its partition is about to leave."""
+        lanes, _, (head, _) = lane_of(2)
+        lanes.block(KEY, head, again=True)
+        lane = lanes.go_on(KEY, head, settled=False)
+        assert lane is not None
+        work = handed_out(lanes, lane)
+        work.clear()
+        assert lanes.back(work) is None
+        assert (len(lanes), lanes.holding) == (0, False)
+
     def test_a_lane_that_left_with_its_partition_takes_no_other_along(self) -> None:
         """Its name may be that of another one by now."""
         lanes, lane, found = lane_of(1)
