@@ -288,7 +288,9 @@ class Lanes:
                 rest.append(out.popleft())
             except IndexError:
                 break
-        lane.extendleft(reversed(rest))
+        # Its slot puts a record back that asks for a pause, and its deadline may have been quicker.
+        # Handed out by itself, that one would be passed over, and nobody would end its lane.
+        lane.extendleft(reversed([delivery for delivery in rest if not delivery.closed]))
 
     def _freed(self, lane: Lane) -> Lane | None:
         """A lane of which nothing is out, unless it has nothing: then it is forgotten."""

@@ -162,6 +162,17 @@ class TestWork:
         assert lanes.leave(stuck) is None
         assert list(handed_out(lanes, lane)) == found[1:]
 
+    def test_what_asked_for_a_pause_too_late_is_left_out(self) -> None:
+        """Its deadline has ended it: given out by itself, nobody would ever end its lane."""
+        lanes, lane, (_, late) = lane_of(2)
+        work = handed_out(lanes, lane)
+        work.clear()
+        late.closed = True
+        work.appendleft(late)
+        assert lanes.leave(late) is None
+        assert len(lanes) == 0
+        assert lanes.back(work) is None
+
     def test_with_nothing_behind_it_the_lane_is_forgotten(self) -> None:
         """It was all there was, in a work or by itself."""
         for singly in (True, False):
