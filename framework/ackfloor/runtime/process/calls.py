@@ -2,8 +2,9 @@
 
 The main thread handles. A second thread reads what the worker says, so that a worker that has died
 ends it in the middle of a handler, and so that records it has not begun can be asked back while one
-keeps it busy. Who takes a record is told by `popleft`, as everywhere: the main thread to handle it,
-or the reader to give it back.
+keeps it busy. The main thread takes a record to handle it, the reader takes all of them to give
+them back. One lock is around the one, and around the other up to the message that says so: whatever
+stands before a record that has ended counts as done, unless it was given back before.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Child:
         #: How many records wait when the worker is told that there is room.
         self._low = 0
         self._received = 0
+        #: Around every message, and around taking a record.
         self._say_lock = threading.Lock()
 
     def say(self, **said: Any) -> None:
@@ -103,7 +105,12 @@ class Child:
 
     def leave(self, why: str) -> None:
         """Ask to be replaced after the record at hand; any thread may."""
-        self.say(spent=why, returned=self._unbegun())
+        self._give_back(spent=why)
+
+    def _give_back(self, **said: Any) -> None:
+        """Give back what was not begun, and say why where there is a reason."""
+        with self._say_lock, suppress(OSError):
+            say(self._end, {**said, "returned": self._unbegun()})
 
     # The reader's side.
 
@@ -114,7 +121,7 @@ class Child:
             if kind == "work":
                 self._work_came(*rest)
             elif kind == "recall":
-                self.say(returned=self._unbegun())
+                self._give_back()
             elif kind == "end":
                 self._items.put(None)
         os._exit(1)
@@ -138,7 +145,7 @@ class Child:
         return deque(SentRecord(*sent) for sent in item)
 
     def _unbegun(self) -> list[int]:
-        """Take back every record that was not begun."""
+        """Take every record that was not begun; under the lock."""
         numbers = _emptied(self._rest)
         with suppress(queue.Empty):
             while (item := self._items.get_nowait()) is not None:
@@ -154,7 +161,8 @@ class Child:
             self._rest = item
             while True:
                 try:
-                    sent = item.popleft()
+                    with self._say_lock:
+                        sent = item.popleft()
                 except IndexError:
                     break
                 self._handle(sent)
@@ -197,8 +205,9 @@ class Child:
         if outcome is not ACKED:
             words = spoken(outcome)
             # A lane waits for what failed in it, and everything for what asked for a pause.
-            back = self._unbegun() if words["kind"] == "held" else _emptied(self._rest)
-            self.say(ended=number, returned=back, **words)
+            with self._say_lock, suppress(OSError):
+                back = self._unbegun() if words["kind"] == "held" else _emptied(self._rest)
+                say(self._end, {"ended": number, "returned": back, **words})
         self.face.end(number)
         if not self._rest and self._items.empty():
             self.say(room=True)
