@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.simulation.plan import make_plan
 from tests.simulation.safeguards import SAFEGUARDS, Safeguard
 from tests.simulation.shrink import shrunk
 from tests.simulation.tries import caught
-from tests.simulation.untraced import simulate
+from tests.simulation.untraced import simulate, untraced
 from tests.simulation.world import play
 
 #: Of these the lack is noticed within a few seeds; `make soak` takes out all.
@@ -23,6 +25,13 @@ QUICK = (
     "the budget of retries ends",
 )
 BY_NAME = {safeguard.name: safeguard for safeguard in SAFEGUARDS}
+
+
+@pytest.fixture(autouse=True)
+def without_coverage() -> Iterator[None]:
+    """Dozens of seeds are played here."""
+    with untraced():
+        yield
 
 
 @pytest.mark.parametrize("seed", [7, 820_292])
