@@ -17,7 +17,8 @@ from ackfloor.kafka.source import KafkaSource
 from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
 
-pytestmark = [pytest.mark.kafka]
+# One broker for all of them.
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("silence")]
 
 #: What librdkafka itself waits is minutes; what is allowed here is seconds.
 BOUND_S = 30.0

@@ -13,8 +13,8 @@ from ackfloor.testing import KafkaCluster
 from tests.framework.runtime import on_kafka as patience
 from tests.framework.runtime.on_kafka import Place, consumer_of, on_kafka
 
-# Three nodes want the machine for themselves, like the whole processes.
-pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
+# Three nodes want the machine for themselves, like the whole processes; one cluster for all of them.
+pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.xdist_group("cluster faults")]
 
 NONE = RetryPolicy(max_redeliveries=0)
 REPLICAS = "min.insync.replicas"

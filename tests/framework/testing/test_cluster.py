@@ -91,6 +91,10 @@ def test_records_go_through_and_nothing_stays(java: JavaChoice) -> None:
     assert not data_dir.exists()
 
 
+#: One cluster for all of them.
+THREE = pytest.mark.xdist_group("three nodes")
+
+
 @pytest.fixture(scope="module")
 def three() -> Iterator[KafkaCluster]:
     """Three nodes, for the tests that take some of them away."""
@@ -98,6 +102,7 @@ def three() -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@THREE
 def test_three_nodes_replicate(three: KafkaCluster) -> None:
     """Three nodes know each other, and topics get three replicas of which two must be in sync."""
     _create(three.bootstrap_servers, "replicated")
@@ -113,6 +118,7 @@ def test_three_nodes_replicate(three: KafkaCluster) -> None:
     assert sorted(listed.topics["replicated"].partitions[0].replicas) == [1, 2, 3]
 
 
+@THREE
 def test_killed_node_comes_back_with_its_data(three: KafkaCluster) -> None:
     """With one of three nodes killed writing goes on; started again it is at the same address."""
     servers = three.bootstrap_servers
