@@ -32,7 +32,8 @@ from ackfloor.kafka.transactor import Transactor
 from ackfloor.testing import KafkaCluster
 from tests.framework.runtime.on_kafka import Crowd, Place, consumer_of, on_kafka
 
-pytestmark = [pytest.mark.kafka]
+# One broker for all of them.
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("hostile broker")]
 
 #: Characters of metadata that this broker takes: a tenth of the usual limit and less.
 METADATA = 400
@@ -126,6 +127,8 @@ def test_a_client_that_has_ended_for_good_fails_its_worker_and_the_next_one_goes
         place = crowd.place
         handled: list[int] = []
         first = crowd.start(app_of(place, handled), consumer=consumer_of("broker"))
+        # It may not even leave: the group gives it up when its session ends.
+        place.set_group("consumer.session.timeout.ms", "6000")
         crowd.until(lambda: first.owns(place.topic) == [0])
         place.send(5)
         crowd.until(lambda: place.committed() == 5)

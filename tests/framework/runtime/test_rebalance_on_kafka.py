@@ -68,7 +68,12 @@ def test_a_pause_and_a_pending_retry_survive_a_revoke_and_a_reassignment(
 
         def start(gate: Gate) -> OnKafka:
             return crowd.start(
-                app(gate), consumer=consumer_of(protocol), max_open=20, drain_timeout="100ms"
+                app(gate),
+                consumer=consumer_of(protocol),
+                max_open=20,
+                drain_timeout="100ms",
+                # The second is closed while its handlers wait at its gate.
+                shutdown_timeout="500ms",
             )
 
         for number in range(2):
