@@ -13,7 +13,7 @@ from ackfloor.testing import KafkaCluster
 from tests.framework.runtime import on_kafka as patience
 from tests.framework.runtime.on_kafka import Place, consumer_of, on_kafka
 
-# Three nodes want the machine for themselves, like the whole processes; one cluster for all of them.
+# Three nodes want the machine for themselves, like whole processes; all tests have the same ones.
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.xdist_group("cluster faults")]
 
 NONE = RetryPolicy(max_redeliveries=0)
