@@ -1,4 +1,4 @@
-"""What every test may use: the run's broker (`bootstrap_servers`)."""
+"""What every test has: the run's broker (`bootstrap_servers`), and a worker for each group."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # commands would leave out what has no room in it.
 os.environ.pop("COLUMNS", None)
 
-pytest_plugins = ["tests.kafka_broker"]
+pytest_plugins = ["tests.groups", "tests.kafka_broker"]
