@@ -225,7 +225,7 @@ OUTAGES: Mapping[str, Callable[..., Outage]] = {
 }
 
 
-#: They take minutes; a shorter one of the kind is in each run of the tests.
+#: They take minutes; `make soak` plays them, and each run of the tests a shorter one of the kind.
 LONG = frozenset({"dead-quiet-3h"})
 
 
