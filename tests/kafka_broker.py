@@ -27,6 +27,9 @@ from ackfloor.testing.bootstrap import open_broker
 from ackfloor.testing.processes import ProcessIdentity
 
 _START_TIMEOUT_S = 180.0
+#: Under the broker's own protocol a member hears of a change with its next heartbeat: every five
+#: seconds, by default, for each step of a rebalance.
+_CONFIG = {"group.consumer.heartbeat.interval.ms": "500"}
 _RUN_FOLDER = pytest.StashKey[Path]()
 
 
@@ -35,7 +38,7 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> Iterator[str]:
     """Bootstrap servers of a real Kafka that all tests of the run share: use names of your own."""
     run_folder = getattr(request.config, "workerinput", {}).get("broker_run_folder")
     if run_folder is None:
-        with open_broker() as broker:
+        with open_broker(config=_CONFIG) as broker:
             yield broker.bootstrap_servers
     else:
         yield _shared(Path(run_folder))
@@ -102,7 +105,7 @@ def _keep(folder: Path) -> None:
     controller = ProcessIdentity.of(int((folder / "controller").read_text()))
     me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    with open_broker() as broker:
+    with open_broker(config=_CONFIG) as broker:
         keeper = {"pid": me.pid, "started": me.started}
         answer = {"bootstrap_servers": broker.bootstrap_servers, "keeper": keeper}
         draft = folder / "broker.json.new"

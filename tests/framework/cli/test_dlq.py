@@ -177,6 +177,6 @@ def test_what_is_not_there_is_told(stage: Stage) -> None:
 def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After a bounded time."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ackfloor.kafka.redrive_topics.REQUEST_S", 0.5)
+    monkeypatch.setattr("ackfloor.kafka.contact.PATIENCE_S", 0.5)
     ended = dlq("groups", "--bootstrap-servers", "127.0.0.1:1")
     assert isinstance(ended.exception, KafkaUnreachable)

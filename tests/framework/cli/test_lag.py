@@ -184,7 +184,7 @@ def test_a_group_that_nobody_knows_is_refused() -> None:
 
 def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a bounded time, with exit code 4."""
-    monkeypatch.setattr("ackfloor.kafka.progress.REQUEST_S", 0.5)
+    monkeypatch.setattr("ackfloor.kafka.contact.PATIENCE_S", 0.5)
     done = ended("--group", "g", "--bootstrap-servers", "127.0.0.1:1")
     assert isinstance(done.exception, KafkaUnreachable)
     assert done.exception.exit_code == 4

@@ -150,6 +150,6 @@ def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.Mon
         ended = retry(*arguments)
         assert isinstance(ended.exception, RedriveRefused)
         assert text in str(ended.exception)
-    monkeypatch.setattr("ackfloor.kafka.redrive_topics.REQUEST_S", 0.5)
+    monkeypatch.setattr("ackfloor.kafka.contact.PATIENCE_S", 0.5)
     ended = retry("ls", "--bootstrap-servers", "127.0.0.1:1")
     assert isinstance(ended.exception, KafkaUnreachable)

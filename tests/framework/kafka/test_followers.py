@@ -378,6 +378,7 @@ def test_a_deleted_follower_holds_nobody_up(
     group.pump(lambda: group.shared([0, 1]))
     assert time.monotonic() - began_s < PATIENCE_S, "it was looked for"
     assert len(*group.shares(group.tier)) < 2, "it was begun"
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
     group.write(group.topic, 2)
     group.pump(lambda: sum(group.read(group.topic).values()) == 2)
     group.pump(lambda: group.shares(group.tier) == [[]])

@@ -214,7 +214,7 @@ def test_what_is_missing_or_recreated_is_refused(stage: Stage, bootstrap_servers
 
 def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens: an error that names the address."""
-    monkeypatch.setattr("ackfloor.kafka.redrive_topics.REQUEST_S", 0.5)
+    monkeypatch.setattr("ackfloor.kafka.contact.PATIENCE_S", 0.5)
     nobody = {"bootstrap.servers": "127.0.0.1:1"}
     with pytest.raises(KafkaUnreachable, match=r"127\.0\.0\.1:1"):
         RedriveJob(
