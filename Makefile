@@ -61,10 +61,11 @@ site: setup ## the docs as a site in build/site; a warning is a failure
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site: open build/site/index.html"
 
-soak: setup ## seeds, safeguards and outages of the simulation, then kills and faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
+soak: setup ## seeds, safeguards and outages of the simulation, long tests, then kills and faults on 3 brokers; MINUTES=10 SEED=7 PROTOCOL=range OUT=folder AUDIT=1
 	@$(BIN)/python -m tests.simulation --seeds 5000 --from $(or $(SEED),1)
 	@$(BIN)/python -m tests.simulation --safeguards --from $(or $(SEED),1)
 	@$(BIN)/python -m tests.simulation --outages --seeds 1 --from $(or $(SEED),1)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m soak
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(PARKING),--parking $(PARKING)) $(if $(OUT),--out $(OUT)) $(if $(AUDIT),--audit)
 
 bench: setup ## everything beside its peers, about an hour; ROUNDS=5; see benchmarks/README.md

@@ -130,7 +130,7 @@ def away_s(lines: list[str]) -> list[float]:
 @pytest.mark.parametrize(
     ("body", "killers", "workers", "given"),
     [
-        pytest.param(ASYNC, [b"segfault"], "1", {}, id="async"),
+        pytest.param(ASYNC, [b"segfault"], "1", {}, id="async", marks=pytest.mark.soak),
         pytest.param(ASYNC, [b"segfault", b"exit"], "1", STATIC, id="two-killers-static"),
         pytest.param(THREADS_BY_KEY, [b"exit"], "2", {}, id="threads-by-key-two-workers"),
         pytest.param(BATCHES, [b"exit"], "1", {}, id="batches"),
