@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import click.testing
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
@@ -13,6 +15,13 @@ from ackfloor.core.letter_filter import LetterFilter
 from ackfloor.errors import ConfigError
 
 COMMANDS = dict(commands())
+#: Made once: typer's runner makes all commands anew for each call.
+COMMAND: Any = get_command(cli)
+
+
+def invoked(*arguments: str) -> click.testing.Result:
+    """What a command line comes to."""
+    return click.testing.CliRunner(env={"COLUMNS": "200"}).invoke(COMMAND, arguments)
 
 
 def _given_once() -> list[Any]:
@@ -27,8 +36,7 @@ def _given_once() -> list[Any]:
 @pytest.mark.parametrize(("path", "option"), _given_once())
 def test_an_option_of_one_value_is_not_given_twice(path: str, option: str) -> None:
     """The first would be lost, and of a filter that is what widens a discard."""
-    given = [*path.split()[1:], option, "a", option, "b"]
-    ended = CliRunner(env={"COLUMNS": "200"}).invoke(cli, given)
+    ended = invoked(*path.split()[1:], option, "a", option, "b")
     assert ended.exit_code == 2, ended.output
     assert option in ended.stderr
     assert "is given more than once" in ended.stderr
@@ -40,8 +48,7 @@ def test_an_option_of_one_value_is_not_given_twice(path: str, option: str) -> No
 )
 def test_an_option_is_not_empty(path: str, option: str) -> None:
     """A shell makes that of a variable that is not set: `--resume ""` would mean all there are."""
-    given = [*path.split()[1:], option, ""]
-    ended = CliRunner(env={"COLUMNS": "200"}).invoke(cli, given)
+    ended = invoked(*path.split()[1:], option, "")
     assert ended.exit_code == 2, ended.output
     assert option in ended.stderr
     assert "is empty: give it a value, or leave it out" in ended.stderr

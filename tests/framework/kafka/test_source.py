@@ -36,13 +36,13 @@ def test_pause_and_resume_lose_and_repeat_nothing(
 ) -> None:
     """Rule 5: a pause throws the prefetch away, the seek brings reading back to the next record."""
     topic = make_topic(bootstrap_servers)
-    produce(bootstrap_servers, topic, 3_000)
+    produce(bootstrap_servers, topic, 1_000)
     source = KafkaSource(options(bootstrap_servers), fresh("g"), batch=50)
     listener = Listener()
     source.subscribe([topic], listener)
     sources.append(source)
     cycles = 0
-    while len(listener.records) < 3_000:
+    while len(listener.records) < 1_000:
         before = len(listener.records)
         pump(source, lambda before=before: len(listener.records) > before)  # type: ignore[misc]
         source.pause([Partition(topic, 0)])
@@ -50,7 +50,7 @@ def test_pause_and_resume_lose_and_repeat_nothing(
             pass
         source.resume([(Partition(topic, 0), listener.offsets[-1] + 1)])
         cycles += 1
-    assert listener.offsets == list(range(3_000))
+    assert listener.offsets == list(range(1_000))
     assert cycles > 10
 
 
