@@ -25,6 +25,8 @@ from ackfloor.runtime.batch_calls import begin, startable
 from tests.examples import examples
 from tests.framework.core.test_engine_model import OUTCOMES, EngineMachine
 
+pytestmark = pytest.mark.usefixtures("without_coverage")
+
 SIZE = 3
 WORKERS = 4
 

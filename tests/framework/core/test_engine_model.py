@@ -28,6 +28,8 @@ from ackfloor.core.retry import RetryPolicy
 from tests.examples import examples
 from tests.framework.core.worlds import HeldWorld, MemoryRecord, deliveries_in
 
+pytestmark = pytest.mark.usefixtures("without_coverage")
+
 PARTITIONS = 2
 OUTCOMES: tuple[Outcome, ...] = (
     ACKED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -13,6 +14,8 @@ from ackfloor.core.delivery import LaneKey, TrackedDelivery
 from ackfloor.core.lanes import Lane, Lanes, Work
 from tests.examples import examples
 from tests.framework.core.test_lanes import deliveries
+
+pytestmark = pytest.mark.usefixtures("without_coverage")
 
 PARTITIONS = (0, 1)
 KEYS = (b"a", b"b")

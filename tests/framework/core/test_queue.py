@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
+from ackfloor.core.delivery import Delivery
 from ackfloor.core.lanes import Lane, Lanes
 from ackfloor.core.queue import MEASURED_S, HandlerQueue, Unit
 from tests.examples import examples
@@ -178,6 +180,14 @@ class TestWindow:
         queue.room(0, SLOTS, NOW_S + 2 * MEASURED_S)
         assert queue.window == SLOTS
 
+    def test_what_was_given_back_before_is_not_there_twice(self) -> None:
+        """Nor is a lane that has no work out any more."""
+        queue, _ = queue_of_lanes([2, 1])
+        taken = queue.take(1)
+        queue.returned(taken)
+        queue.returned(taken)
+        assert offsets_of(queue.items) == [0, 1, 2]
+
     @given(
         looks=st.lists(
             st.tuples(st.floats(0.0, 1.0), st.sampled_from([0.0, 0.005, 0.1, 0.5])), max_size=30
@@ -221,6 +231,18 @@ class TestBatches:
         (batch,) = queue.take_batches(9, RULES)
         assert offsets_of([batch]) == [6, 7]
         assert queue.calls == SLOTS
+
+    def test_what_is_handled_alone_fills_no_other(self) -> None:
+        """What is before it waits for what may join it, as ever."""
+        queue = queue_of(5)
+        rules = replace(RULES, concurrency=1)
+        (running,) = queue.take_batches(1, rules)
+        suspect = cast("Delivery", queue.items[1])
+        suspect.assignment.handler.suspect = suspect
+        assert queue.take_batches(9, rules) == []
+        assert offsets_of(queue.items) == [3, 4]
+        queue.ended(running)
+        assert offsets_of(queue.take_batches(1, rules)) == [3]
 
     def test_one_that_waits_is_joined_by_what_comes(self) -> None:
         """In its order."""

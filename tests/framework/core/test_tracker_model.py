@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ackfloor.core.tracker import AckTracker
 from tests.examples import examples
+
+pytestmark = pytest.mark.usefixtures("without_coverage")
 
 
 class TrackerMachine(RuleBasedStateMachine):

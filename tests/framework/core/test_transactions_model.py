@@ -18,6 +18,8 @@ from ackfloor.core.parcel import Parcel
 from ackfloor.core.transaction import COMMITTED, Outcome, Refusal
 from tests.framework.core.test_engine_model import LIMITS, PARTITIONS, EngineMachine, Key
 
+pytestmark = pytest.mark.usefixtures("without_coverage")
+
 FATES = ["committed", "committed", "aborted", "refused", "too large", "all refused"]
 
 
