@@ -90,8 +90,7 @@ class CrashContract:
         assert sorted(bench.started) == [0, 1, 4]
         bench.open(4)
         eventually(lambda: 4 in bench.answered)
-        bench.submit_again(executor)
-        eventually(lambda: sorted(bench.answered) == [0, 1, 2, 3, 4])
+        bench.until(executor, lambda: sorted(bench.answered) == [0, 1, 2, 3, 4])
 
     @staticmethod
     def _came(bench: Bench, executor: Executor, offsets: list[int]) -> bool:

@@ -39,8 +39,7 @@ class TakeBackContract:
         eventually(lambda: bench.answered == [0])
         time.sleep(WATCH_S)
         assert bench.started == [0]
-        bench.submit_again(executor)
-        eventually(lambda: bench.answered == [0, 1, 2, 3])
+        bench.until(executor, lambda: bench.answered == [0, 1, 2, 3])
         assert bench.started == [0, 1, 2, 3]
 
     def test_an_executor_that_has_nothing_gives_nothing_back(self, bench: Bench) -> None:
@@ -80,8 +79,7 @@ class TakeBackContract:
         time.sleep(WATCH_S)
         assert bench.started == bench.answered == [0, 1]
         assert [delivery.offset for delivery in ada] == [2, 3]
-        bench.submit_again(executor)
-        eventually(lambda: len(bench.answered) == 7)
+        bench.until(executor, lambda: len(bench.answered) == 7)
         assert [n for n in bench.started if n < 10] == [0, 1, 2, 3]
         assert [n for n in bench.started if n >= 10] == [10, 11, 12]
 
@@ -116,8 +114,7 @@ class TakeBackContract:
         eventually(lambda: bench.returned == [0, 1, 2, 3])
         time.sleep(WATCH_S)
         assert (bench.started, bench.answered, executor.queued()) == ([0], [], 0)
-        bench.submit_again(executor)
-        eventually(lambda: bench.answered == [0, 1, 2, 3])
+        bench.until(executor, lambda: bench.answered == [0, 1, 2, 3])
         assert bench.started == [0, 0, 1, 2, 3]
 
     def test_a_pause_keeps_the_order_of_its_lane(self, bench: Bench) -> None:
@@ -137,8 +134,7 @@ class TakeBackContract:
         eventually(lambda: len(bench.inbox.held) == 1)
         time.sleep(WATCH_S)
         assert (bench.started, bench.answered) == ([0, 1], [0])
-        bench.submit_again(executor)
-        eventually(lambda: len(bench.answered) == 5)
+        bench.until(executor, lambda: len(bench.answered) == 5)
         assert [n for n in bench.answered if n < 10] == [0, 1, 2]
         assert [n for n in bench.answered if n >= 10] == [10, 11]
 
