@@ -29,7 +29,7 @@ from ackfloor.testing.processes import ProcessIdentity
 _START_TIMEOUT_S = 180.0
 #: Under the broker's own protocol a member hears of a change with its next heartbeat: every five
 #: seconds, by default, for each step of a rebalance.
-_CONFIG = {"group.consumer.heartbeat.interval.ms": "500"}
+_CONFIG = {"group.consumer.heartbeat.interval.ms": "1000"}
 _RUN_FOLDER = pytest.StashKey[Path]()
 
 

@@ -145,6 +145,11 @@ def without_java(tools: Path) -> str:
     return str(tools)
 
 
+@pytest.fixture(autouse=True)
+def untraced_processes() -> None:
+    """They are traced: nothing else plays the demo."""
+
+
 @pytest.fixture
 def demos(tmp_path: Path) -> Iterator[list[Demo]]:
     """Demos to be ended, however the test ends."""

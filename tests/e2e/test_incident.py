@@ -102,6 +102,11 @@ class Operator:
         return sum(row["open"] or 0 for row in json.loads(told.stdout))
 
 
+@pytest.fixture(autouse=True)
+def untraced_processes() -> None:
+    """They are traced: nothing else plays the incident."""
+
+
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[Operator]:
     """An operator with a broker of their own; nothing of both is left afterwards."""
