@@ -218,7 +218,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard("a record is parked byte for byte", 2, "core.parking:Parking.parcel", _other_value),
     Safeguard("a partition's floor is committed", 3, "core.commits:CommitPlan.tick", _nothing),
     Safeguard("a late answer changes nothing", 4, "core.endings:Endings.answered", _late_counts),
-    Safeguard("an answer by hand counts once", 4, "core.delivery:Delivery.claim",
+    Safeguard("an answer by hand counts once", 4, "core.delivery:TrackedDelivery.claim",
               _double_answers),
     Safeguard("what the commit has settled is not handled again", 5,
               "core.intake:Intake._restored", _handled_again),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackfloor import Delivery
-from ackfloor.core import messages
+from ackfloor.core import events as happened
 from ackfloor.core.gapset import MetadataRefused, decode
 from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
 from ackfloor.core.parcel import Parcel
@@ -557,24 +557,24 @@ class Watch:
         most = self._plan.max_open * 2 + self._plan.batch * (1 + partitions)
         self.check("7", open_count <= most, f"{life} holds {open_count} records, {most} at most")
 
-    def observe(self, life: Life, events: Iterable[messages.Event]) -> None:
+    def observe(self, life: Life, events: Iterable[happened.Event]) -> None:
         """A worker's observers get events."""
         counts = self._counts.setdefault(life.number, {})
         for event in events:
             match event:
-                case messages.RecordsReceived():
+                case happened.RecordsReceived():
                     _add(counts, "read", event.count)
-                case messages.RecordsAcked():
+                case happened.RecordsAcked():
                     _add(counts, "handled", len(event.durations_s))
-                case messages.RecordParked() | messages.RecordHopped():
+                case happened.RecordParked() | happened.RecordHopped():
                     _add(counts, "parked", 1)
-                case messages.RecordDeadLettered():
+                case happened.RecordDeadLettered():
                     _add(counts, "dead", 1)
-                case messages.RecordDiscarded():
+                case happened.RecordDiscarded():
                     _add(counts, "discarded", 1)
-                case messages.PartitionsRevoked():
+                case happened.PartitionsRevoked():
                     _add(counts, "dropped", event.open_count)
-                case messages.RecordsSkipped():
+                case happened.RecordsSkipped():
                     _add(counts, "skipped", event.count)
 
     def account(self, life: Life, open_count: int) -> None:
