@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ackfloor.cli.letter_lines import envelope_facts, own_headers
+from ackfloor.core.envelope import PREFIX
 from ackfloor.core.letter_filter import failed_at_ms
 from ackfloor.core.letter_groups import LetterGroup
 from ackfloor.core.printable import plain
@@ -83,7 +84,11 @@ def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, A
 
 def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
     """One dead letter as JSON has it."""
-    letter = found.letter
+    letter, told = found.letter, found.letter.envelope
+    ours = asdict(told)
+    for name in ("error_message", "error_stack"):
+        ours[name] = rules.of_text(ours[name])
+    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
     return {
         "topic": letter.topic,
         "partition": letter.partition,
@@ -94,9 +99,9 @@ def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
         "key": text_of(rules.of_key(letter.key)),
         "payload": text_of(rules.of_payload(letter.value)),
         "payload_bytes": None if letter.value is None else len(letter.value),
-        "headers": [[name, text_of(value)] for name, value in own_headers(letter, rules)],
+        "headers": [[name, text_of(value)] for name, value in rules.of_headers(_bytes(own))],
         "headers_readable": letter.headers is not None,
-        **envelope_facts(letter, rules),
+        **ours,
     }
 
 
@@ -144,3 +149,9 @@ def text_of(value: bytes | None) -> str | None:
         return "0x" + value.hex()
     printable = all(each.isprintable() or each in "\n\t" for each in text)
     return text if printable else "0x" + value.hex()
+
+
+def _bytes(
+    headers: Sequence[tuple[str, str | bytes | None]],
+) -> list[tuple[str, bytes | None]]:
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]

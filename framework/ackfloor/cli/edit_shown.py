@@ -6,7 +6,7 @@ import json
 from difflib import unified_diff
 
 from ackfloor.cli.dlq_shown import text_of
-from ackfloor.cli.letter_lines import own_headers
+from ackfloor.core.envelope import PREFIX
 from ackfloor.core.printable import plain
 from ackfloor.core.redaction import Redaction
 from ackfloor.core.redrive import DeadLetter
@@ -25,8 +25,8 @@ def changed_lines(before: DeadLetter, after: DeadLetter, rules: Redaction) -> li
 
 
 def _lines(letter: DeadLetter, rules: Redaction) -> list[str]:
-    own = own_headers(letter, rules)
-    headers = [f"header {name}: {text_of(value)}" for name, value in own]
+    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+    headers = [f"header {name}: {text_of(value)}" for name, value in rules.of_headers(own)]
     payload = text_of(rules.of_payload(letter.value))
     return [plain(line) for line in [*headers, *_payload_lines(payload)]]
 

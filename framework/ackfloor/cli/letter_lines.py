@@ -11,7 +11,6 @@ from ackfloor.core.envelope import PREFIX
 
 if TYPE_CHECKING:
     from ackfloor.core.redaction import Redaction
-    from ackfloor.core.redrive import DeadLetter
     from ackfloor.kafka.letter_box import Letter
 
 
@@ -27,7 +26,10 @@ def letter_facts(found: Letter, rules: Redaction) -> dict[str, Any]:
     Key, value and the values of headers stand there as text; one that is not UTF-8 as base64,
     under its name and `_base64`. The headers are the record's own; what ours say has names.
     """
-    letter = found.letter
+    letter, told = found.letter, asdict(found.letter.envelope)
+    for name in ("error_message", "error_stack"):
+        told[name] = rules.of_text(told[name])
+    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
     return {
         "topic": letter.topic,
         "partition": letter.partition,
@@ -36,24 +38,10 @@ def letter_facts(found: Letter, rules: Redaction) -> dict[str, Any]:
         "disposed": found.disposed,
         **_said("key", rules.of_key(letter.key)),
         **_said("value", rules.of_payload(letter.value)),
-        "headers": [{"name": n, **_said("value", v)} for n, v in own_headers(letter, rules)],
+        "headers": [{"name": n, **_said("value", v)} for n, v in rules.of_headers(own)],
         "headers_readable": letter.headers is not None,
-        **envelope_facts(letter, rules),
+        **told,
     }
-
-
-def envelope_facts(letter: DeadLetter, rules: Redaction) -> dict[str, Any]:
-    """What our headers say of a dead letter, by name."""
-    facts = asdict(letter.envelope)
-    for name in ("error_message", "error_stack"):
-        facts[name] = rules.of_text(facts[name])
-    return facts
-
-
-def own_headers(letter: DeadLetter, rules: Redaction) -> list[tuple[str, bytes | None]]:
-    """A dead letter's headers without those of ackfloor."""
-    headers = letter.headers or ()
-    return rules.of_headers([each for each in headers if not each[0].startswith(PREFIX)])
 
 
 def _said(name: str, value: bytes | None) -> dict[str, Any]:

@@ -15,11 +15,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import NamedTuple
 from zlib import crc32
 
 from ackfloor.core.model import Headers, TopicPartition
-from ackfloor.core.parcel import Parcel
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import Clock
 from ackfloor.testing.clock import ManualClock
@@ -35,22 +33,6 @@ RECORD_OVERHEAD = 70
 
 class TooLarge(PublishFailed):
     """The record is larger than its topic allows."""
-
-
-class Draft(NamedTuple):
-    """A record that is to be written; `partition` None: that of its key."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    partition: int | None
-
-    @classmethod
-    def of(cls, parcel: Parcel) -> Draft:
-        """The record that parks another one."""
-        record = parcel.delivery.record
-        return cls(parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition)
 
 
 class MemoryBroker:
@@ -148,17 +130,19 @@ class MemoryBroker:
             PublishFailed: the topic or partition is missing, the record is too large, or a
                 test asked for a fault.
         """
-        return self.write(Draft(topic, value, key, headers, partition))
-
-    def write(self, draft: Draft) -> MemoryRecord:
-        """Write a record; raises PublishFailed as `produce` does."""
         with self.changed:
-            self.admit(draft)
-            return self.append(draft)
+            self.admit(topic, value, key, headers, partition)
+            return self.append(topic, value, key, headers, partition)
 
-    def admit(self, draft: Draft) -> None:
+    def admit(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
         """Raise PublishFailed where a record would not be taken; counts as one attempt."""
-        topic, value, key, headers, partition = draft
         with self.changed:
             logs = self._topics.get(topic)
             if logs is None:
@@ -172,9 +156,15 @@ class MemoryBroker:
             if largest is not None and size > largest:
                 raise TooLarge(f"{topic}: a record of {size} bytes, the limit is {largest}")
 
-    def append(self, draft: Draft) -> MemoryRecord:
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> MemoryRecord:
         """Write a record that was admitted."""
-        topic, value, key, headers, partition = draft
         with self.changed:
             logs = self._topics[topic]
             if partition is None:

@@ -13,7 +13,7 @@ from ackfloor.errors import PublishFailed, SourceFailed
 from ackfloor.ports import SinkListener, SourceListener
 from ackfloor.testing.groups import Member
 from ackfloor.testing.log import MemoryRecord
-from ackfloor.testing.memory import Draft, MemoryBroker, TooLarge
+from ackfloor.testing.memory import MemoryBroker, TooLarge
 
 
 class MemorySource:
@@ -293,9 +293,16 @@ class MemorySink:
             if self._listener is not None:
                 self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
             return
+        record = parcel.delivery.record
         error: PublishFailed | None = None
         try:
-            self._broker.write(Draft.of(parcel))
+            self._broker.produce(
+                parcel.topic,
+                record.value(),
+                key=record.key(),
+                headers=parcel.headers,
+                partition=parcel.partition,
+            )
         except PublishFailed as exc:
             error = exc
         self._outstanding.append((parcel, error))

@@ -13,7 +13,8 @@ from ackfloor.core.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import TransactionListener
 from ackfloor.testing.groups import Member
-from ackfloor.testing.memory import Draft, MemoryBroker, TooLarge
+from ackfloor.testing.log import MemoryRecord
+from ackfloor.testing.memory import MemoryBroker, TooLarge
 
 
 class MemoryTransactionalSink:
@@ -57,8 +58,11 @@ class MemoryTransactionalSink:
         with broker.changed:
             refusals: dict[Parcel, Refusal] = {}
             for parcel in transaction.parcels:
+                record = parcel.delivery.record
                 try:
-                    broker.admit(Draft.of(parcel))
+                    broker.admit(
+                        parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                    )
                 except PublishFailed as exc:
                     refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
             if refusals:
@@ -67,8 +71,14 @@ class MemoryTransactionalSink:
             if error is not None:
                 return Outcome(error)
             for parcel in transaction.parcels:
-                broker.append(Draft.of(parcel))
+                self._append(parcel)
         return COMMITTED
+
+    def _append(self, parcel: Parcel) -> MemoryRecord:
+        record = parcel.delivery.record
+        return self._broker.append(
+            parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+        )
 
     def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
         positions = [
