@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.assignment import HandlerRules
 from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import Delivery
+from ackfloor.core.delivery import TrackedDelivery
 from ackfloor.core.lanes import Lane, Lanes
 from ackfloor.core.queue import MEASURED_S, HandlerQueue, Unit
 from tests.examples import examples
@@ -237,7 +237,7 @@ class TestBatches:
         queue = queue_of(5)
         rules = replace(RULES, concurrency=1)
         (running,) = queue.take_batches(1, rules)
-        suspect = cast("Delivery", queue.items[1])
+        suspect = cast("TrackedDelivery", queue.items[1])
         suspect.assignment.handler.suspect = suspect
         assert queue.take_batches(9, rules) == []
         assert offsets_of(queue.items) == [3, 4]
