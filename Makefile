@@ -50,10 +50,10 @@ check: lint types ## lint, types, import directions, docs
 	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"
 
 docs: setup ## write docs/reference, the dashboard and the file map of docs/DESIGN.md from the code
-	@$(BIN)/python -m ackfloor.settings.reference > docs/reference/config.md
-	@$(BIN)/python -m ackfloor.cli.reference > docs/reference/cli.md
-	@$(BIN)/python -m ackfloor.cli.headers_reference > docs/reference/headers.md
-	@$(BIN)/python -m ackfloor_monitoring.reference > docs/reference/metrics.md
+	@$(BIN)/python -m ackfloor.settings.settings_reference > docs/reference/config.md
+	@$(BIN)/python -m ackfloor.cli.reference.cli_reference > docs/reference/cli.md
+	@$(BIN)/python -m ackfloor.cli.reference.headers_reference > docs/reference/headers.md
+	@$(BIN)/python -m ackfloor_monitoring.metrics.metrics_reference > docs/reference/metrics.md
 	@$(BIN)/python -m ackfloor_monitoring.dashboards.grafana > monitoring/ackfloor_monitoring/dashboards/ackfloor.json
 	@$(BIN)/python docs/file_map.py
 

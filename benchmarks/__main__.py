@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ackfloor.testing.bootstrap import open_broker
+from ackfloor.testing.local_kafka.bootstrap import open_broker
 from benchmarks import machine, results
 from benchmarks.crash import crash
 from benchmarks.idle import idle

@@ -19,9 +19,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery
-from ackfloor.core.events import Event, PositionsCommitted
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.testing.bootstrap import open_broker
+from ackfloor.core.messages.events import Event, PositionsCommitted
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.testing.local_kafka.bootstrap import open_broker
 from benchmarks import machine
 from benchmarks.results import FOLDER
 from benchmarks.topic import make

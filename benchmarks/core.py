@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 import ackfloor.core
-from ackfloor.core.gapset import GapSet, decode, encode
-from ackfloor.core.model import Failure
-from ackfloor.core.outcomes import Failed
+from ackfloor.core.acks.gap_set import GapSet, decode, encode
+from ackfloor.core.records.outcomes import Failed
+from ackfloor.core.records.record import Failure
 from benchmarks.stage import BATCH, TIER, Stage, due_in, stored, with_gaps
 
 BASELINE = Path(__file__).parent / "results" / "core.json"

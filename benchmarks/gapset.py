@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from ackfloor.core import gapset
-from ackfloor.core.gapset import GapSet, Runs, decode, encode
+from ackfloor.core.acks import gap_set as gapset
+from ackfloor.core.acks.gap_set import GapSet, Runs, decode, encode
 
 FLOOR = 1_234_567
 ROUNDS = 7

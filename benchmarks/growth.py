@@ -14,7 +14,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ackfloor.testing.log import MemoryRecord
+from ackfloor.testing.memory.memory_log import MemoryRecord
 from benchmarks import machine
 from benchmarks.plots import curves
 from benchmarks.results import FOLDER

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ackfloor import RetryPolicy
-from ackfloor.testing.bootstrap import open_broker
-from ackfloor_monitoring.spark import io
-from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
-from ackfloor_monitoring.spark.options import kafka_options
-from ackfloor_monitoring.spark.session import local_session
+from ackfloor.testing.local_kafka.bootstrap import open_broker
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.setup.session import local_session
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table.ingest import Ingest, IngestPlan
 from benchmarks.failures import produce
 from benchmarks.failures.month import RECORDS_OF_A_MESSAGE, Month
 

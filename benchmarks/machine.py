@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from ackfloor.testing.jars import KAFKA_VERSION
+from ackfloor.testing.local_kafka.jars import KAFKA_VERSION
 from benchmarks.peers.installed import PEERS
 
 

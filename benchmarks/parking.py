@@ -22,14 +22,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import Event, RecordParked
-from ackfloor.core.snapshot import Snapshot
+from ackfloor.core.messages.events import Event, RecordParked
+from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.launch import Launch
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.loop import Loop
-from ackfloor.runtime.worker import Worker
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.loop.loop import Loop
+from ackfloor.runtime.loop.worker_assembly import Worker
 from ackfloor.settings import Settings
-from ackfloor.testing.bootstrap import open_broker
+from ackfloor.testing.local_kafka.bootstrap import open_broker
 
 RESULT = Path(__file__).parent / "results" / "parking.md"
 MODES = ("at_least_once", "transactional")

@@ -21,7 +21,7 @@ from statistics import median
 from confluent_kafka import Consumer, TopicPartition
 
 from ackfloor import App
-from ackfloor.testing.bootstrap import open_broker
+from ackfloor.testing.local_kafka.bootstrap import open_broker
 from benchmarks import spin
 from benchmarks.topic import PARTITIONS, filled
 from benchmarks.worker import settled_of, worker_of

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from ackfloor.redrive import kafka_options
 from ackfloor_monitoring.spark.report.build import Since
 from ackfloor_monitoring.spark.report.job import failure_history
-from ackfloor_monitoring.spark.session import local_session
+from ackfloor_monitoring.spark.setup.session import local_session
 from benchmarks.ingest import cpu_s, peak_mib
 
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.batch import Batch
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.commands import Commit, Publish
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.engine import Engine
-from ackfloor.core.envelope import NOT_BEFORE
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Work
-from ackfloor.core.model import CommitPosition, Headers, Now, StartPosition
-from ackfloor.core.outcomes import ACKED, Outcome
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.parking import Parking
-from ackfloor.core.retry import RetryPolicy
-from ackfloor.core.state import Route
-from ackfloor.testing.log import MemoryRecord
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.engine.engine import Engine
+from ackfloor.core.messages.commands import Commit, Publish
+from ackfloor.core.parking.parking import Parking
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.queues.lanes import Work
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.envelope import NOT_BEFORE
+from ackfloor.core.records.outcomes import ACKED, Outcome
+from ackfloor.core.records.record import CommitPosition, Headers, Now, StartPosition
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import HandlerRules
+from ackfloor.core.state.worker_state import Route
+from ackfloor.testing.memory.memory_log import MemoryRecord
 
 #: Records of one poll, and answers of one turn.
 BATCH = 500

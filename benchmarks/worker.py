@@ -5,8 +5,8 @@ from __future__ import annotations
 from ackfloor import App
 from ackfloor.launch import Launch
 from ackfloor.ports import Observer
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.worker import Worker
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.loop.worker_assembly import Worker
 
 
 def worker_of(app: App, *watching: Observer) -> Worker:

@@ -4,7 +4,7 @@ What a run draws must not decide whether a change lands: so a property is given 
 its own text determines, on any machine. `make explore` draws others, and more of them; what it
 finds becomes a test of its own, or an `@example`.
 
-    ACKFLOOR_EXPLORE=20 python -m pytest tests/framework/core/test_engine_model.py
+    ACKFLOOR_EXPLORE=20 python -m pytest tests/framework/core/engine/test_engine_model.py
 """
 
 from __future__ import annotations

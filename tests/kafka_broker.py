@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from ackfloor.testing.bootstrap import open_broker
-from ackfloor.testing.processes import ProcessIdentity
+from ackfloor.testing.local_kafka.bootstrap import open_broker
+from ackfloor.testing.local_kafka.processes import ProcessIdentity
 
 _START_TIMEOUT_S = 180.0
 #: Under the broker's own protocol a member hears of a change with its next heartbeat: every five

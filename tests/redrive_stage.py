@@ -17,9 +17,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ackfloor.core.envelope import Envelope, Reason, read_envelope, write_headers
-from ackfloor.core.model import Headers
-from ackfloor.kafka.redrive import RedriveJob
+from ackfloor.core.records.envelope import Envelope, Reason, read_envelope, write_headers
+from ackfloor.core.records.record import Headers
+from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 from ackfloor.redrive import Order, select
 from tests.framework.kafka.wire import committed_records, fresh, options, until
 

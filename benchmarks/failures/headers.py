@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackfloor.core.envelope import Envelope, Reason, fingerprint
+from ackfloor.core.records.envelope import Envelope, Reason, fingerprint
 from benchmarks.failures.arrivals import Message, draw
 from benchmarks.failures.scenario import Cause
 

@@ -20,12 +20,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ackfloor import RetryPolicy
-from ackfloor.core.envelope import Envelope, Reason, write_headers
-from ackfloor.core.gapset import GapSet, encode, topic_hash
-from ackfloor.core.model import Headers, StartPosition
-from ackfloor.core.retry import next_hop, tier_wait_s
-from ackfloor.core.settled import Settled, settled_by
-from ackfloor.core.topics import dlq_topic, tier_topic
+from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
+from ackfloor.core.acks.settled import Settled, settled_by
+from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
+from ackfloor.core.records.envelope import Envelope, Reason, write_headers
+from ackfloor.core.records.record import Headers, StartPosition
+from ackfloor.core.records.retry_policy import next_hop, tier_wait_s
 from benchmarks.failures.arrivals import Message, arrivals, draw
 from benchmarks.failures.headers import after_failure, duration_ms, first_envelope
 from benchmarks.failures.scenario import END_MS, KILLS, PARTITIONS, START_MS

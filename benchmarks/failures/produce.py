@@ -8,8 +8,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor import RetryPolicy
-from ackfloor.core.gapset import decode, encode
-from ackfloor.core.topics import dlq_topic, tier_topic
+from ackfloor.core.acks.gap_set import decode, encode
+from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
 from benchmarks.failures.month import Committed, Parked
 from benchmarks.failures.scenario import CAUSES, PARTITIONS
 

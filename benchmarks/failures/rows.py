@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ackfloor.core.topics import parse_topic
-from ackfloor_monitoring.spark.schema import FAILURE, HEADER_COLUMNS
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor_monitoring.spark.table.columns import FAILURE, HEADER_COLUMNS
 from benchmarks.failures.month import Parked, topic_id
 
 _BATCH = 20_000

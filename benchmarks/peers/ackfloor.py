@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ackfloor import App, RetryPolicy
-from ackfloor.core.events import Event, RecordParked, RedeliveriesStarted
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.runtime.garbage import look_less_often
-from ackfloor.runtime.loop import Loop
-from ackfloor.runtime.worker import Worker
+from ackfloor.core.messages.events import Event, RecordParked, RedeliveriesStarted
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.runtime.loop.garbage_collection import look_less_often
+from ackfloor.runtime.loop.loop import Loop
+from ackfloor.runtime.loop.worker_assembly import Worker
 from benchmarks.peers import fleet
 from benchmarks.peers.order import Order
 from benchmarks.peers.work import (

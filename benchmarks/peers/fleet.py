@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from ackfloor.core.events import Event, RecordsAcked
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.runtime.loop import Loop
+from ackfloor.core.messages.events import Event, RecordsAcked
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.runtime.loop.loop import Loop
 from benchmarks.peers.work import WARM_UP, Work, rest, tell
 from benchmarks.topic import PARTITIONS
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackfloor.errors import AckfloorError
-from ackfloor.testing.jars import Pin, fetch_jars
-from ackfloor.testing.java import find_java
+from ackfloor.testing.local_kafka.jars import Pin, fetch_jars
+from ackfloor.testing.local_kafka.java import find_java
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.model import Origin
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.records.record import Origin
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.declare.flood_guard import FloodGuard
 from ackfloor.delivery import Delivery
 from ackfloor.errors import (
     AckfloorError,
@@ -29,14 +30,13 @@ from ackfloor.errors import (
     SourceFailed,
     StartError,
 )
-from ackfloor.flood_guard import FloodGuard
 
 if TYPE_CHECKING:
     from ackfloor.app import App
-    from ackfloor.codec import Decoder
-    from ackfloor.handler import Router
-    from ackfloor.runtime.invoke import current_delivery
-    from ackfloor.runtime.logs import DeliveryFilter
+    from ackfloor.declare.codec import Decoder
+    from ackfloor.declare.handler import Router
+    from ackfloor.runtime.calls.invoke import current_delivery
+    from ackfloor.runtime.logging.logs import DeliveryFilter
 
 __version__ = "0.1.0"
 
@@ -70,10 +70,10 @@ __all__ = [
 
 _LAZY = {
     "App": "ackfloor.app",
-    "Decoder": "ackfloor.codec",
-    "DeliveryFilter": "ackfloor.runtime.logs",
-    "Router": "ackfloor.handler",
-    "current_delivery": "ackfloor.runtime.invoke",
+    "Decoder": "ackfloor.declare.codec",
+    "DeliveryFilter": "ackfloor.runtime.logging.logs",
+    "Router": "ackfloor.declare.handler",
+    "current_delivery": "ackfloor.runtime.calls.invoke",
 }
 
 

@@ -16,14 +16,14 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from ackfloor.broadcast import in_broadcast
-from ackfloor.core.errors import SettingError
-from ackfloor.core.model import Headers
-from ackfloor.core.topics import check_group
+from ackfloor.core.parking.topic_names import check_group
+from ackfloor.core.records.record import Headers
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.declare.broadcast_mode import in_broadcast
+from ackfloor.declare.handler import HandlerSpec, Middleware, Registry
+from ackfloor.declare.signature import yielded_type
 from ackfloor.errors import ConfigError
-from ackfloor.handler import HandlerSpec, Middleware, Registry
 from ackfloor.ports import Observer, Publisher
-from ackfloor.signature import yielded_type
 
 Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | float | bool
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ackfloor.core.settled import Settled
+from ackfloor.core.acks.settled import Settled
 
 if TYPE_CHECKING:
-    from ackfloor.kafka.settled import settled
+    from ackfloor.kafka.groups.group_commits import settled
 
 __all__ = ["Settled", "settled"]
 
@@ -24,6 +24,6 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name != "settled":
             raise AttributeError(f"module 'ackfloor.commits' has no attribute {name!r}")
-        from ackfloor.kafka.settled import settled
+        from ackfloor.kafka.groups.group_commits import settled
 
         return settled

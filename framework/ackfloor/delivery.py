@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-from ackfloor.core.model import Headers, Origin
+from ackfloor.core.records.record import Headers, Origin
 
 __all__ = ["Delivery"]
 

@@ -28,8 +28,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
-from ackfloor.core.durations import format_duration, parse_duration
-from ackfloor.core.errors import SettingError
+from ackfloor.core.values.durations import format_duration, parse_duration
+from ackfloor.core.values.setting_error import SettingError
 
 __all__ = [
     "AckfloorError",

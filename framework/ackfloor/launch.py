@@ -20,26 +20,26 @@ from socket import gethostname
 from typing import TYPE_CHECKING
 
 from ackfloor.app import App
-from ackfloor.broadcast import check_settings
-from ackfloor.codec import make_decoder
-from ackfloor.core.durations import parse_duration
+from ackfloor.core.values.durations import parse_duration
+from ackfloor.declare.broadcast_mode import check_settings
+from ackfloor.declare.codec import make_decoder
+from ackfloor.declare.flood_guard import FIX, WHY
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.declare.signature import read_signature
 from ackfloor.errors import ConfigError
-from ackfloor.flood_guard import FIX, WHY
 from ackfloor.ports import MonitoringPlugin
-from ackfloor.registration import HandlerSpec
-from ackfloor.runtime.clock import SystemClock
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.lookout import Looking
-from ackfloor.runtime.process.plan import plan_of
-from ackfloor.runtime.worker import Outside, Topology, WorkerConfig
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.process.start_arguments import plan_of
+from ackfloor.runtime.loop.clock import SystemClock
+from ackfloor.runtime.loop.worker_assembly import Outside, Topology, WorkerConfig
+from ackfloor.runtime.reporting.lag_watch import Looking
 from ackfloor.settings import Settings, sections_of
 from ackfloor.settings.layers import Layer
-from ackfloor.signature import read_signature
 
 if TYPE_CHECKING:
-    from ackfloor.kafka.options import KafkaOptions
-    from ackfloor.kafka.topic_plan import TopicPlan
-    from ackfloor.kafka.topics import Cluster
+    from ackfloor.kafka.client.client_options import KafkaOptions
+    from ackfloor.kafka.topics.cluster_topics import Cluster
+    from ackfloor.kafka.topics.topic_requirements import TopicPlan
 
 log = logging.getLogger("ackfloor")
 
@@ -135,8 +135,8 @@ class Launch:
             KafkaUnreachable: no broker answered in time.
             ConfigError: a topic is missing that must not be created.
         """
-        from ackfloor.kafka.topic_plan import Action
-        from ackfloor.kafka.topics import Cluster, check_complete
+        from ackfloor.kafka.topics.cluster_topics import Cluster, check_complete
+        from ackfloor.kafka.topics.topic_requirements import Action
 
         timeout_s = (
             None
@@ -174,8 +174,8 @@ class Launch:
             KafkaUnreachable: no broker answered before `stopping` said so.
             ConfigError: a topic is missing.
         """
-        from ackfloor.kafka.topic_plan import Action
-        from ackfloor.kafka.topics import Cluster, routes_of
+        from ackfloor.kafka.topics.cluster_topics import Cluster, routes_of
+        from ackfloor.kafka.topics.topic_requirements import Action
 
         cluster = Cluster(self.kafka_options())
         cluster.wait(None, stopping, waits)
@@ -189,7 +189,7 @@ class Launch:
         return Topology(routes, partitions, spare)
 
     def _plans(self, cluster: Cluster, stopping: Callable[[], bool]) -> tuple[TopicPlan, ...]:
-        from ackfloor.kafka.topics import check_complete
+        from ackfloor.kafka.topics.cluster_topics import check_complete
 
         app = self.settings.app
         until_s = time.monotonic() + TOPICS_S
@@ -219,13 +219,13 @@ class Launch:
         watched: Collection[str] = (),
     ) -> Outside:
         """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
-        from ackfloor.kafka.broadcast import KafkaBroadcastSource
-        from ackfloor.kafka.followers import Followers
-        from ackfloor.kafka.new_tiers import NewTiers
-        from ackfloor.kafka.publisher import KafkaPublisher
-        from ackfloor.kafka.sink import KafkaSink
-        from ackfloor.kafka.source import KafkaSource
-        from ackfloor.kafka.transactional_sink import KafkaTransactionalSink
+        from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
+        from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+        from ackfloor.kafka.consume.new_retry_topics import NewTiers
+        from ackfloor.kafka.consume.source import KafkaSource
+        from ackfloor.kafka.produce.publisher import KafkaPublisher
+        from ackfloor.kafka.produce.sink import KafkaSink
+        from ackfloor.kafka.produce.transactional_sink import KafkaTransactionalSink
 
         app = self.settings.app
         options = self.kafka_options(client_suffix)
@@ -268,7 +268,7 @@ class Launch:
 
     def kafka_options(self, client_suffix: str = "") -> KafkaOptions:
         """The clients' properties; refused ones raise ConfigError where a client is made."""
-        from ackfloor.kafka.options import KafkaOptions
+        from ackfloor.kafka.client.client_options import KafkaOptions
 
         kafka = self.settings.kafka
         own = {"client.id": f"{kafka.client_id}-{client_suffix}"} if client_suffix else {}
@@ -301,7 +301,7 @@ class Launch:
 
     def looking(self) -> Looking:
         """What the run asks Kafka with how far its group has come."""
-        from ackfloor.kafka.progress import looking_at
+        from ackfloor.kafka.inspection.group_progress import looking_at
 
         return partial(looking_at, self.kafka_options("look"), self.settings.group)
 

@@ -24,8 +24,8 @@ through the entry point group `ackfloor.monitoring`.
 from __future__ import annotations
 
 from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
-from ackfloor.core.envelope import Reason
-from ackfloor.core.events import (
+from ackfloor.core.acks.progress import Progress
+from ackfloor.core.messages.events import (
     BatchFailed,
     BreakerClosed,
     BreakerOpened,
@@ -61,10 +61,10 @@ from ackfloor.core.events import (
     SuspectStarted,
     TrialEnded,
 )
-from ackfloor.core.flow import PauseReason
-from ackfloor.core.model import TopicPartition
-from ackfloor.core.progress import Progress
-from ackfloor.core.snapshot import (
+from ackfloor.core.queues.flow_limits import PauseReason
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.record import TopicPartition
+from ackfloor.core.state.snapshot import (
     BreakerSnapshot,
     Fault,
     HandlerSnapshot,

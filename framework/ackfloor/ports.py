@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ackfloor.control import Control, SettingsState
-from ackfloor.core.causes import Trouble
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.events import Event
-from ackfloor.core.model import (
+from ackfloor.core.acks.progress import Progress
+from ackfloor.core.messages.events import Event
+from ackfloor.core.messages.fault_causes import Trouble
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.queues.handler_queue import Unit
+from ackfloor.core.records.record import (
     CommitPosition,
     Headers,
     Now,
@@ -23,11 +26,8 @@ from ackfloor.core.model import (
     StartPosition,
     TopicPartition,
 )
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.progress import Progress
-from ackfloor.core.queue import Unit
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.core.transaction import Outcome, Transaction
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.snapshot import Snapshot
 
 
 class Clock(Protocol):

@@ -25,16 +25,16 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from ackfloor.core.dispositions import Disposition
-from ackfloor.core.errors import SettingError
-from ackfloor.core.redrive import DeadLetter, Left, Order, Target, Wanted
-from ackfloor.core.redrive_jobs import JobNote, JobState
-from ackfloor.core.redrive_tally import Preview, Tally
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.rules.dispositions import Disposition
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order, Target, Wanted
+from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 from ackfloor.settings import Settings
 
 if TYPE_CHECKING:
-    from ackfloor.kafka.options import KafkaOptions
-    from ackfloor.kafka.redrive import RedriveJob
+    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+    from ackfloor.kafka.client.client_options import KafkaOptions
 
 __all__ = [
     "DeadLetter",
@@ -57,8 +57,8 @@ __all__ = [
 ]
 
 _LAZY = {
-    "KafkaOptions": "ackfloor.kafka.options",
-    "RedriveJob": "ackfloor.kafka.redrive",
+    "KafkaOptions": "ackfloor.kafka.client.client_options",
+    "RedriveJob": "ackfloor.dead_letters.kafka.redrive_job",
 }
 _RATE = re.compile(r"([0-9]{1,7})/(s|m)")
 
@@ -75,7 +75,7 @@ def kafka_options(
     Raises:
         ConfigError: a setting is refused.
     """
-    from ackfloor.kafka.options import KafkaOptions
+    from ackfloor.kafka.client.client_options import KafkaOptions
 
     kafka = Settings.load(flags=flags or {}, config=config).kafka
     return KafkaOptions(

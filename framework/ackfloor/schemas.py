@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ackfloor.codec import without_none
+from ackfloor.declare.codec import without_none
 from ackfloor.errors import MissingExtra
 from ackfloor.settings import RegistrySettings
 
 if TYPE_CHECKING:
-    from ackfloor.codec import Decoder
+    from ackfloor.declare.codec import Decoder
 
 __all__ = ["Avro", "JsonSchema", "Protobuf"]
 
@@ -66,7 +66,7 @@ class Avro(_FromRegistry):
     __slots__ = ()
 
     def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
-        from ackfloor.kafka.schema_decoder import avro_decoder
+        from ackfloor.kafka.registry.schema_decoder import avro_decoder
 
         return avro_decoder
 
@@ -77,7 +77,7 @@ class JsonSchema(_FromRegistry):
     __slots__ = ()
 
     def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
-        from ackfloor.kafka.schema_decoder import json_schema_decoder
+        from ackfloor.kafka.registry.schema_decoder import json_schema_decoder
 
         return json_schema_decoder
 
@@ -88,6 +88,6 @@ class Protobuf(_FromRegistry):
     __slots__ = ()
 
     def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
-        from ackfloor.kafka.schema_decoder import protobuf_decoder
+        from ackfloor.kafka.registry.schema_decoder import protobuf_decoder
 
         return protobuf_decoder

@@ -27,30 +27,30 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 
-from ackfloor.cli.loading import load_app
-from ackfloor.core.events import Event
-from ackfloor.core.snapshot import Snapshot
+from ackfloor.core.messages.events import Event
+from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
-from ackfloor.live.breakers import WorkerBreakers
-from ackfloor.live.early import done_early
+from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, Told
-from ackfloor.live.worker import WorkerSettings
+from ackfloor.live.retry_orders import done_early
+from ackfloor.live.worker_settings import WorkerSettings
+from ackfloor.loading import load_app
 from ackfloor.ports import Observer, WorkerMonitor
-from ackfloor.runtime import channel
-from ackfloor.runtime.ack_map import ack_map
-from ackfloor.runtime.channel import Kind, Mailbox
-from ackfloor.runtime.clock import SystemClock
-from ackfloor.runtime.clock_watch import ClockWatch
-from ackfloor.runtime.crashes import suspects_in
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.exit_codes import Exit
-from ackfloor.runtime.garbage import look_less_often
-from ackfloor.runtime.logs import set_up_logging
-from ackfloor.runtime.loop import Loop
-from ackfloor.runtime.marks import Marks
-from ackfloor.runtime.standard_streams import lead_closed_streams_nowhere
-from ackfloor.runtime.worker import Worker
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.logging.logs import set_up_logging
+from ackfloor.runtime.loop.clock import SystemClock
+from ackfloor.runtime.loop.clock_watch import ClockWatch
+from ackfloor.runtime.loop.garbage_collection import look_less_often
+from ackfloor.runtime.loop.loop import Loop
+from ackfloor.runtime.loop.worker_assembly import Worker
+from ackfloor.runtime.reporting.ack_map import ack_map
+from ackfloor.runtime.supervision import channel
+from ackfloor.runtime.supervision.channel import Kind, Mailbox
+from ackfloor.runtime.supervision.crashes import suspects_in
+from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.standard_streams import lead_closed_streams_nowhere
 
 log = logging.getLogger("ackfloor.worker")
 

@@ -14,10 +14,10 @@ from math import inf
 
 from ackfloor import ConfigError
 from ackfloor.observe import MonitoringPlugin, RunMonitor, WorkerMonitor
-from ackfloor_monitoring.definitions import HISTOGRAMS
-from ackfloor_monitoring.health import HealthRules
-from ackfloor_monitoring.run import RunMetrics
-from ackfloor_monitoring.worker import WorkerMetrics
+from ackfloor_monitoring.metrics.metric_definitions import HISTOGRAMS
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from ackfloor_monitoring.serving.health import HealthRules
 
 
 class PrometheusPlugin:

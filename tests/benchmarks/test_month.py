@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from ackfloor import RetryPolicy
-from ackfloor.core.envelope import read_envelope
-from ackfloor.core.gapset import decode
+from ackfloor.core.acks.gap_set import decode
+from ackfloor.core.records.envelope import read_envelope
 from benchmarks.failures.arrivals import arrivals
 from benchmarks.failures.month import Month, Parked
 from benchmarks.failures.scenario import CAUSES, END_MS, START_MS

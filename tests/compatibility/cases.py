@@ -7,19 +7,19 @@ import random
 from dataclasses import asdict
 from typing import Any
 
-from ackfloor.core.dispositions import (
+from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
+from ackfloor.core.parking.topic_names import dlq_topic, parse_topic, tier_topic
+from ackfloor.core.records.envelope import Envelope, Reason, write_headers
+from ackfloor.core.records.record import Headers
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dispositions import (
     Disposition,
     DispositionNote,
     disposition_key,
     dispositions_topic_of,
 )
-from ackfloor.core.envelope import Envelope, Reason, write_headers
-from ackfloor.core.gapset import GapSet, encode, topic_hash
-from ackfloor.core.letter_filter import LetterFilter
-from ackfloor.core.model import Headers
-from ackfloor.core.redrive import DeadLetter, redriven_headers
-from ackfloor.core.redrive_jobs import JobNote, JobState
-from ackfloor.core.topics import dlq_topic, parse_topic, tier_topic
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, redriven_headers
 
 _FULL = Envelope(
     origin_topic="orders", origin_partition=3, origin_offset=41_927,

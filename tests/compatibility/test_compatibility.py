@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from ackfloor import __version__
-from ackfloor.cli.dlq_replay import Replay
-from ackfloor.core.dispositions import Disposed
-from ackfloor.core.envelope import PREFIX, read_envelope, write_headers
-from ackfloor.core.gapset import decode
-from ackfloor.core.letter_filter import LetterFilter
-from ackfloor.core.redrive_jobs import read_job
-from ackfloor.core.topics import parse_topic
+from ackfloor.core.acks.gap_set import decode
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.envelope import PREFIX, read_envelope, write_headers
+from ackfloor.dead_letters.commands.dlq_replay import Replay
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.dead_letters.rules.redrive_jobs import read_job
 from tests.compatibility.cases import FILES, written
 
 HERE = Path(__file__).parent

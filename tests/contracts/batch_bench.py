@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import LaneKey, TrackedDelivery
-from ackfloor.core.forming import form, unform
-from ackfloor.core.lanes import Lane, Work
-from ackfloor.core.outcomes import ACKED, Failed, Held
-from ackfloor.core.queue import Item, Unit
+from ackfloor.core.queues.batch_assembly import form, unform
+from ackfloor.core.queues.handler_queue import Item, Unit
+from ackfloor.core.queues.lanes import Lane, Work
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.outcomes import ACKED, Failed, Held
+from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 from ackfloor.ports import Executor
 from tests.contracts.executor_contract import (
     WATCH_S,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ackfloor.core.model import CommitPosition, TopicPartition
+from ackfloor.core.records.record import CommitPosition, TopicPartition
 from ackfloor.errors import SourceFailed
 from ackfloor.ports import Source
 from tests.contracts.source_contract import Listener, SourceWorld, numbered, pump
@@ -119,7 +119,7 @@ class BroadcastContract:
         self, world: BroadcastWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of the start, not of a poll that waits for ever."""
-        monkeypatch.setattr("ackfloor.kafka.broadcast.PATIENCE_S", 0.5)
+        monkeypatch.setattr("ackfloor.kafka.consume.broadcast_source.PATIENCE_S", 0.5)
         source = world.broadcast_source(world.new_group())
         with pytest.raises(SourceFailed):
             self._subscribe_to_nothing(source)

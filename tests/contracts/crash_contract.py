@@ -1,14 +1,14 @@
 """CrashContract: what every `ports.Executor` does for the search for records that kill a process.
 
-It notes what runs where the supervisor finds it (`runtime/marks.py`), and it can be emptied, so
-that one record runs with nothing beside it.
+It notes what runs where the supervisor finds it, in `runtime/supervision/in_flight_memory.py`, and
+it can be emptied, so that one record runs with nothing beside it.
 """
 
 from __future__ import annotations
 
 import time
 
-from ackfloor.core.outcomes import ACKED
+from ackfloor.core.records.outcomes import ACKED
 from ackfloor.errors import Pause
 from ackfloor.ports import Executor
 from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventually, work_of

@@ -19,18 +19,18 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.assignment import Assignment
-from ackfloor.core.batch import Batch
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.lanes import Lane, Work
-from ackfloor.core.outcomes import ACKED, RELEASED, Failed
-from ackfloor.core.queue import Unit
+from ackfloor.core.queues.handler_queue import Unit
+from ackfloor.core.queues.lanes import Lane, Work
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.outcomes import ACKED, RELEASED, Failed
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import Assignment
 from ackfloor.errors import Retry
 from ackfloor.ports import Executor
-from ackfloor.runtime.inbox import Held, Inbox
-from ackfloor.runtime.invoke import Invocation, current_delivery
-from ackfloor.runtime.marks import Area, Marks
-from ackfloor.testing.log import MemoryRecord
+from ackfloor.runtime.calls.invoke import Invocation, current_delivery
+from ackfloor.runtime.executors.inbox import Held, Inbox
+from ackfloor.runtime.supervision.in_flight_memory import Area, Marks
+from ackfloor.testing.memory.memory_log import MemoryRecord
 from tests.contracts.sink_contract import assignment_of
 
 BOUND_S = 60.0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ackfloor.core.outcomes import ACKED, Failed
+from ackfloor.core.records.outcomes import ACKED, Failed
 from tests.contracts.executor_contract import WATCH_S, Bench, eventually, offsets_of, work_of
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.envelope import Envelope
-from ackfloor.core.model import Headers, Record
-from ackfloor.core.parcel import Parcel
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.records.envelope import Envelope
+from ackfloor.core.records.record import Headers, Record
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.ports import Sink
-from ackfloor.testing.log import MemoryRecord
+from ackfloor.testing.memory.memory_log import MemoryRecord
 
 BOUND_S = 60.0
 INCOMPRESSIBLE = random.Random(0).randbytes(50_000)

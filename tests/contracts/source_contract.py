@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from ackfloor.core.model import CommitPosition, Record, StartPosition, TopicPartition
+from ackfloor.core.records.record import CommitPosition, Record, StartPosition, TopicPartition
 from ackfloor.errors import SourceFailed
 from ackfloor.ports import Source
 

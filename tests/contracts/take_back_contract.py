@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from ackfloor.core.outcomes import ACKED
+from ackfloor.core.records.outcomes import ACKED
 from ackfloor.errors import Pause
 from ackfloor.ports import Executor
-from ackfloor.runtime.process.work import STUCK_S
+from ackfloor.runtime.executors.process.process_dispatch import STUCK_S
 from tests.contracts.executor_contract import WATCH_S, Bench, eventually, work_of
 
 

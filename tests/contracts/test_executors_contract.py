@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.delivery import TrackedDelivery
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Executor
-from ackfloor.runtime.async_executor import AsyncExecutor
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.thread_executor import ThreadExecutor
+from ackfloor.runtime.executors.async_executor import AsyncExecutor
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.thread_executor import ThreadExecutor
 from tests.contracts.batch_bench import BatchBench, CallsContract
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually

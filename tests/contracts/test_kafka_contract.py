@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ackfloor.core.model import Record
-from ackfloor.kafka import membership
-from ackfloor.kafka.broadcast import KafkaBroadcastSource
-from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.sink import KafkaSink
-from ackfloor.kafka.source import KafkaSource
-from ackfloor.kafka.transactional_sink import KafkaTransactionalSink
+from ackfloor.core.records.record import Record
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.consume import membership
+from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
+from ackfloor.kafka.consume.source import KafkaSource
+from ackfloor.kafka.produce.sink import KafkaSink
+from ackfloor.kafka.produce.transactional_sink import KafkaTransactionalSink
 from ackfloor.ports import Sink, Source
 from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
 from tests.contracts.sink_contract import SinkContract

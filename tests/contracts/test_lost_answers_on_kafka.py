@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ackfloor.core.model import CommitPosition
-from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.sink import KafkaSink
-from ackfloor.kafka.source import KafkaSource
+from ackfloor.core.records.record import CommitPosition
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.consume.source import KafkaSource
+from ackfloor.kafka.produce.sink import KafkaSink
 from ackfloor.testing import KafkaCluster
 from tests.contracts.sink_contract import Listener as SinkListener
 from tests.contracts.sink_contract import parcel_of

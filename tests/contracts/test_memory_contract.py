@@ -8,10 +8,10 @@ from typing import Literal
 
 import pytest
 
-from ackfloor.core.model import Record
+from ackfloor.core.records.record import Record
 from ackfloor.testing import MemoryBroker, MemorySink, MemorySource
-from ackfloor.testing.memory_broadcast import MemoryBroadcastSource
-from ackfloor.testing.memory_transactions import MemoryTransactionalSink
+from ackfloor.testing.memory.memory_broadcast import MemoryBroadcastSource
+from ackfloor.testing.memory.memory_transactions import MemoryTransactionalSink
 from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.source_contract import SourceContract

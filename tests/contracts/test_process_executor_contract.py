@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from ackfloor import App
-from ackfloor.core.delivery import TrackedDelivery
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.declare.signature import read_signature
 from ackfloor.ports import Executor
-from ackfloor.runtime.process.executor import ProcessExecutor
-from ackfloor.runtime.process.plan import plan_of
-from ackfloor.signature import read_signature
+from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
+from ackfloor.runtime.executors.process.start_arguments import plan_of
 from tests.contracts.batch_bench import BatchBench
 from tests.contracts.executor_contract import (
     BOUND_S,

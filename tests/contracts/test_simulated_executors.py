@@ -19,14 +19,14 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.envelope import Reason
-from ackfloor.core.outcomes import ACKED, Failed
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.outcomes import ACKED, Failed
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Executor
-from ackfloor.runtime.async_executor import AsyncExecutor
-from ackfloor.runtime.invoke import Invocation
-from ackfloor.runtime.thread_executor import ThreadExecutor
-from ackfloor.runtime.thread_slot import Slot
+from ackfloor.runtime.calls.invoke import Invocation
+from ackfloor.runtime.executors.async_executor import AsyncExecutor
+from ackfloor.runtime.executors.thread_executor import ThreadExecutor
+from ackfloor.runtime.executors.thread_slot import Slot
 from tests.contracts.batch_bench import BatchBench, CallsContract
 from tests.contracts.crash_contract import CrashContract
 from tests.contracts.executor_contract import BOUND_S, Bench, ExecutorContract, eventually

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackfloor.core.model import CommitPosition, Headers
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.transaction import Outcome, Transaction
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.records.record import CommitPosition, Headers
 from ackfloor.ports import TransactionalSink
 from tests.contracts.sink_contract import BOUND_S, INCOMPRESSIBLE, SinkWorld, parcel_of
 from tests.contracts.source_contract import Listener, SourceWorld

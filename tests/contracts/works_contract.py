@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.envelope import Reason
-from ackfloor.core.lanes import Lane, Lanes, Work
-from ackfloor.core.outcomes import ACKED, Discarded, Failed, Rejected
+from ackfloor.core.queues.lanes import Lane, Lanes, Work
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Rejected
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.errors import DeadLetter, Discard, Pause, Retry
 from ackfloor.ports import Executor
 from tests.contracts.executor_contract import WATCH_S, Bench, eventually, work_of

@@ -15,7 +15,7 @@ from itertools import pairwise
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ackfloor.core.gapset import MetadataRefused, decode
+from ackfloor.core.acks.gap_set import MetadataRefused, decode
 
 LOG = "__consumer_offsets"
 BOUND_S = 60.0

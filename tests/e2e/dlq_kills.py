@@ -26,7 +26,7 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from ackfloor.core.envelope import read_envelope
+from ackfloor.core.records.envelope import read_envelope
 from ackfloor.testing import open_broker
 from tests.framework.cli.command import environment
 from tests.redrive_stage import PARTITIONS, Stage

@@ -12,11 +12,6 @@ import os
 import signal
 import sys
 
-import ackfloor.kafka.publisher
-import ackfloor.kafka.sink
-import ackfloor.kafka.source
-import ackfloor.kafka.topics
-import ackfloor.kafka.transactional_sink  # noqa: F401 -- so that no worker has to
 from ackfloor import worker
 
 

@@ -31,7 +31,7 @@ from typing import Any
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from ackfloor.core.envelope import read_envelope
+from ackfloor.core.records.envelope import read_envelope
 from ackfloor.testing import open_broker
 from tests.e2e.redrive_kills import REPOSITORY
 from tests.framework.cli.command import environment

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ackfloor.testing import KafkaCluster
-from ackfloor.testing.java import find_java
+from ackfloor.testing.local_kafka.java import find_java
 from tests.framework.kafka.wire import until
 from tests.structure.sources import REPOSITORY
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, ready, reasons, started
 from tests.framework.cli.command import Running, ackfloor
 from tests.processes import kill

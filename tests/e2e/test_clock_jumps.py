@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, page, ready, reasons, started
 from tests.framework.cli.command import Running
 

@@ -12,7 +12,7 @@ from datetime import datetime
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, worker_pids
 from tests.framework.cli.command import Running
 

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from ackfloor.testing import KafkaCluster
-from ackfloor_handlers.demo.topics import Topics
+from ackfloor_handlers.demo.demo_topics import Topics
 
 pytestmark = [
     pytest.mark.e2e,
@@ -35,9 +35,9 @@ MARK = "DEMO_TEST_MARK"
 TAMPERED = """
 import sys
 from dataclasses import replace
-from ackfloor_handlers.demo.feed import Feed
-from ackfloor_handlers.demo.run import run_demo
-from ackfloor_handlers.demo.seed import Kind
+from ackfloor_handlers.demo.order_producer import Feed
+from ackfloor_handlers.demo.demo_run import run_demo
+from ackfloor_handlers.demo.seeded_orders import Kind
 
 honest = Feed.ledger
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ackfloor.core.envelope import read_envelope
-from ackfloor.core.topics import dlq_topic
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.core.parking.topic_names import dlq_topic
+from ackfloor.core.records.envelope import read_envelope
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, worker_pids
 from tests.framework.cli.command import PATIENCE_S, Running
 from tests.written import whole_lines

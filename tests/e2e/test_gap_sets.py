@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ackfloor.core.gapset import decode
+from ackfloor.core.acks.gap_set import decode
 from tests.e2e.stage import Stage, started
 from tests.framework.kafka.wire import until
 

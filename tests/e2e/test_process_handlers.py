@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, gone, started
 from tests.e2e.test_crash_suspects import dead_letters, headers
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import ackfloor_monitoring
-from ackfloor.runtime.exit_codes import Exit
-from ackfloor_monitoring import definitions as d
+from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.dashboards.grafana import dashboard
-from ackfloor_monitoring.gauges import BREAKER_SINCE
-from ackfloor_monitoring.spec import Kind
-from ackfloor_monitoring.watch_definitions import WATCH_METRICS
+from ackfloor_monitoring.metrics import metric_definitions as d
+from ackfloor_monitoring.metrics.gauges import BREAKER_SINCE
+from ackfloor_monitoring.metrics.metric_spec import Kind
+from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
 from tests.e2e.prometheus import Prometheus, needs_prometheus
 from tests.e2e.stage import Stage, page, ready, started
 from tests.monitoring.promql import asked, series_in, with_values

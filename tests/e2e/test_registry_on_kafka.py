@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ackfloor.core.envelope import Reason, read_envelope
+from ackfloor.core.records.envelope import Reason, read_envelope
 from ackfloor.testing import SchemaRegistry
 from tests.e2e.stage import Stage, ready, reasons
 from tests.framework.kafka.schemas_written import AVRO, framed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, ready, worker_pids
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]

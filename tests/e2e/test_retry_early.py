@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.envelope import read_envelope
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.core.records.envelope import read_envelope
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, ready
 from tests.framework.cli.command import ackfloor
 from tests.framework.kafka.wire import committed_records

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ackfloor.runtime.exit_codes import Exit
-from ackfloor.runtime.limited import MOST_LINES
+from ackfloor.runtime.logging.rate_limit import MOST_LINES
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, gone, page, ready, reasons, started, worker_pids
 from tests.framework.cli.command import PATIENCE_S, Running, ackfloor, environment
 from tests.framework.kafka.wire import recreate, until

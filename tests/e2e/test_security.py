@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
-from ackfloor.core.envelope import Envelope, Reason, write_headers
+from ackfloor.core.records.envelope import Envelope, Reason, write_headers
 from tests.e2e.secure_broker import PASSWORD, Right, SecureBroker, least_rights, secure_broker
 from tests.e2e.stage import page
 from tests.framework.cli.command import PATIENCE_S, Running, ackfloor

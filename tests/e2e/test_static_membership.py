@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, gone, page, ready, started, worker_pids
 from tests.framework.cli.command import Running
 

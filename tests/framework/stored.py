@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackfloor.core.model import Headers
+from ackfloor.core.records.record import Headers
 
 
 @dataclass

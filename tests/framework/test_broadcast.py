@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy, Router
-from ackfloor.core.errors import SettingError
+from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.testing import Harness

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, AliasChoices, AliasPath, BaseModel, Field, field_validator
 
-from ackfloor.codec import Decode, make_decoder, shaper
-from ackfloor.core.model import Record
+from ackfloor.core.records.record import Record
+from ackfloor.declare.codec import Decode, make_decoder, shaper
 from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
 from tests.contracts.executor_contract import EXITS
 from tests.framework.stored import Stored

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ackfloor import App
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.declare.flood_guard import FloodGuard
+from ackfloor.declare.handler import HandlerOptions, HandlerSpec, Registry, Router
 from ackfloor.errors import ConfigError, Retry
-from ackfloor.flood_guard import FloodGuard
-from ackfloor.handler import HandlerOptions, HandlerSpec, Registry, Router
 
 
 async def bill(order: bytes) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import BaseModel
 
+from ackfloor.declare.signature import Signature, admits_null, read_signature, yielded_type
 from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError
-from ackfloor.signature import Signature, admits_null, read_signature, yielded_type
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -7,7 +7,7 @@ import zlib
 
 from hypothesis import strategies as st
 
-from ackfloor.core.gapset import (
+from ackfloor.core.acks.gap_set import (
     LARGEST_OFFSET,
     WIDEST_BITSET,
     GapSet,
@@ -17,7 +17,7 @@ from ackfloor.core.gapset import (
     gap_set_of,
     topic_hash,
 )
-from ackfloor.core.model import StartPosition
+from ackfloor.core.records.record import StartPosition
 from tests.fuzz.target import Target, text_of
 
 #: What the runs of one text may take in memory at most.

@@ -12,21 +12,21 @@ from typing import Any
 import typer
 from hypothesis import strategies as st
 
-from ackfloor.cli.dlq_replay import Replay
-from ackfloor.cli.letter_archive import LetterArchive
-from ackfloor.cli.letter_edit import EditedLines
-from ackfloor.cli.letter_lines import letter_line
-from ackfloor.cli.letter_options import letter_filter
-from ackfloor.cli.letter_reading import Places, place_of
-from ackfloor.core.envelope import Envelope, write_headers
-from ackfloor.core.errors import SettingError
-from ackfloor.core.letter_filter import LetterFilter
-from ackfloor.core.redaction import Redaction
-from ackfloor.core.redrive import DeadLetter
-from ackfloor.core.redrive_edit import edited
-from ackfloor.core.redrive_jobs import JobNote, JobState
+from ackfloor.core.records.envelope import Envelope, write_headers
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.commands.dead_letter_archive import LetterArchive
+from ackfloor.dead_letters.commands.dlq_replay import Replay
+from ackfloor.dead_letters.commands.edit_input import EditedLines
+from ackfloor.dead_letters.commands.filter_options import letter_filter
+from ackfloor.dead_letters.commands.json_lines import letter_line
+from ackfloor.dead_letters.commands.selection import Places, place_of
+from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.redrive_edit import edited
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
-from ackfloor.kafka.letter_box import Letter
 from ackfloor.redrive import parse_rate
 from tests.fuzz.target import Target, halves, joined, scratch, text_of
 

@@ -10,15 +10,18 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from ackfloor.core.early import Places
-from ackfloor.live import breaker_control, breakers, control, early_control
-from ackfloor.live.breaker_control import LONGEST_REASON, BreakerControl
-from ackfloor.live.control import ConfigControl
-from ackfloor.live.early import Action, EarlyResult
-from ackfloor.live.early_control import EarlyControl
+from ackfloor.core.scheduling.promotions import Places
+from ackfloor.live import breaker_orders as breakers
+from ackfloor.live import breaker_requests as breaker_control
+from ackfloor.live import retry_requests as early_control
+from ackfloor.live import run_control as control
+from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
 from ackfloor.live.requests import Change
+from ackfloor.live.retry_orders import Action, EarlyResult
+from ackfloor.live.retry_requests import EarlyControl
+from ackfloor.live.run_control import ConfigControl
 from ackfloor.settings.layers import set_layer
-from ackfloor_monitoring.server import PageServer, Request, Response
+from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
 from tests.fuzz.target import Target
 
 TOKEN = b"s3cret-token"

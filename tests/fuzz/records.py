@@ -7,11 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from ackfloor.cli.dlq_shown import fields_of, group_rows, letter_rows, letter_text
-from ackfloor.cli.edit_shown import changed_lines
-from ackfloor.cli.letter_lines import letter_line
-from ackfloor.core.dispositions import Disposed, Disposition, DispositionNote, disposition_key
-from ackfloor.core.envelope import (
+from ackfloor.core.records.envelope import (
     HEADERS,
     PREFIX,
     Envelope,
@@ -19,15 +15,35 @@ from ackfloor.core.envelope import (
     shed,
     write_headers,
 )
-from ackfloor.core.letter_filter import LetterFilter, failed_at_ms
-from ackfloor.core.letter_groups import LetterGroups
-from ackfloor.core.model import Headers
-from ackfloor.core.redaction import Redaction
-from ackfloor.core.redrive import DeadLetter, Order, redriven_headers, target_partition, why_left
-from ackfloor.core.redrive import Target as Where
-from ackfloor.core.redrive_edit import edited
-from ackfloor.core.redrive_jobs import JobNote, JobState, read_job
-from ackfloor.kafka.letter_box import Letter
+from ackfloor.core.records.record import Headers
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.dead_letters.commands.dead_letter_views import (
+    changed_lines,
+    fields_of,
+    group_rows,
+    letter_rows,
+    letter_text,
+)
+from ackfloor.dead_letters.commands.json_lines import letter_line
+from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+from ackfloor.dead_letters.rules.cause_groups import LetterGroups
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter, failed_at_ms
+from ackfloor.dead_letters.rules.dispositions import (
+    Disposed,
+    Disposition,
+    DispositionNote,
+    disposition_key,
+)
+from ackfloor.dead_letters.rules.redrive_edit import edited
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState, read_job
+from ackfloor.dead_letters.rules.redrive_rules import (
+    DeadLetter,
+    Order,
+    redriven_headers,
+    target_partition,
+    why_left,
+)
+from ackfloor.dead_letters.rules.redrive_rules import Target as Where
 from tests.fuzz.target import Target, halves, joined, text_of
 
 RULES = Redaction(key="hash", fields=("card",), headers=("auth*",), patterns=(r"\d{6}",))

@@ -12,11 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ackfloor.core.durations import LONGEST_S, format_duration, parse_duration
-from ackfloor.core.errors import SettingError
-from ackfloor.core.retry import MOST_STEPS, RetryPolicy, warnings
-from ackfloor.core.sizes import parse_size
-from ackfloor.core.topics import (
+from ackfloor.core.parking.topic_names import (
     check_group,
     check_names,
     check_source_topic,
@@ -24,6 +20,10 @@ from ackfloor.core.topics import (
     parse_topic,
     tier_topic,
 )
+from ackfloor.core.records.retry_policy import MOST_STEPS, RetryPolicy, warnings
+from ackfloor.core.values.durations import LONGEST_S, format_duration, parse_duration
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.core.values.sizes import parse_size
 from ackfloor.errors import ConfigError
 from ackfloor.settings import Settings
 from ackfloor.settings.layers import environment_layer, set_layer

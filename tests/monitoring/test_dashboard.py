@@ -11,8 +11,8 @@ from typing import Any
 
 import ackfloor_monitoring
 from ackfloor_monitoring.dashboards.grafana import dashboard, render
-from ackfloor_monitoring.definitions import METRICS
-from ackfloor_monitoring.watch_definitions import WATCH_METRICS
+from ackfloor_monitoring.metrics.metric_definitions import METRICS
+from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
 from tests.monitoring.alerts.test_rules import needs_promtool
 from tests.monitoring.promql import asked, labels_in, series_in, with_values
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor_monitoring.definitions import COUNTERS, HISTOGRAMS, METRICS
-from ackfloor_monitoring.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
-from ackfloor_monitoring.reference import render
-from ackfloor_monitoring.spec import Kind, MetricSpec
-from ackfloor_monitoring.watch_definitions import WATCH_METRICS
+from ackfloor_monitoring.metrics.gauges import HANDLER_GAUGES, PARTITION_GAUGES, WORKER_GAUGES
+from ackfloor_monitoring.metrics.metric_definitions import COUNTERS, HISTOGRAMS, METRICS
+from ackfloor_monitoring.metrics.metric_spec import Kind, MetricSpec
+from ackfloor_monitoring.metrics.metrics_reference import render
+from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 UNBOUNDED = {"fingerprint", "key", "offset", "message", "reason_text", "tenant", "token"}
@@ -70,5 +70,5 @@ def test_promises_lie_on_bucket_edges() -> None:
 def test_the_reference_is_up_to_date() -> None:
     """docs/reference/metrics.md is what the definitions give."""
     assert PAGE.read_text() == render(), (
-        "run: python -m ackfloor_monitoring.reference > docs/reference/metrics.md"
+        "run: python -m ackfloor_monitoring.metrics.metrics_reference > docs/reference/metrics.md"
     )

@@ -29,10 +29,10 @@ from ackfloor.observe import (
     RecordsAcked,
     SettingsState,
 )
-from ackfloor_monitoring.definitions import METRICS, RUN_WIDE
-from ackfloor_monitoring.merge import RunCollector
-from ackfloor_monitoring.run import RunMetrics
-from ackfloor_monitoring.worker import WorkerMetrics
+from ackfloor_monitoring.metrics.merging import RunCollector
+from ackfloor_monitoring.metrics.metric_definitions import METRICS, RUN_WIDE
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.monitoring.samples import (
     NOW_MS,
     OPEN,

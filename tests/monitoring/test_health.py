@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackfloor.observe import Fault, RunningDelivery
-from ackfloor_monitoring.health import HealthRules, WorkerFacts, judge
+from ackfloor_monitoring.serving.health import HealthRules, WorkerFacts, judge
 from tests.monitoring.samples import NOW_MS, OPEN, SNAPSHOT, handler, partition, snapshot
 
 WELL = WorkerFacts(SNAPSHOT, joined=True)

@@ -12,10 +12,10 @@ import pytest
 import ackfloor.observe
 from ackfloor import ConfigError
 from ackfloor.observe import MonitoringPlugin, RecordsAcked
-from ackfloor_monitoring.health import HealthRules
+from ackfloor_monitoring.metrics.metrics_reference import render
+from ackfloor_monitoring.metrics.worker_report import Report
 from ackfloor_monitoring.plugin import PLUGIN, PrometheusPlugin
-from ackfloor_monitoring.reference import render
-from ackfloor_monitoring.report import Report
+from ackfloor_monitoring.serving.health import HealthRules
 from tests.monitoring.samples import SNAPSHOT
 
 DURATION = "ackfloor_handler_duration_seconds"
@@ -80,7 +80,7 @@ def test_bucket_edges_that_make_no_sense_are_refused(name: str, edges: tuple[flo
 def test_the_reference_is_printed_by_its_module() -> None:
     """The command that the page names writes the page."""
     done = subprocess.run(
-        [sys.executable, "-m", "ackfloor_monitoring.reference"],
+        [sys.executable, "-m", "ackfloor_monitoring.metrics.metrics_reference"],
         capture_output=True,
         text=True,
         check=True,

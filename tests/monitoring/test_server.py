@@ -21,10 +21,10 @@ from ackfloor.observe import (
     PartitionsAssigned,
     SettingsState,
 )
-from ackfloor.testing.node import free_ports
-from ackfloor_monitoring.run import RunMetrics
-from ackfloor_monitoring.server import PageServer, Request, Response, parse_listen
-from ackfloor_monitoring.worker import WorkerMetrics
+from ackfloor.testing.local_kafka.node import free_ports
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from ackfloor_monitoring.serving.http_server import PageServer, Request, Response, parse_listen
 from tests.monitoring.samples import NOW_MS, SNAPSHOT, snapshot
 from tests.monitoring.test_worker import COUNTED
 

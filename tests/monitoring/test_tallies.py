@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-from ackfloor_monitoring.definitions import HANDLER_SECONDS
-from ackfloor_monitoring.tallies import MOST_ADDED_EDGES, Distribution, Names, Tally
+from ackfloor_monitoring.metrics.metric_definitions import HANDLER_SECONDS
+from ackfloor_monitoring.metrics.tallies import MOST_ADDED_EDGES, Distribution, Names, Tally
 
 seconds = st.one_of(st.floats(0.0, 1_000.0), st.sampled_from(HANDLER_SECONDS), st.floats(-5.0, 0.0))
 

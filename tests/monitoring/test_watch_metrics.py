@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ackfloor_monitoring.spark.errors import StreamBroken
-from ackfloor_monitoring.watch_definitions import WATCH_METRICS
-from ackfloor_monitoring.watch_metrics import MOST_HANDLERS, Progress, WatchMetrics
+from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
+from ackfloor_monitoring.metrics.watch_metrics import MOST_HANDLERS, Progress, WatchMetrics
+from ackfloor_monitoring.spark.spark_errors import StreamBroken
 
 RULES = (files("ackfloor_monitoring") / "alerts" / "spark.yml").read_text("utf-8")
 # What Prometheus adds to each sample that it scrapes.

@@ -43,8 +43,8 @@ from ackfloor.observe import (
     TopicPartition,
     TrialEnded,
 )
-from ackfloor_monitoring.report import Report, ReportRefused, as_tree
-from ackfloor_monitoring.worker import MOST_ERRORS, WorkerMetrics
+from ackfloor_monitoring.metrics.worker_metrics import MOST_ERRORS, WorkerMetrics
+from ackfloor_monitoring.metrics.worker_report import Report, ReportRefused, as_tree
 from tests.monitoring.samples import NOW_MS, SNAPSHOT, failed, handler, snapshot
 
 B = ("orders", "bill")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.runtime.executors.event_loop import EventLoopThread
 from tests.simulation.hub import Event, Hub, Killed
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.endings import timed_out
-from ackfloor.core.outcomes import RELEASED, Held, Outcome
+from ackfloor.core.engine.completions import timed_out
+from ackfloor.core.records.outcomes import RELEASED, Held, Outcome
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.declare.registration import HandlerSpec
 from ackfloor.ports import Executor
-from ackfloor.registration import HandlerSpec
-from ackfloor.runtime.thread_executor import ThreadExecutor
-from ackfloor.runtime.thread_slot import Slot
+from ackfloor.runtime.executors.thread_executor import ThreadExecutor
+from ackfloor.runtime.executors.thread_slot import Slot
 from tests.simulation.hub import Hub, Killed, Strand
 from tests.simulation.life import Life
 

@@ -22,7 +22,7 @@ from random import Random
 
 from greenlet import getcurrent, greenlet
 
-from ackfloor.core.model import Now
+from ackfloor.core.records.record import Now
 
 #: Where simulated time begins, in seconds: not 0, which means "never" in many a place.
 FIRST_S = 1_000.0

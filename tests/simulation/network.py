@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ackfloor.core.transaction import Outcome
+from ackfloor.core.parking.transaction import Outcome
 from tests.simulation.hub import Hub
 from tests.simulation.life import Life
 

@@ -17,8 +17,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple, Protocol
 
-from ackfloor.core.envelope import Reason
-from ackfloor.core.events import (
+from ackfloor.core.messages.events import (
     BreakerClosed,
     BreakerOpened,
     DeliveryTimedOut,
@@ -26,6 +25,7 @@ from ackfloor.core.events import (
     RecordDeadLettered,
     RecordParked,
 )
+from ackfloor.core.records.envelope import Reason
 from tests.simulation.plan import Act, HandlerPlan, Plan, RecordPlan, hash_of
 from tests.simulation.process import FAILURES
 from tests.simulation.world import play

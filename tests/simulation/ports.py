@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ackfloor.core.model import CommitPosition, Headers, TopicPartition
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.transaction import Outcome, Transaction
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.records.record import CommitPosition, Headers, TopicPartition
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import (
     Sink,
@@ -23,11 +23,11 @@ from ackfloor.ports import (
     TransactionalSink,
     TransactionListener,
 )
-from ackfloor.testing.groups import Member
-from ackfloor.testing.log import MemoryRecord
-from ackfloor.testing.memory import MemoryBroker, MemoryPublisher, TooLarge
-from ackfloor.testing.memory_client import MemorySource
-from ackfloor.testing.memory_transactions import MemoryTransactionalSink
+from ackfloor.testing.memory.consumer_groups import Member
+from ackfloor.testing.memory.memory_broker import MemoryBroker, MemoryPublisher, TooLarge
+from ackfloor.testing.memory.memory_client import MemorySource
+from ackfloor.testing.memory.memory_log import MemoryRecord
+from ackfloor.testing.memory.memory_transactions import MemoryTransactionalSink
 from tests.simulation.hub import Hub
 from tests.simulation.life import Life
 from tests.simulation.network import Network

@@ -13,16 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ackfloor import App, CircuitBreaker, RetryPolicy
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.engine import Engine
-from ackfloor.core.events import Event
-from ackfloor.core.model import CommitPosition, Now, StartPosition, TopicPartition
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.core.transaction import Outcome, Transaction
-from ackfloor.runtime.marks import RecordId
-from ackfloor.runtime.worker import Outside, Worker
-from ackfloor.testing.topology import settings_of, worker_config
+from ackfloor.core.engine.engine import Engine
+from ackfloor.core.messages.events import Event
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.runtime.loop.worker_assembly import Outside, Worker
+from ackfloor.runtime.supervision.in_flight_memory import RecordId
+from ackfloor.testing.kit.topology import settings_of, worker_config
 from tests.simulation.event_loop import SimEventLoop, SimEvents
 from tests.simulation.executor import stand_in_of
 from tests.simulation.handlers import Handlers, in_process

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ackfloor.core.commands import Resume
-from ackfloor.core.deadlines import Deadlines
-from ackfloor.core.model import Now
+from ackfloor.core.messages.commands import Resume
+from ackfloor.core.records.record import Now
+from ackfloor.core.state.deadlines import Deadlines
 
 Original = Callable[..., Any]
 
@@ -207,57 +207,165 @@ def _lets_exits_out(original: Original) -> Original:
 
 #: The list. At least one for each invariant of the contract.
 SAFEGUARDS: tuple[Safeguard, ...] = (
-    Safeguard("the floor is the lowest open offset", 1, "core.tracker:AckTracker.floor",
-              _floor_is_position),
-    Safeguard("a refused commit is not taken for stored", 5,
-              "core.commits:CommitPlan.answered", _refused_is_stored),
-    Safeguard("a park settles only when it is confirmed", 2,
-              "core.parcels:Parcels.failed", _failed_is_published),
-    Safeguard("a park does not settle when it is sent", 2,
-              "core.parcels:Parcels._publish", _settles_at_once),
-    Safeguard("a record is parked byte for byte", 2, "core.parking:Parking.parcel", _other_value),
-    Safeguard("a partition's floor is committed", 3, "core.commits:CommitPlan.tick", _nothing),
-    Safeguard("a late answer changes nothing", 4, "core.endings:Endings.answered", _late_counts),
-    Safeguard("an answer by hand counts once", 4, "core.delivery:TrackedDelivery.claim",
-              _double_answers),
-    Safeguard("what the commit has settled is not handled again", 5,
-              "core.intake:Intake._restored", _handled_again),
-    Safeguard("a partition that leaves is drained and committed", 5,
-              "runtime.loop:Loop.on_revoked", _no_drain),
-    Safeguard("of a lost partition nothing is committed", 1, "runtime.loop:Loop.on_lost",
-              _lost_is_revoked),
-    Safeguard("offsets that never arrive are passed", 6, "core.tracker:AckTracker.passed",
-              _nothing),
-    Safeguard("what is paused is resumed", 7, "core.flow:FlowControl.balance", _never_resumed),
-    Safeguard("what leaves is no longer open", 7, "core.intake:Intake._close", _open_stays),
-    Safeguard("a lane starts one at a time", 8, "core.lanes:Lanes.admit_all", _each_alone),
-    Safeguard("a lane waits for its failed head", 8, "core.state:WorkerState.block", _nothing),
-    Safeguard("what outlives its deadline is ended", 9, "core.deadlines:Deadlines.overdue",
-              _never_due),
-    Safeguard("the next deadline is looked for in time", 9, "core.deadlines:Deadlines.overdue",
-              _not_planned_anew),
-    Safeguard("a changed timeout counts for what runs", 9, "core.deadlines:Deadlines.replan",
-              _nothing),
-    Safeguard("a refused park is tried again", 10, "core.parcels:Parcels.tick", _nothing),
-    Safeguard("a retry is released when it is due", 10, "core.redeliveries:Redeliveries.release",
-              _nothing),
-    Safeguard("a retry is not early", 10, "core.intake:_due_s", _early),
-    Safeguard("a lane goes on with the retry of its head", 10, "core.state:WorkerState.lane_of_due",
-              _nothing),
-    Safeguard("a handler's pause ends", 12, "core.pauses:Pauses.tick", _nothing),
-    Safeguard("every exception is its record's outcome", 11, "runtime.invoke:Invocation.outcome_of",
-              _lets_exits_out),
-    Safeguard("the suspects of a crash are known", 11, "core.suspects:Suspects.learn", _nothing),
-    Safeguard("an answer for a partition that has left is stale", 4, "core.intake:Intake._close",
-              _left_open),
-    Safeguard("an abandoned handler gives its slot back", 12,
-              "runtime.executors:Executors.cancel", _nothing),
-    Safeguard("a parcel waits for a plain commit", 3, "core.transactions:Transactions._may_go",
-              _always(value=True)),
-    Safeguard("an abort is not the fault of its bystanders", 2,
-              "core.transactions:Transactions.again", _nothing),
-    Safeguard("what a breaker withholds is delivered again", 12, "core.withheld:Withheld.withhold",
-              _nothing),
-    Safeguard("an open breaker tries records", 12, "core.breakers:Breakers.trials", _nothing),
-    Safeguard("the budget of retries ends", 10, "core.retry:RetryPolicy.delay_s", _without_end),
-)  # fmt: skip
+    Safeguard(
+        "the floor is the lowest open offset",
+        1,
+        "core.acks.tracker:AckTracker.floor",
+        _floor_is_position,
+    ),
+    Safeguard(
+        "a refused commit is not taken for stored",
+        5,
+        "core.state.commit_schedule:CommitPlan.answered",
+        _refused_is_stored,
+    ),
+    Safeguard(
+        "a park settles only when it is confirmed",
+        2,
+        "core.outbox.outbox:Parcels.failed",
+        _failed_is_published,
+    ),
+    Safeguard(
+        "a park does not settle when it is sent",
+        2,
+        "core.outbox.outbox:Parcels._publish",
+        _settles_at_once,
+    ),
+    Safeguard(
+        "a record is parked byte for byte", 2, "core.parking.parking:Parking.parcel", _other_value
+    ),
+    Safeguard(
+        "a partition's floor is committed",
+        3,
+        "core.state.commit_schedule:CommitPlan.tick",
+        _nothing,
+    ),
+    Safeguard(
+        "a late answer changes nothing", 4, "core.engine.completions:Endings.answered", _late_counts
+    ),
+    Safeguard(
+        "an answer by hand counts once",
+        4,
+        "core.records.tracked_delivery:TrackedDelivery.claim",
+        _double_answers,
+    ),
+    Safeguard(
+        "what the commit has settled is not handled again",
+        5,
+        "core.engine.intake:Intake._restored",
+        _handled_again,
+    ),
+    Safeguard(
+        "a partition that leaves is drained and committed",
+        5,
+        "runtime.loop.loop:Loop.on_revoked",
+        _no_drain,
+    ),
+    Safeguard(
+        "of a lost partition nothing is committed",
+        1,
+        "runtime.loop.loop:Loop.on_lost",
+        _lost_is_revoked,
+    ),
+    Safeguard(
+        "offsets that never arrive are passed", 6, "core.acks.tracker:AckTracker.passed", _nothing
+    ),
+    Safeguard(
+        "what is paused is resumed",
+        7,
+        "core.queues.flow_limits:FlowControl.balance",
+        _never_resumed,
+    ),
+    Safeguard("what leaves is no longer open", 7, "core.engine.intake:Intake._close", _open_stays),
+    Safeguard("a lane starts one at a time", 8, "core.queues.lanes:Lanes.admit_all", _each_alone),
+    Safeguard(
+        "a lane waits for its failed head", 8, "core.state.worker_state:WorkerState.block", _nothing
+    ),
+    Safeguard(
+        "what outlives its deadline is ended",
+        9,
+        "core.state.deadlines:Deadlines.overdue",
+        _never_due,
+    ),
+    Safeguard(
+        "the next deadline is looked for in time",
+        9,
+        "core.state.deadlines:Deadlines.overdue",
+        _not_planned_anew,
+    ),
+    Safeguard(
+        "a changed timeout counts for what runs",
+        9,
+        "core.state.deadlines:Deadlines.replan",
+        _nothing,
+    ),
+    Safeguard("a refused park is tried again", 10, "core.outbox.outbox:Parcels.tick", _nothing),
+    Safeguard(
+        "a retry is released when it is due",
+        10,
+        "core.scheduling.redeliveries:Redeliveries.release",
+        _nothing,
+    ),
+    Safeguard("a retry is not early", 10, "core.engine.intake:_due_s", _early),
+    Safeguard(
+        "a lane goes on with the retry of its head",
+        10,
+        "core.state.worker_state:WorkerState.lane_of_due",
+        _nothing,
+    ),
+    Safeguard("a handler's pause ends", 12, "core.scheduling.pauses:Pauses.tick", _nothing),
+    Safeguard(
+        "every exception is its record's outcome",
+        11,
+        "runtime.calls.invoke:Invocation.outcome_of",
+        _lets_exits_out,
+    ),
+    Safeguard(
+        "the suspects of a crash are known",
+        11,
+        "core.scheduling.crash_suspects:Suspects.learn",
+        _nothing,
+    ),
+    Safeguard(
+        "an answer for a partition that has left is stale",
+        4,
+        "core.engine.intake:Intake._close",
+        _left_open,
+    ),
+    Safeguard(
+        "an abandoned handler gives its slot back",
+        12,
+        "runtime.loop.executors:Executors.cancel",
+        _nothing,
+    ),
+    Safeguard(
+        "a parcel waits for a plain commit",
+        3,
+        "core.outbox.transactional_outbox:Transactions._may_go",
+        _always(value=True),
+    ),
+    Safeguard(
+        "an abort is not the fault of its bystanders",
+        2,
+        "core.outbox.transactional_outbox:Transactions.again",
+        _nothing,
+    ),
+    Safeguard(
+        "what a breaker withholds is delivered again",
+        12,
+        "core.scheduling.withheld:Withheld.withhold",
+        _nothing,
+    ),
+    Safeguard(
+        "an open breaker tries records",
+        12,
+        "core.scheduling.breaker_control:Breakers.trials",
+        _nothing,
+    ),
+    Safeguard(
+        "the budget of retries ends",
+        10,
+        "core.records.retry_policy:RetryPolicy.delay_s",
+        _without_end,
+    ),
+)

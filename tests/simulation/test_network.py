@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from ackfloor.core.model import CommitPosition
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.transaction import Transaction
-from ackfloor.testing.memory import MemoryBroker
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import Transaction
+from ackfloor.core.records.record import CommitPosition
+from ackfloor.testing.memory.memory_broker import MemoryBroker
 from tests.contracts.sink_contract import Listener as SinkListener
 from tests.contracts.sink_contract import parcel_of
 from tests.contracts.source_contract import Listener, numbered

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackfloor import Delivery
-from ackfloor.core import events as happened
-from ackfloor.core.gapset import MetadataRefused, decode
-from ackfloor.core.model import CommitPosition, StartPosition, TopicPartition
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.topics import parse_topic
-from ackfloor.testing.groups import Committed
-from ackfloor.testing.log import MemoryRecord
+from ackfloor.core.acks.gap_set import MetadataRefused, decode
+from ackfloor.core.messages import events as happened
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
+from ackfloor.testing.memory.consumer_groups import Committed
+from ackfloor.testing.memory.memory_log import MemoryRecord
 from tests.simulation.hub import FIRST_S, Hub, Killed
 from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ackfloor.core.events import (
+from ackfloor.core.messages.events import (
     BreakerClosed,
     BreakerOpened,
     DeliveryTimedOut,
@@ -19,11 +19,11 @@ from ackfloor.core.events import (
     RecordDeadLettered,
     RecordParked,
 )
-from ackfloor.core.model import TopicPartition
-from ackfloor.runtime.crashes import Crashes
-from ackfloor.runtime.marks import RecordId
-from ackfloor.testing.memory import MemoryBroker
-from ackfloor.testing.topology import create_topics, settings_of
+from ackfloor.core.records.record import TopicPartition
+from ackfloor.runtime.supervision.crashes import Crashes
+from ackfloor.runtime.supervision.in_flight_memory import RecordId
+from ackfloor.testing.kit.topology import create_topics, settings_of
+from ackfloor.testing.memory.memory_broker import MemoryBroker
 from tests.simulation.faults import FaultMaker
 from tests.simulation.hub import FIRST_S, Hub, SimClock, Stuck
 from tests.simulation.network import Network

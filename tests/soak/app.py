@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ackfloor import App, CircuitBreaker, Delivery, RetryPolicy
-from ackfloor.core.model import Now
+from ackfloor.core.records.record import Now
 from ackfloor.observe import Event, PartitionsAssigned, PartitionsRevoked, Snapshot
-from ackfloor.runtime.clock import SystemClock
+from ackfloor.runtime.loop.clock import SystemClock
 from tests.soak.ledger import Pen
 from tests.soak.plan import ATTEMPTS, GROUP, KEYED, LATE_S, LOOSE, THREADED, TIMEOUT_S
 

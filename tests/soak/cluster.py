@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ackfloor.core.topics import Kind, parse_topic
+from ackfloor.core.parking.topic_names import Kind, parse_topic
 from tests.soak.ledger import Identity, Place
 from tests.soak.plan import GROUP, LOOSE, SOURCES, Plan
 from tests.soak.producer import identity_in, quiet

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from ackfloor.testing.node import HOST, free_ports
-from ackfloor_handlers.demo import leash
+from ackfloor.testing.local_kafka.node import HOST, free_ports
+from ackfloor_handlers.demo import lifeline as leash
 from tests.soak.plan import GROUP, SESSION_TIMEOUT_S, Plan
 
 ROOT = Path(__file__).parents[2]

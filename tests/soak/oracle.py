@@ -30,7 +30,7 @@ from math import inf
 from pathlib import Path
 from statistics import median
 
-from ackfloor.core.gapset import (
+from ackfloor.core.acks.gap_set import (
     LARGEST_OFFSET,
     GapSet,
     MetadataRefused,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ackfloor.testing.node import HOST, free_ports
+from ackfloor.testing.local_kafka.node import HOST, free_ports
 
 _CHUNK = 1 << 16
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor.core.gapset import GapSet, encode, topic_hash
+from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
 from tests.soak.audit import Audited
 from tests.soak.cluster import Commit, DeadLetter
 from tests.soak.commit_log import Written

@@ -22,7 +22,7 @@ DYNAMIC = "<dynamic>"
 # What users import; each states what it exports.
 PUBLIC_MODULES = (
     "ackfloor",
-    "ackfloor.cli.redriving",
+    "ackfloor.dead_letters.commands.redriving",
     "ackfloor.commits",
     "ackfloor.delivery",
     "ackfloor.errors",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import ackfloor_monitoring
-from ackfloor_monitoring.definitions import METRICS
-from ackfloor_monitoring.watch_definitions import WATCH_METRICS
+from ackfloor_monitoring.metrics.metric_definitions import METRICS
+from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
 from tests.monitoring.promql import labels_in, series_in
 from tests.structure.sources import REPOSITORY
 

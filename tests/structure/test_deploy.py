@@ -20,10 +20,10 @@ import typer
 import yaml
 
 from ackfloor.cli.main import cli
-from ackfloor.core.durations import parse_duration
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.core.values.durations import parse_duration
+from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings, names
-from ackfloor_monitoring.definitions import METRICS
+from ackfloor_monitoring.metrics.metric_definitions import METRICS
 from tests.structure.pages import check_options
 from tests.structure.sources import REPOSITORY
 
@@ -152,7 +152,7 @@ def json_list(told: str) -> list[str]:
 
 def test_probes_ask_for_pages_that_are_served() -> None:
     """Liveness asks `/livez`, readiness `/readyz`, at the port that is listened on."""
-    server = REPOSITORY / "monitoring" / "ackfloor_monitoring" / "run.py"
+    server = REPOSITORY / "monitoring" / "ackfloor_monitoring" / "metrics" / "run_metrics.py"
     served = set(re.findall(r'"(/\w+)": ', server.read_text()))
     environment = {each["name"]: each["value"] for each in container()["env"]}
     port = environment["ACKFLOOR_RUN_LISTEN"].rpartition(":")[2]

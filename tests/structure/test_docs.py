@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor.registration import HandlerOptions
+from ackfloor.declare.registration import HandlerOptions
 from docs.file_map import BEGIN, with_map
 from tests.structure.pages import broken_links, check_page
 from tests.structure.sources import REPOSITORY, modules

@@ -49,25 +49,24 @@ PYDANTIC: Final = frozenset({"pydantic", "pydantic_core"})
 BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
 
 LAYERS: Final = {
-    "core": Layer(("ackfloor.core",), stdlib=PURE),
+    "core": Layer(("ackfloor.core", "ackfloor.dead_letters"), stdlib=PURE),
     "errors": Layer(("ackfloor.delivery", "ackfloor.errors"), ("core",)),
     "ports": Layer(("ackfloor.control", "ackfloor.ports"), ("core", "errors")),
     "observe": Layer(("ackfloor.observe",), ("core", "ports")),
     "declarations": Layer(
         (
             "ackfloor.app",
-            "ackfloor.broadcast",
-            "ackfloor.codec",
-            "ackfloor.flood_guard",
-            "ackfloor.handler",
-            "ackfloor.registration",
+            "ackfloor.declare",
             "ackfloor.settings",
-            "ackfloor.signature",
         ),
         ("core", "errors", "ports", "observe"),
         PYDANTIC,
     ),
-    "kafka": Layer(("ackfloor.kafka",), BELOW_SHELL, frozenset({"confluent_kafka"})),
+    "kafka": Layer(
+        ("ackfloor.dead_letters.kafka", "ackfloor.kafka"),
+        BELOW_SHELL,
+        frozenset({"confluent_kafka"}),
+    ),
     "runtime": Layer(("ackfloor.runtime",), BELOW_SHELL, frozenset({"opentelemetry", "uvloop"})),
     "testing": Layer(
         ("ackfloor.testing",),
@@ -87,7 +86,7 @@ LAYERS: Final = {
     # Kafka and the runtime.
     "process": Layer(
         (
-            "ackfloor.cli.loading",
+            "ackfloor.loading",
             "ackfloor.commits",
             "ackfloor.launch",
             "ackfloor.live",
@@ -95,10 +94,10 @@ LAYERS: Final = {
             "ackfloor.worker",
         ),
         (*BELOW_SHELL, "kafka", "runtime"),
-        dynamic=("ackfloor.cli.loading", "ackfloor.redrive"),
+        dynamic=("ackfloor.loading", "ackfloor.redrive"),
     ),
     "cli": Layer(
-        ("ackfloor.cli",),
+        ("ackfloor.cli", "ackfloor.dead_letters.commands"),
         (*BELOW_SHELL, "kafka", "runtime", "testing", "facade", "process"),
         # Of Spark's extra, for one form of an export, where it is installed.
         frozenset({"click", "pyarrow", "rich", "typer"}) | PYDANTIC,
@@ -127,24 +126,24 @@ PUBLIC: Final = frozenset(PUBLIC_MODULES)
 # and the Java of the kit, the workers' settings, and what commands take.
 ALSO: Final = {
     "handlers": frozenset[str](),
-    "demo": frozenset({"ackfloor.core.envelope", "ackfloor.core.topics"}),
-    "monitoring": frozenset({"ackfloor.core.durations", "ackfloor.core.envelope"}),
+    "demo": frozenset({"ackfloor.core.records.envelope", "ackfloor.core.parking.topic_names"}),
+    "monitoring": frozenset({"ackfloor.core.values.durations", "ackfloor.core.records.envelope"}),
     "spark": frozenset(
         {
-            "ackfloor.cli.commands",
-            "ackfloor.cli.parameters",
-            "ackfloor.cli.rows",
-            "ackfloor.cli.times",
-            "ackfloor.core.durations",
-            "ackfloor.core.envelope",
-            "ackfloor.core.gapset",
-            "ackfloor.core.model",
-            "ackfloor.core.redaction",
-            "ackfloor.core.topics",
+            "ackfloor.cli.shared.command_options",
+            "ackfloor.cli.shared.parameters",
+            "ackfloor.cli.shared.rows",
+            "ackfloor.cli.shared.times",
+            "ackfloor.core.values.durations",
+            "ackfloor.core.records.envelope",
+            "ackfloor.core.acks.gap_set",
+            "ackfloor.core.records.record",
+            "ackfloor.core.records.redaction",
+            "ackfloor.core.parking.topic_names",
             "ackfloor.settings",
-            "ackfloor.testing.class_archive",
-            "ackfloor.testing.jars",
-            "ackfloor.testing.java",
+            "ackfloor.testing.local_kafka.class_archive",
+            "ackfloor.testing.local_kafka.jars",
+            "ackfloor.testing.local_kafka.java",
         }
     ),
 }
@@ -238,31 +237,31 @@ def test_core_reads_no_clock(module: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("ackfloor.core.tracker", "import time"),
-        ("ackfloor.core.tracker", "def f():\n    import random"),
-        ("ackfloor.core.tracker", "from ackfloor import errors"),
-        ("ackfloor.core.tracker", "from ackfloor.ports import Clock"),
-        ("ackfloor.core.tracker", "import pydantic"),
-        ("ackfloor.app", "from ackfloor.runtime.worker import Worker"),
-        ("ackfloor.runtime.loop", "from ackfloor.kafka.source import KafkaSource"),
-        ("ackfloor.runtime.loop", "import confluent_kafka"),
+        ("ackfloor.core.acks.tracker", "import time"),
+        ("ackfloor.core.acks.tracker", "def f():\n    import random"),
+        ("ackfloor.core.acks.tracker", "from ackfloor import errors"),
+        ("ackfloor.core.acks.tracker", "from ackfloor.ports import Clock"),
+        ("ackfloor.core.acks.tracker", "import pydantic"),
+        ("ackfloor.app", "from ackfloor.runtime.loop.worker_assembly import Worker"),
+        ("ackfloor.runtime.loop.loop", "from ackfloor.kafka.consume.source import KafkaSource"),
+        ("ackfloor.runtime.loop.loop", "import confluent_kafka"),
         ("ackfloor.runtime.loop", "if TYPE_CHECKING:\n    from confluent_kafka import Message"),
-        ("ackfloor.runtime.loop", "import_module('confluent_kafka')"),
-        ("ackfloor.runtime.loop", "importlib.import_module(name)"),
-        ("ackfloor.runtime.loop", "from .inbox import Inbox"),
-        ("ackfloor.kafka.source", "from ackfloor.runtime import loop"),
-        ("ackfloor.testing.cluster", "from confluent_kafka.admin import AdminClient"),
+        ("ackfloor.runtime.loop.loop", "import_module('confluent_kafka')"),
+        ("ackfloor.runtime.loop.loop", "importlib.import_module(name)"),
+        ("ackfloor.runtime.loop.loop", "from .inbox import Inbox"),
+        ("ackfloor.kafka.consume.source", "from ackfloor.runtime import loop"),
+        ("ackfloor.testing.local_kafka.cluster", "from confluent_kafka.admin import AdminClient"),
         ("ackfloor.worker", "import typer"),
-        ("ackfloor.worker", "from ackfloor.cli.run import run"),
-        ("ackfloor.cli.demo", "import ackfloor_monitoring.plugin"),
-        ("ackfloor.cli.demo", "from ackfloor_handlers import orders"),
-        ("ackfloor_handlers.orders", "from ackfloor.core.delivery import Delivery"),
+        ("ackfloor.worker", "from ackfloor.cli.run.run import run"),
+        ("ackfloor.cli.setup.demo", "import ackfloor_monitoring.plugin"),
+        ("ackfloor.cli.setup.demo", "from ackfloor_handlers import orders"),
+        ("ackfloor_handlers.orders", "from ackfloor.core.records.tracked_delivery import Delivery"),
         ("ackfloor_handlers.orders", "from ackfloor import _LAZY"),
         ("ackfloor_handlers.orders", "import ackfloor_monitoring"),
-        ("ackfloor_monitoring.metrics", "from ackfloor.core.engine import Engine"),
+        ("ackfloor_monitoring.metrics", "from ackfloor.core.engine.engine import Engine"),
         ("ackfloor_monitoring.metrics", "import pyspark"),
         ("ackfloor.shortcuts", "import os"),
-        ("ackfloor.runtime.loop", "import ackfloor.shortcuts"),
+        ("ackfloor.runtime.loop.loop", "import ackfloor.shortcuts"),
     ],
 )
 def test_the_walk_sees_a_wrong_import(module: str, source: str) -> None:
@@ -273,12 +272,12 @@ def test_the_walk_sees_a_wrong_import(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("ackfloor.core.tracker", "from collections import deque"),
-        ("ackfloor.core.engine", "from ackfloor.core.tracker import AckTracker"),
-        ("ackfloor.kafka.source", "import confluent_kafka, ackfloor.ports"),
-        ("ackfloor.testing.jars", "import_module(f'jgo.{name}')"),
+        ("ackfloor.core.acks.tracker", "from collections import deque"),
+        ("ackfloor.core.engine.engine", "from ackfloor.core.acks.tracker import AckTracker"),
+        ("ackfloor.kafka.consume.source", "import confluent_kafka, ackfloor.ports"),
+        ("ackfloor.testing.local_kafka.jars", "import_module(f'jgo.{name}')"),
         ("ackfloor_handlers.orders", "from ackfloor import App, Delivery"),
-        ("ackfloor_monitoring.spark.session", "from ackfloor.testing.jars import spark_jars"),
+        ("ackfloor_monitoring.spark", "from ackfloor.testing.local_kafka.jars import spark_jars"),
     ],
 )
 def test_the_walk_lets_a_right_import_pass(module: str, source: str) -> None:

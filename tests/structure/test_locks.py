@@ -35,7 +35,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
 
 
 def short(file: Path) -> str:
-    """`runtime/loop.py`, `monitoring/worker.py`."""
+    """`runtime/loop/loop.py`, `monitoring/metrics/worker_metrics.py`."""
     parts = file.relative_to(REPOSITORY).parts
     return "/".join(parts[2:] if parts[0] == "framework" else ("monitoring", *parts[2:]))
 

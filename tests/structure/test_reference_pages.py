@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from ackfloor.cli.main import cli
-from ackfloor.cli.reference import commands, options
+from ackfloor.cli.reference.cli_reference import commands, options
 from ackfloor.settings import Settings
 from tests.structure.sources import REPOSITORY
 

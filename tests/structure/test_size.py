@@ -21,7 +21,7 @@ LONGEST_BODY = 40
 #: Longer for a reason. Whoever cuts one takes it out of here.
 LONGER = {
     # One row for each kind of event, and no branch.
-    "ackfloor_monitoring.worker.WorkerMetrics.__init__",
+    "ackfloor_monitoring.metrics.worker_metrics.WorkerMetrics.__init__",
     # What is counted at the same time, and then one field of the report after the other.
     "ackfloor_monitoring.spark.report.build.build_report",
 }

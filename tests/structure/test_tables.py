@@ -11,23 +11,30 @@ from typing import get_args
 
 import pytest
 
-from ackfloor.cli import breaker, doctor, headers_reference, redrive_shown, reference, retry_early
-from ackfloor.cli.letter_files import _WRITERS, ExportFormat
-from ackfloor.core import finding, redrive, topics
-from ackfloor.core.dispositions import Disposition
-from ackfloor.core.envelope import Reason
-from ackfloor.core.events import Event
-from ackfloor.kafka.rights import NEEDED
-from ackfloor.live import breakers
-from ackfloor.live.early import Action
-from ackfloor.runtime.exit_codes import Exit
-from ackfloor_handlers.demo import seed
-from ackfloor_monitoring import exposition
-from ackfloor_monitoring.spark import audit
-from ackfloor_monitoring.spark import doctor as spark_doctor
+from ackfloor.cli.breaker import breaker_commands as breaker
+from ackfloor.cli.reference import cli_reference as reference
+from ackfloor.cli.reference import headers_reference
+from ackfloor.cli.retry import retry_promote as retry_early
+from ackfloor.cli.setup import doctor
+from ackfloor.core.messages.events import Event
+from ackfloor.core.parking import topic_names as topics
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.values import doctor_result as finding
+from ackfloor.dead_letters.commands import redrive_views as redrive_shown
+from ackfloor.dead_letters.commands.export_files import _WRITERS, ExportFormat
+from ackfloor.dead_letters.rules import redrive_rules as redrive
+from ackfloor.dead_letters.rules.dispositions import Disposition
+from ackfloor.kafka.topics.permissions import NEEDED
+from ackfloor.live import breaker_orders as breakers
+from ackfloor.live.retry_orders import Action
+from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor_handlers.demo import seeded_orders as seed
+from ackfloor_monitoring.metrics import exposition
+from ackfloor_monitoring.metrics.metric_spec import Kind
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from ackfloor_monitoring.spark.audit import audit
 from ackfloor_monitoring.spark.cli.doctor import _MARKS
-from ackfloor_monitoring.spec import Kind
-from ackfloor_monitoring.worker import WorkerMetrics
+from ackfloor_monitoring.spark.setup import spark_checks as spark_doctor
 
 TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "rights by kind of topic": (NEEDED, {"source", *get_args(topics.Kind)}),

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any, assert_type
 
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.model import Record
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.records.record import Record
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.declare.handler import Registry, Router
 from ackfloor.delivery import Delivery
-from ackfloor.handler import Registry, Router
 
 registry = Registry()
 router = Router()

@@ -16,23 +16,23 @@ from typing import Annotated
 import typer
 
 import ackfloor
-from ackfloor.cli.acks import acks
-from ackfloor.cli.breaker import breaker_app
-from ackfloor.cli.broker import broker_app
-from ackfloor.cli.commands import Commands
-from ackfloor.cli.config import config_app
-from ackfloor.cli.demo import demo
-from ackfloor.cli.dlq import dlq_app
-from ackfloor.cli.doctor import doctor
-from ackfloor.cli.inflight import inflight
-from ackfloor.cli.lag import lag
-from ackfloor.cli.policy import policy_app
-from ackfloor.cli.retry import retry_app
-from ackfloor.cli.run import run
-from ackfloor.cli.topics import topics_app
+from ackfloor.cli.breaker.breaker_commands import breaker_app
+from ackfloor.cli.config.config_show import config_app
+from ackfloor.cli.config.policy import policy_app
+from ackfloor.cli.progress.acks import acks
+from ackfloor.cli.progress.lag import lag
+from ackfloor.cli.retry.retry_commands import retry_app
+from ackfloor.cli.run.inflight import inflight
+from ackfloor.cli.run.run import run
+from ackfloor.cli.setup.broker import broker_app
+from ackfloor.cli.setup.demo import demo
+from ackfloor.cli.setup.doctor import doctor
+from ackfloor.cli.setup.topics import topics_app
+from ackfloor.cli.shared.command_options import Commands
+from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.errors import AckfloorError, SettingError
-from ackfloor.runtime.exit_codes import Exit
-from ackfloor.runtime.standard_streams import lead_closed_streams_nowhere
+from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.runtime.supervision.standard_streams import lead_closed_streams_nowhere
 
 cli = Commands(
     name="ackfloor",

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ackfloor.core.errors import SettingError
+from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.frames import Answer, Overdue
-from ackfloor.settings.live import Changed
+from ackfloor.settings.live_settings import Changed
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")

@@ -9,13 +9,13 @@ puts what operators set on top.
 
 from __future__ import annotations
 
-from ackfloor.settings.app import AppSettings
-from ackfloor.settings.kafka import KafkaSettings
+from ackfloor.settings.app_settings import AppSettings
+from ackfloor.settings.handler_overrides import HandlerOverrides, RetryOverrides
+from ackfloor.settings.kafka_settings import KafkaSettings
 from ackfloor.settings.layers import sections_of
 from ackfloor.settings.model import Settings
-from ackfloor.settings.overrides import HandlerOverrides, RetryOverrides
-from ackfloor.settings.redaction import RedactionSettings
-from ackfloor.settings.registry import RegistrySettings
+from ackfloor.settings.redaction_settings import RedactionSettings
+from ackfloor.settings.registry_settings import RegistrySettings
 from ackfloor.settings.show import SettingRow, rows
 
 __all__ = [

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from ackfloor.declare.registration import settings_key
 from ackfloor.errors import ConfigError
-from ackfloor.registration import settings_key
 from ackfloor.settings import names
-from ackfloor.settings.kafka import PROPERTY_TABLES
+from ackfloor.settings.handler_overrides import HandlerOverrides
+from ackfloor.settings.kafka_settings import PROPERTY_TABLES
 from ackfloor.settings.names import PREFIX, Path
-from ackfloor.settings.overrides import HandlerOverrides
-from ackfloor.settings.values import is_secret_property
+from ackfloor.settings.value_types import is_secret_property
 
 CONFIG_VARIABLE = "ACKFLOOR_CONFIG"
 CONFIG_FILE = "ackfloor.toml"

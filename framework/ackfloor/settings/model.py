@@ -11,18 +11,18 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
-from ackfloor.codec import SchemaDecoder
-from ackfloor.core.errors import SettingError
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.declare.codec import SchemaDecoder
+from ackfloor.declare.registration import HandlerSpec, settings_key
 from ackfloor.errors import ConfigError
-from ackfloor.registration import HandlerSpec, settings_key
 from ackfloor.settings import layers, names
-from ackfloor.settings.app import AppSettings
-from ackfloor.settings.kafka import KafkaSettings
+from ackfloor.settings.app_settings import AppSettings
+from ackfloor.settings.handler_overrides import HandlerOverrides
+from ackfloor.settings.kafka_settings import KafkaSettings
 from ackfloor.settings.layers import Assigned, Layer
 from ackfloor.settings.names import Path
-from ackfloor.settings.overrides import HandlerOverrides
-from ackfloor.settings.redaction import RedactionSettings
-from ackfloor.settings.registry import RegistrySettings
+from ackfloor.settings.redaction_settings import RedactionSettings
+from ackfloor.settings.registry_settings import RegistrySettings
 
 BUILT_IN = "built-in"
 

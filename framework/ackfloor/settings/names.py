@@ -17,13 +17,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from ackfloor.registration import HandlerSpec
-from ackfloor.settings.app import AppSettings
-from ackfloor.settings.kafka import PROPERTY_TABLES, KafkaSettings
-from ackfloor.settings.overrides import HandlerOverrides
-from ackfloor.settings.redaction import RedactionSettings
-from ackfloor.settings.registry import RegistrySettings
-from ackfloor.settings.values import is_secret_property, spelled
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.settings.app_settings import AppSettings
+from ackfloor.settings.handler_overrides import HandlerOverrides
+from ackfloor.settings.kafka_settings import PROPERTY_TABLES, KafkaSettings
+from ackfloor.settings.redaction_settings import RedactionSettings
+from ackfloor.settings.registry_settings import RegistrySettings
+from ackfloor.settings.value_types import is_secret_property, spelled
 
 Path = tuple[str, ...]
 

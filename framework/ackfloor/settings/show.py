@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ackfloor.registration import HandlerSpec, settings_key
+from ackfloor.declare.registration import HandlerSpec, settings_key
 from ackfloor.settings import names
-from ackfloor.settings.kafka import PROPERTY_TABLES
+from ackfloor.settings.kafka_settings import PROPERTY_TABLES
 from ackfloor.settings.model import BUILT_IN, Settings
 from ackfloor.settings.names import Setting
-from ackfloor.settings.values import spelled
+from ackfloor.settings.value_types import spelled
 
 CODE = "code"
 

@@ -9,33 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ackfloor.testing.bootstrap import Broker, open_broker
-    from ackfloor.testing.clock import ManualClock
-    from ackfloor.testing.cluster import KafkaCluster
-    from ackfloor.testing.driver import Unsettled
-    from ackfloor.testing.event_loop import ManualEventLoop
-    from ackfloor.testing.harness import Harness
-    from ackfloor.testing.memory import MemoryBroker
-    from ackfloor.testing.memory_client import MemorySink, MemorySource
-    from ackfloor.testing.schema_registry import SchemaRegistry
-    from ackfloor.testing.witness import HandledRecord, ParkedRecord, SeenRecord, Trouble
+    from ackfloor.testing.kit.driver import Unsettled
+    from ackfloor.testing.kit.harness import Harness
+    from ackfloor.testing.kit.manual_event_loop import ManualEventLoop
+    from ackfloor.testing.kit.observations import HandledRecord, ParkedRecord, SeenRecord, Trouble
+    from ackfloor.testing.kit.schema_registry import SchemaRegistry
+    from ackfloor.testing.local_kafka.bootstrap import Broker, open_broker
+    from ackfloor.testing.local_kafka.cluster import KafkaCluster
+    from ackfloor.testing.memory.manual_clock import ManualClock
+    from ackfloor.testing.memory.memory_broker import MemoryBroker
+    from ackfloor.testing.memory.memory_client import MemorySink, MemorySource
 
 _HOMES = {
-    "Broker": "ackfloor.testing.bootstrap",
-    "HandledRecord": "ackfloor.testing.witness",
-    "Harness": "ackfloor.testing.harness",
-    "KafkaCluster": "ackfloor.testing.cluster",
-    "ManualClock": "ackfloor.testing.clock",
-    "ManualEventLoop": "ackfloor.testing.event_loop",
-    "MemoryBroker": "ackfloor.testing.memory",
-    "MemorySink": "ackfloor.testing.memory_client",
-    "MemorySource": "ackfloor.testing.memory_client",
-    "ParkedRecord": "ackfloor.testing.witness",
-    "SchemaRegistry": "ackfloor.testing.schema_registry",
-    "SeenRecord": "ackfloor.testing.witness",
-    "Trouble": "ackfloor.testing.witness",
-    "Unsettled": "ackfloor.testing.driver",
-    "open_broker": "ackfloor.testing.bootstrap",
+    "Broker": "ackfloor.testing.local_kafka.bootstrap",
+    "HandledRecord": "ackfloor.testing.kit.observations",
+    "Harness": "ackfloor.testing.kit.harness",
+    "KafkaCluster": "ackfloor.testing.local_kafka.cluster",
+    "ManualClock": "ackfloor.testing.memory.manual_clock",
+    "ManualEventLoop": "ackfloor.testing.kit.manual_event_loop",
+    "MemoryBroker": "ackfloor.testing.memory.memory_broker",
+    "MemorySink": "ackfloor.testing.memory.memory_client",
+    "MemorySource": "ackfloor.testing.memory.memory_client",
+    "ParkedRecord": "ackfloor.testing.kit.observations",
+    "SchemaRegistry": "ackfloor.testing.kit.schema_registry",
+    "SeenRecord": "ackfloor.testing.kit.observations",
+    "Trouble": "ackfloor.testing.kit.observations",
+    "Unsettled": "ackfloor.testing.kit.driver",
+    "open_broker": "ackfloor.testing.local_kafka.bootstrap",
 }
 
 __all__ = [

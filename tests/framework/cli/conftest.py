@@ -22,4 +22,4 @@ def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs the command can be asked: standard input passes for a terminal."""
     stdin = SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr("ackfloor.cli.confirmation.sys", SimpleNamespace(stdin=stdin))
+    monkeypatch.setattr("ackfloor.cli.shared.confirmation.sys", SimpleNamespace(stdin=stdin))

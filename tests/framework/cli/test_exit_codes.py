@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ackfloor.cli.main import main
-from ackfloor.cli.reference import commands, options
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.cli.reference.cli_reference import commands, options
+from ackfloor.runtime.supervision.exit_codes import Exit
 
 APP = """
 from ackfloor import App

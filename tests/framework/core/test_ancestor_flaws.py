@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.commands import Cancel, Pause
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.errors import SettingError
-from ackfloor.core.events import DeliveryTimedOut, LateAnswers, RecordDeadLettered, RecordParked
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.model import Failure, StartPosition
-from ackfloor.core.outcomes import Failed, Rejected
-from ackfloor.core.retry import RetryPolicy, warnings
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.messages.commands import Cancel, Pause
+from ackfloor.core.messages.events import (
+    DeliveryTimedOut,
+    LateAnswers,
+    RecordDeadLettered,
+    RecordParked,
+)
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.records.outcomes import Failed, Rejected
+from ackfloor.core.records.record import Failure, StartPosition
+from ackfloor.core.records.retry_policy import RetryPolicy, warnings
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import HandlerRules
+from ackfloor.core.values.setting_error import SettingError
 from tests.examples import examples
 from tests.framework.core.worlds import START_S, TIER, MemoryRecord, World
 

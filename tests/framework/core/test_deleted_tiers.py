@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.causes import Trouble
-from ackfloor.core.events import PartitionsRevoked, RecordsDeleted
-from ackfloor.core.model import Failure, TopicPartition
-from ackfloor.core.outcomes import Failed, Rejected
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.messages.events import PartitionsRevoked, RecordsDeleted
+from ackfloor.core.messages.fault_causes import Trouble
+from ackfloor.core.records.outcomes import Failed, Rejected
+from ackfloor.core.records.record import Failure, TopicPartition
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.state.assignment import HandlerRules
 from tests.framework.core.worlds import DLQ, TIER, World
 
 RULES = HandlerRules("bill", concurrency=2, policy=RetryPolicy.fixed("1s", 2, jitter=0))

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.commands import Pause, Resume
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.gapset import decode
-from ackfloor.core.model import Failure, TopicPartition
-from ackfloor.core.outcomes import Discarded, Failed, Rejected
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.acks.gap_set import decode
+from ackfloor.core.messages.commands import Pause, Resume
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.records.outcomes import Discarded, Failed, Rejected
+from ackfloor.core.records.record import Failure, TopicPartition
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.state.assignment import HandlerRules
 from tests.framework.core.worlds import DLQ, START_MS, TIER, MemoryRecord, World
 
 RULES = HandlerRules("bill", consume_timeout_s=5.0, policy=RetryPolicy.fixed("1s", 3, jitter=0))

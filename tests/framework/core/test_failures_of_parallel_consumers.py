@@ -10,21 +10,21 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.commands import Pause, Resume
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.envelope import Reason
-from ackfloor.core.events import (
+from ackfloor.core.messages.commands import Pause, Resume
+from ackfloor.core.messages.events import (
     LateAnswers,
     PublishFailed,
     RecordDeadLettered,
     RecordParked,
     RecordsLost,
 )
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.model import Failure, StartPosition, TopicPartition
-from ackfloor.core.outcomes import Rejected
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.outcomes import Rejected
+from ackfloor.core.records.record import Failure, StartPosition, TopicPartition
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import HandlerRules
 from tests.framework.core.worlds import DLQ, START_MS, TIER, MemoryRecord, World
 
 RULES = HandlerRules("bill", consume_timeout_s=5.0, policy=RetryPolicy.fixed("1s", 3, jitter=0))

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.envelope import (
+from ackfloor.core.records.envelope import (
     MESSAGE_CAP,
     STACK_CAP,
     Envelope,
     foreign_headers,
     write_headers,
 )
-from ackfloor.core.model import Headers
+from ackfloor.core.records.record import Headers
 
 FAILED = Envelope(
     origin_topic="orders",

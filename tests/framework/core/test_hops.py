@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.retry import Hop, next_hop, tier_wait_s
+from ackfloor.core.records.retry_policy import Hop, next_hop, tier_wait_s
 
 delays = st.integers(1, 10**8).map(lambda ms: ms / 1000)
 jitters = st.floats(0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackfloor.core.assignment import HandlerRules
+from ackfloor.core.state.assignment import HandlerRules
 from tests.framework.core.worlds import TIER, HeldWorld
 
 

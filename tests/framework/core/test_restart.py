@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.commands import Pause, Resume
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.events import MetadataIgnored, RecordsLost, RecordsSkipped
-from ackfloor.core.gapset import LONGEST, decode, topic_hash
-from ackfloor.core.leader_epochs import UNKNOWN, LeaderEpochs
-from ackfloor.core.model import CommitPosition, StartPosition
-from ackfloor.core.outcomes import ACKED
+from ackfloor.core.acks.gap_set import LONGEST, decode, topic_hash
+from ackfloor.core.acks.leader_epochs import UNKNOWN, LeaderEpochs
+from ackfloor.core.messages.commands import Pause, Resume
+from ackfloor.core.messages.events import MetadataIgnored, RecordsLost, RecordsSkipped
+from ackfloor.core.records.outcomes import ACKED
+from ackfloor.core.records.record import CommitPosition, StartPosition
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from tests.examples import examples
 from tests.framework.core.worlds import MemoryRecord, World
 

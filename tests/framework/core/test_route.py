@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackfloor.core.state import UNHURRIED_S, Route
+from ackfloor.core.state.worker_state import UNHURRIED_S, Route
 
 
 @pytest.mark.parametrize(

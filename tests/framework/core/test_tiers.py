@@ -8,12 +8,12 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.events import RecordsReceived
-from ackfloor.core.lanes import Work
-from ackfloor.core.model import Now, TopicPartition
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.messages.events import RecordsReceived
+from ackfloor.core.queues.lanes import Work
+from ackfloor.core.records.record import Now, TopicPartition
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import HandlerRules
 from tests.examples import examples
 from tests.framework.core.worlds import START_MS, TIER, MemoryRecord, World, tier_record
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.errors import SettingError
-from ackfloor.core.topics import ParsedTopic, TopicTemplates, check_names
+from ackfloor.core.parking.topic_names import ParsedTopic, TopicTemplates, check_names
+from ackfloor.core.values.setting_error import SettingError
 
 DOTTED = TopicTemplates(
     "{topic}.{group}.retry.{delay}", "{topic}.{group}.dlq", "{topic}.{group}.done"

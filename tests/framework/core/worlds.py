@@ -10,16 +10,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ackfloor.core.assignment import HandlerRules
-from ackfloor.core.batch import Batch
-from ackfloor.core.commands import Command, Commit, Publish, TakeBack
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.engine import Engine
-from ackfloor.core.envelope import NOT_BEFORE
-from ackfloor.core.events import Event
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.lanes import Lane, Lanes, Work
-from ackfloor.core.model import (
+from ackfloor.core.engine.engine import Engine
+from ackfloor.core.messages.commands import Command, Commit, Publish, TakeBack
+from ackfloor.core.messages.events import Event
+from ackfloor.core.parking.parking import Parking
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import COMMITTED, Transact, Transaction
+from ackfloor.core.parking.transaction import Outcome as TransactionOutcome
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.queues.handler_queue import Unit
+from ackfloor.core.queues.lanes import Lane, Lanes, Work
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.envelope import NOT_BEFORE
+from ackfloor.core.records.outcomes import ACKED, Failed, Outcome
+from ackfloor.core.records.record import (
     CommitPosition,
     Failure,
     Headers,
@@ -27,13 +31,9 @@ from ackfloor.core.model import (
     StartPosition,
     TopicPartition,
 )
-from ackfloor.core.outcomes import ACKED, Failed, Outcome
-from ackfloor.core.parcel import Parcel
-from ackfloor.core.parking import Parking
-from ackfloor.core.queue import Unit
-from ackfloor.core.state import Route
-from ackfloor.core.transaction import COMMITTED, Transact, Transaction
-from ackfloor.core.transaction import Outcome as TransactionOutcome
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import HandlerRules
+from ackfloor.core.state.worker_state import Route
 
 E = TypeVar("E")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ackfloor.kafka.source import KafkaSource
+from ackfloor.kafka.consume.source import KafkaSource
 from tests.framework.kafka.wire import read_by_another
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ackfloor.kafka.errors import CLIENT_RAISES, kafka_error, told
+from ackfloor.kafka.client.client_errors import CLIENT_RAISES, kafka_error, told
 
 FENCED = KafkaError(KafkaError._FENCED, "taken over", fatal=True)
 

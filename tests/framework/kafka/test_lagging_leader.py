@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka import start_positions
-from ackfloor.kafka.log_ranges import Place, Range
-from ackfloor.kafka.start_positions import AskRanges, resolve
-from ackfloor.kafka.topic_ids import Described
+from ackfloor.kafka.consume import start_positions
+from ackfloor.kafka.consume.start_positions import AskRanges, resolve
+from ackfloor.kafka.topics.log_ranges import Place, Range
+from ackfloor.kafka.topics.topic_ids import Described
 from tests.framework.kafka.wire import untold
 
 LAGGING = "lagging"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from ackfloor.core.model import StartPosition
+from ackfloor.core.records.record import StartPosition
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka import start_positions
-from ackfloor.kafka.log_ranges import Place, Range
-from ackfloor.kafka.start_positions import resolve
-from ackfloor.kafka.topic_ids import Described
+from ackfloor.kafka.consume import start_positions
+from ackfloor.kafka.consume.start_positions import resolve
+from ackfloor.kafka.topics.log_ranges import Place, Range
+from ackfloor.kafka.topics.topic_ids import Described
 
 NOT_COMMITTED = -1001
 

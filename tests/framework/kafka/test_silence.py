@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from ackfloor.core.model import CommitPosition
-from ackfloor.kafka import source as source_module
-from ackfloor.kafka.source import KafkaSource
+from ackfloor.core.records.record import CommitPosition
+from ackfloor.kafka.consume import source as source_module
+from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
 

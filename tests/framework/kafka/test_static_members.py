@@ -7,10 +7,10 @@ from confluent_kafka import KafkaError
 
 from ackfloor import App
 from ackfloor.errors import ConfigError, InstanceFenced, InstanceHeld, SourceFailed
-from ackfloor.kafka.errors import FATAL, advice, ended_for_good
-from ackfloor.kafka.options import KafkaOptions, consumer_config
+from ackfloor.kafka.client.client_errors import FATAL, advice, ended_for_good
+from ackfloor.kafka.client.client_options import KafkaOptions, consumer_config
 from ackfloor.launch import Launch
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import Exit
 
 
 def launch(**options: object) -> Launch:

@@ -20,15 +20,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ackfloor.core.assignment import AckStats, Assignment, HandlerRules, HandlerState
-from ackfloor.core.delivery import TrackedDelivery
-from ackfloor.core.envelope import Envelope
-from ackfloor.core.model import CommitPosition, Record, StartPosition
-from ackfloor.core.model import TopicPartition as Partition
-from ackfloor.core.parcel import Parcel
-from ackfloor.kafka.log_ranges import Place, Range
-from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.source import KafkaSource
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.records.envelope import Envelope
+from ackfloor.core.records.record import CommitPosition, Record, StartPosition
+from ackfloor.core.records.record import TopicPartition as Partition
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.consume.source import KafkaSource
+from ackfloor.kafka.topics.log_ranges import Place, Range
 from ackfloor.ports import SourceListener
 
 BOUND_S = 60.0

@@ -16,11 +16,11 @@ import pytest
 from ackfloor import App, ConfigError, RetryPolicy
 from ackfloor.control import SettingsState
 from ackfloor.launch import Launch
-from ackfloor.live.breakers import Action
+from ackfloor.live.breaker_orders import Action
 from ackfloor.live.frames import Answer, Overdue, Told
 from ackfloor.live.requests import Change
-from ackfloor.live.run import RunSettings
-from ackfloor.runtime.channel import Kind
+from ackfloor.live.run_settings import RunSettings
+from ackfloor.runtime.supervision.channel import Kind
 from ackfloor.settings.layers import Layer
 
 TICK = count(1)

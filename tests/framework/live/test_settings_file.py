@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor.errors import ConfigError
-from ackfloor.live.file import LOOK_S, SettingsFile
+from ackfloor.live.settings_file import LOOK_S, SettingsFile
 
 
 class Watch:

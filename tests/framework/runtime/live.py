@@ -21,21 +21,21 @@ from itertools import product
 from typing import Any, TypeVar
 
 from ackfloor import App, Delivery
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.events import Event
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.model import Now
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.core.topics import dlq_topic
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.messages.events import Event
+from ackfloor.core.parking.topic_names import dlq_topic
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.records.record import Now
+from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.ports import Executor
-from ackfloor.runtime.clock import SystemClock
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.loop import Loop
-from ackfloor.runtime.worker import Outside, Worker, WorkerConfig
-from ackfloor.testing.memory import MemoryBroker, MemoryPublisher
-from ackfloor.testing.memory_client import MemorySink, MemorySource
-from ackfloor.testing.topology import create_topics
-from ackfloor.testing.witness import ParkedRecord, parked
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.loop.clock import SystemClock
+from ackfloor.runtime.loop.loop import Loop
+from ackfloor.runtime.loop.worker_assembly import Outside, Worker, WorkerConfig
+from ackfloor.testing.kit.observations import ParkedRecord, parked
+from ackfloor.testing.kit.topology import create_topics
+from ackfloor.testing.memory.memory_broker import MemoryBroker, MemoryPublisher
+from ackfloor.testing.memory.memory_client import MemorySink, MemorySource
 from tests.framework.runtime import puppets
 
 E = TypeVar("E", bound=Event)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ackfloor.core.progress import Progress
+from ackfloor.core.acks.progress import Progress
 from ackfloor.errors import AckfloorError
 
 SEEN = (Progress("billing", "orders", 0, "source", start=0, end=10, floor=3),)

@@ -35,9 +35,9 @@ from confluent_kafka.admin import (
 from ackfloor import App, CircuitBreaker
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
-from ackfloor.runtime.event_loop import EventLoopThread
-from ackfloor.runtime.loop import Loop
-from ackfloor.runtime.worker import Worker
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.loop.loop import Loop
+from ackfloor.runtime.loop.worker_assembly import Worker
 from ackfloor.settings import Settings
 from tests.framework.runtime.live import Watcher
 from tests.kafka_topics import delete_topics

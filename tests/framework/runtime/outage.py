@@ -22,14 +22,14 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import (
+from ackfloor.core.messages.events import (
     BreakerClosed,
     BreakerOpened,
     RecordDeadLettered,
     RecordParked,
     RecordWithheld,
 )
-from ackfloor.testing.bootstrap import open_broker
+from ackfloor.testing.local_kafka.bootstrap import open_broker
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 
 #: Seconds of ordinary work before an outage, and until its end is called over.

@@ -26,9 +26,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery
-from ackfloor.core.events import Event
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.testing.bootstrap import open_broker
+from ackfloor.core.messages.events import Event
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.testing.local_kafka.bootstrap import open_broker
 from tests.framework.runtime.on_kafka import Crowd, on_kafka
 from tests.simulation.outages import OUTAGES, Found, Outage, judged, without_breaker
 from tests.simulation.plan import Act, HandlerPlan, Plan

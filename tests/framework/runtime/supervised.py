@@ -23,9 +23,9 @@ from pathlib import Path
 from types import FrameType
 
 from ackfloor.control import Control, SettingsState
-from ackfloor.core.progress import Progress
-from ackfloor.runtime import channel, supervisor, turn_watch
-from ackfloor.runtime.marks import Marks
+from ackfloor.core.acks.progress import Progress
+from ackfloor.runtime.supervision import channel, supervisor, turn_watch
+from ackfloor.runtime.supervision.in_flight_memory import Marks
 
 
 def say(**fact: object) -> None:

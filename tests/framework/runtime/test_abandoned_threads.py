@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import DeliveryTimedOut, LateAnswers
+from ackfloor.core.messages.events import DeliveryTimedOut, LateAnswers
 from tests.framework.runtime.live import Gate, Live, live, within
 
 LATER = RetryPolicy.fixed("1h", 1)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from ackfloor import App, DeadLetter, Delivery, Discard, Pause, Retry, RetryPolicy
-from ackfloor.core.envelope import Reason
-from ackfloor.core.events import (
+from ackfloor.core.messages.events import (
     BatchFailed,
     DeliveryTimedOut,
     LateAnswers,
     RecordsAcked,
     RecordsReceived,
 )
-from ackfloor.core.model import TopicPartition
-from ackfloor.runtime.invoke import current_delivery
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.record import TopicPartition
+from ackfloor.runtime.calls.invoke import current_delivery
 from tests.framework.runtime import puppets
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, within
 

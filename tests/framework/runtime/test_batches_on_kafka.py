@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import RecordsAcked
+from ackfloor.core.messages.events import RecordsAcked
 from tests.framework.runtime.on_kafka import Crowd, on_kafka
 
 pytestmark = [pytest.mark.kafka]

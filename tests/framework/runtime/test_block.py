@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, DeadLetter, Delivery, Pause, Retry, RetryPolicy
-from ackfloor.core.events import LateAnswers, RecordParked, RedeliveriesStarted
-from ackfloor.runtime.ack_map import ack_map
+from ackfloor.core.messages.events import LateAnswers, RecordParked, RedeliveriesStarted
+from ackfloor.runtime.reporting.ack_map import ack_map
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)

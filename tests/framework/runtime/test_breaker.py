@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery, Pause, RetryPolicy
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.events import (
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.messages.events import (
     BatchFailed,
     BreakerClosed,
     BreakerOpened,

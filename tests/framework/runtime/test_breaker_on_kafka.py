@@ -18,8 +18,8 @@ from random import Random, SystemRandom
 import pytest
 
 from ackfloor import App, CircuitBreaker, Delivery, RetryPolicy
-from ackfloor.core.drip import BURST
-from ackfloor.core.events import BreakerOpened, RecordDeadLettered, RecordParked
+from ackfloor.core.breaker.park_rate import BURST
+from ackfloor.core.messages.events import BreakerOpened, RecordDeadLettered, RecordParked
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 from tests.framework.runtime.outage import (
     PARTITIONS,

@@ -12,9 +12,9 @@ from contextlib import suppress
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import DeliveryTimedOut, LateAnswers, StrayExit
-from ackfloor.runtime.async_executor import AsyncExecutor
-from ackfloor.runtime.event_loop import EventLoopThread
+from ackfloor.core.messages.events import DeliveryTimedOut, LateAnswers, StrayExit
+from ackfloor.runtime.executors.async_executor import AsyncExecutor
+from ackfloor.runtime.executors.event_loop import EventLoopThread
 from tests.framework.runtime.live import Gate, live, within
 
 LATER = RetryPolicy.fixed("1h", 1)

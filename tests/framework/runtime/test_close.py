@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ackfloor import App, Delivery, Pause, RetryPolicy, SourceFailed
-from ackfloor.core.events import Event, RecordsAcked
-from ackfloor.core.snapshot import Snapshot
-from ackfloor.runtime import executors
+from ackfloor.core.messages.events import Event, RecordsAcked
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.runtime.loop import executors
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)
@@ -242,7 +242,7 @@ def test_a_worker_that_could_not_start_ends_in_order(monkeypatch: pytest.MonkeyP
     def untimely(*_: object) -> None:
         raise AssertionError("a source that was not opened knows no log")
 
-    source = "ackfloor.testing.memory_client.MemorySource"
+    source = "ackfloor.testing.memory.memory_client.MemorySource"
     monkeypatch.setattr(f"{source}.subscribe", refuse)
     monkeypatch.setattr(f"{source}.high_watermarks", untimely)
     with pytest.raises(SourceFailed, match="unknown topics"), live(app):

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackfloor import App, Delivery
-from ackfloor.core.events import CommitFailed
-from ackfloor.core.model import CommitPosition
-from ackfloor.kafka.committer import AGAIN_S, Committer, Result
+from ackfloor.core.messages.events import CommitFailed
+from ackfloor.core.records.record import CommitPosition
+from ackfloor.kafka.consume.committer import AGAIN_S, Committer, Result
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 
 ERRORS = {

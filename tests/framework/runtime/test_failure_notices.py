@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from ackfloor.core.envelope import Reason
-from ackfloor.core.events import (
+from ackfloor.core.messages.events import (
     BreakerClosed,
     BreakerOpened,
     DeliveryFailed,
@@ -15,10 +14,11 @@ from ackfloor.core.events import (
     RecordDeadLettered,
     RecordsDeleted,
 )
-from ackfloor.core.redaction import Redaction
-from ackfloor.runtime.limited import MOST_LINES
-from ackfloor.runtime.logs import FIELDS
-from ackfloor.runtime.notices import Notices
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.logs import FIELDS
+from ackfloor.runtime.logging.rate_limit import MOST_LINES
 
 
 def failed(reason: Reason = Reason.ERROR, message: str = "no stock\nline two") -> DeliveryFailed:

@@ -22,13 +22,13 @@ from confluent_kafka.admin import (
 )
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import CommitFailed, PublishFailed
-from ackfloor.core.gapset import decode
-from ackfloor.core.model import CommitPosition
-from ackfloor.core.transaction import Transaction
+from ackfloor.core.acks.gap_set import decode
+from ackfloor.core.messages.events import CommitFailed, PublishFailed
+from ackfloor.core.parking.transaction import Transaction
+from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.options import KafkaOptions
-from ackfloor.kafka.transactor import Transactor
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.produce.transactional_producer import Transactor
 from ackfloor.testing import KafkaCluster
 from tests.framework.runtime.on_kafka import Crowd, Place, consumer_of, on_kafka
 

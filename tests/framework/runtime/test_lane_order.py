@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.model import Now
-from ackfloor.core.queue import Item
+from ackfloor.core.queues.handler_queue import Item
+from ackfloor.core.records.record import Now
 from tests.framework.runtime.live import (
     EVERY_KIND,
     KINDS,

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.kafka.source import BATCH
-from ackfloor.runtime.loop import ENOUGH
+from ackfloor.kafka.consume.source import BATCH
+from ackfloor.runtime.loop.loop import ENOUGH
 from tests.framework.runtime.live import Gate
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, consumer_of, on_kafka
 

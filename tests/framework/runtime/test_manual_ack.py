@@ -11,7 +11,12 @@ from contextlib import suppress
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import DeliveryFailed, DeliveryTimedOut, LateAnswers, RecordDiscarded
+from ackfloor.core.messages.events import (
+    DeliveryFailed,
+    DeliveryTimedOut,
+    LateAnswers,
+    RecordDiscarded,
+)
 from tests.framework.runtime.live import KINDS, Gate, Script, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)

@@ -15,7 +15,7 @@ from ackfloor import (
     RetryPolicy,
     current_delivery,
 )
-from ackfloor.core.events import DeliveryFailed, RecordDiscarded
+from ackfloor.core.messages.events import DeliveryFailed, RecordDiscarded
 from tests.contracts.executor_contract import EXITS
 from tests.framework.runtime.live import (
     EVERY_KIND,

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from ackfloor import App, Delivery, Pause, RetryPolicy
-from ackfloor.core.events import DeliveryTimedOut, PublishFailed, RecordParked
+from ackfloor.core.messages.events import DeliveryTimedOut, PublishFailed, RecordParked
 from ackfloor.errors import TopicReplaced
 from tests.framework.runtime.on_kafka import Crowd, consumer_of, on_kafka
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from ackfloor import App, Delivery, Pause
-from ackfloor.core.events import HandlerHeld, LateAnswers
+from ackfloor.core.messages.events import HandlerHeld, LateAnswers
 from tests.framework.runtime.live import EVERY_KIND, KINDS, KINDS_AND_ACKS, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)

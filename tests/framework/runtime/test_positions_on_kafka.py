@@ -1,5 +1,5 @@
 """Where a whole worker begins to read; the source's own rules are in
-tests/framework/kafka/test_start_positions.py.
+tests/framework/kafka/consume/test_start_positions.py.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import RecordsLost
+from ackfloor.core.messages.events import RecordsLost
 from tests.framework.runtime.on_kafka import Place, on_kafka
 
 pytestmark = [pytest.mark.kafka]

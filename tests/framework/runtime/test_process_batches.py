@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ackfloor import App, RetryPolicy
-from ackfloor.core.events import DeliveryFailed, LateAnswers
+from ackfloor.core.messages.events import DeliveryFailed, LateAnswers
 from ackfloor.testing import Harness
 from tests.framework.runtime import process_handlers as handlers
+from tests.framework.runtime.executors.process.test_process_executor import SOON, lines, send
 from tests.framework.runtime.live import live
-from tests.framework.runtime.test_process_executor import SOON, lines, send
 from tests.processes import runs
 
 SIZE = 10

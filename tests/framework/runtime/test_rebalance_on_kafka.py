@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import LateAnswers, PartitionsRevoked
-from ackfloor.core.model import StartPosition
-from ackfloor.core.topics import tier_topic
-from ackfloor.kafka import membership
-from ackfloor.kafka.start_positions import resolve
+from ackfloor.core.messages.events import LateAnswers, PartitionsRevoked
+from ackfloor.core.parking.topic_names import tier_topic
+from ackfloor.core.records.record import StartPosition
+from ackfloor.kafka.consume import membership
+from ackfloor.kafka.consume.start_positions import resolve
 from tests.framework.runtime.live import Gate, register
 from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, OnKafka, consumer_of, on_kafka
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from ackfloor import App, ConfigError, Delivery, RetryPolicy
-from ackfloor.core.events import DeliveryTimedOut
-from ackfloor.core.flow import FlowLimits
-from ackfloor.core.reload import Reloaded
+from ackfloor.core.messages.events import DeliveryTimedOut
+from ackfloor.core.queues.flow_limits import FlowLimits
+from ackfloor.core.state.rule_changes import Reloaded
 from ackfloor.testing import Harness
 from tests.framework.runtime.live import KINDS, Gate, Live, live, register
 

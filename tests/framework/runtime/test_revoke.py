@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.events import LateAnswers, PartitionsRevoked, RecordsAcked
-from ackfloor.testing.memory_client import MemorySource
+from ackfloor.core.messages.events import LateAnswers, PartitionsRevoked, RecordsAcked
+from ackfloor.testing.memory.memory_client import MemorySource
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register, within
 
 LATER = RetryPolicy.fixed("1h", 1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery
-from ackfloor.core.events import RecordsAcked
+from ackfloor.core.messages.events import RecordsAcked
 from tests.framework.runtime.live import EVERY_KIND, KINDS, PATIENCE_S, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)

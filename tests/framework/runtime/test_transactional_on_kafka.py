@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.transaction import Outcome, Transaction
-from ackfloor.kafka.options import KafkaOptions, transactional_config
-from ackfloor.kafka.progress import ProgressReader
-from ackfloor.kafka.transactor import Transactor
+from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.kafka.client.client_options import KafkaOptions, transactional_config
+from ackfloor.kafka.inspection.group_progress import ProgressReader
+from ackfloor.kafka.produce.transactional_producer import Transactor
 from tests.e2e.commit_log import read_commits
 from tests.framework.runtime.on_kafka import PROTOCOLS, Crowd, Place, consumer_of, on_kafka
 

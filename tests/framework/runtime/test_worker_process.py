@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor.runtime import channel
-from ackfloor.runtime.channel import Kind
-from ackfloor.runtime.exit_codes import Exit
+from ackfloor.runtime.supervision import channel
+from ackfloor.runtime.supervision.channel import Kind
+from ackfloor.runtime.supervision.exit_codes import Exit
 
 pytestmark = pytest.mark.e2e
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ackfloor.core.flow import FlowLimits
+from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.errors import ConfigError
 from ackfloor.settings import KafkaSettings, Settings, sections_of
 from ackfloor.settings.layers import environment_layer

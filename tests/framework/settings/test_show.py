@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from ackfloor.core.circuit_breaker import CircuitBreaker
-from ackfloor.core.retry import RetryPolicy
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.declare.handler import HandlerSpec, Registry
 from ackfloor.errors import ConfigError
-from ackfloor.handler import HandlerSpec, Registry
 from ackfloor.settings import Settings, rows
 from ackfloor.settings.names import CURRENT_HANDLER, FIXED
-from ackfloor.settings.reference import render
-from ackfloor.settings.values import is_secret_property, spelled
+from ackfloor.settings.settings_reference import render
+from ackfloor.settings.value_types import is_secret_property, spelled
 
 
 async def bill(order: bytes) -> None:

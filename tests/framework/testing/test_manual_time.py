@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ackfloor.core.errors import SettingError
-from ackfloor.core.model import Now
+from ackfloor.core.records.record import Now
+from ackfloor.core.values.setting_error import SettingError
 from ackfloor.testing import ManualClock, ManualEventLoop
-from ackfloor.testing.clock import EPOCH, LAST_S
+from ackfloor.testing.memory.manual_clock import EPOCH, LAST_S
 
 
 def test_the_clock_stands_still() -> None:

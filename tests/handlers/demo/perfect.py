@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ackfloor.core.envelope import Envelope, Reason
-from ackfloor_handlers.demo.facts import (
+from ackfloor.core.records.envelope import Envelope, Reason
+from ackfloor_handlers.demo.account.facts import (
     Disturbance,
     Facts,
     Origin,
@@ -15,7 +15,7 @@ from ackfloor_handlers.demo.facts import (
     Receipt,
     SparkReport,
 )
-from ackfloor_handlers.demo.seed import EXPECTED, Kind, Order, seeded_orders
+from ackfloor_handlers.demo.seeded_orders import EXPECTED, Kind, Order, seeded_orders
 
 ORDERS = 400
 SOURCE = "orders"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ackfloor.testing.processes import ProcessIdentity
-from ackfloor_handlers.demo import leash
+from ackfloor.testing.local_kafka.processes import ProcessIdentity
+from ackfloor_handlers.demo import lifeline as leash
 
 Popen = subprocess.Popen[bytes]
 TELL_AND_WAIT = """

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from ackfloor_handlers.demo.live import LiveView
-from ackfloor_handlers.demo.watch import NOTHING, Counts, read_state
+from ackfloor_handlers.demo.live_view import LiveView
+from ackfloor_handlers.demo.run_watch import NOTHING, Counts, read_state
 from tests.handlers.demo.test_watch import exposition, partition, state
 
 WIDTH = 100

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.envelope import Envelope
-from ackfloor_handlers.demo.facts import Facts, Origin, Parked
-from ackfloor_handlers.demo.reconcile import Account, reconcile
-from ackfloor_handlers.demo.seed import Kind
+from ackfloor.core.records.envelope import Envelope
+from ackfloor_handlers.demo.account.facts import Facts, Origin, Parked
+from ackfloor_handlers.demo.account.reconcile import Account, reconcile
+from ackfloor_handlers.demo.seeded_orders import Kind
 from tests.handlers.demo.perfect import (
     DLQ,
     ORDERS,

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
-from ackfloor_handlers.demo.seed import Kind, counts, seeded_orders
+from ackfloor_handlers.demo.seeded_orders import Kind, counts, seeded_orders
 from ackfloor_handlers.orders import Order
 
 

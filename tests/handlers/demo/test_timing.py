@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackfloor_handlers.demo.timing import Spread, deadline_precision, retry_lateness
+from ackfloor_handlers.demo.account.timing import Spread, deadline_precision, retry_lateness
 from tests.handlers.demo.perfect import LATE_MS, STARTED_MS, TIMEOUT_MS, kill, perfect
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ackfloor_handlers.demo.watch import (
+from ackfloor_handlers.demo.run_watch import (
     ACKED,
     DEAD_LETTERED,
     PARKED,

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from ackfloor.testing.java import find_java
-from ackfloor_monitoring.spark.jars import spark_jars
-from ackfloor_monitoring.spark.session import class_archive, write_java_home
+from ackfloor.testing.local_kafka.java import find_java
+from ackfloor_monitoring.spark.setup.session import class_archive, write_java_home
+from ackfloor_monitoring.spark.setup.spark_jars import spark_jars
 from tests.monitoring.spark.interpreted import INTERPRETED
 
 HOME = Path(pyspark.__file__).parent

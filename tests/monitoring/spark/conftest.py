@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ackfloor_monitoring.spark import ingest
-from ackfloor_monitoring.spark.session import local_session
+from ackfloor_monitoring.spark.setup.session import local_session
+from ackfloor_monitoring.spark.table import ingest
 from tests.monitoring.spark.interpreted import INTERPRETED
 from tests.monitoring.spark.scene import Scene
 

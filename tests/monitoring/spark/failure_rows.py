@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ackfloor_monitoring.spark.schema import FAILURE
+from ackfloor_monitoring.spark.table.columns import FAILURE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,10 +8,11 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
-from ackfloor.kafka.topic_ids import printed
-from ackfloor_monitoring.spark import frames, io
-from ackfloor_monitoring.spark.options import kafka_options
-from ackfloor_monitoring.spark.schema import FAILURE
+from ackfloor.kafka.topics.topic_ids import printed
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table import table_frames as frames
+from ackfloor_monitoring.spark.table.columns import FAILURE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,10 +16,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ackfloor import AckfloorError
-from ackfloor_monitoring.spark import io, store
-from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
-from ackfloor_monitoring.spark.onlooker import Onlooker
-from ackfloor_monitoring.spark.options import kafka_options
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table import store
+from ackfloor_monitoring.spark.table.ingest import Ingest, IngestPlan
+from ackfloor_monitoring.spark.table.ingest_observer import Onlooker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ackfloor.core.dispositions import Disposition, DispositionNote
-from ackfloor_monitoring.spark.audit import Fault, audited, findings
-from ackfloor_monitoring.spark.dispositions import DISPOSITION, dispositions
-from ackfloor_monitoring.spark.schema import KAFKA_RECORD
-from ackfloor_monitoring.spark.settled import COMMIT
+from ackfloor.dead_letters.rules.dispositions import Disposition, DispositionNote
+from ackfloor_monitoring.spark.audit.audit import Fault, audited, findings
+from ackfloor_monitoring.spark.table.columns import KAFKA_RECORD
+from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION, dispositions
+from ackfloor_monitoring.spark.table.settled_rows import COMMIT
 from tests.monitoring.spark.failure_rows import NOON, frame
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
-from ackfloor.core.envelope import Envelope
+from ackfloor.core.records.envelope import Envelope
 from ackfloor_monitoring.spark.cli import spark_app
 from tests.monitoring.spark.from_topics import failures_in
 from tests.redrive_stage import Stage
@@ -45,8 +45,8 @@ def test_commits_and_dispositions_are_read(
     def session(_name: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("ackfloor_monitoring.spark.session.spark_session", session)
-    monkeypatch.setattr("ackfloor_monitoring.spark.store.read_failures", lambda *_: rows)
+    monkeypatch.setattr("ackfloor_monitoring.spark.setup.session.spark_session", session)
+    monkeypatch.setattr("ackfloor_monitoring.spark.table.store.read_failures", lambda *_: rows)
     given = ["audit", "--table", "t", "--group", stage.group, "--grace", "0"]
     given += ["--bootstrap-servers", bootstrap_servers]
     sound = CliRunner().invoke(spark_app, [*given, "-o", "json"])

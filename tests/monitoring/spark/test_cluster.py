@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ackfloor_monitoring.spark import store
-from ackfloor_monitoring.spark.jars import spark_jars
+from ackfloor_monitoring.spark.setup.spark_jars import spark_jars
+from ackfloor_monitoring.spark.table import store
 from tests.monitoring.spark.cluster import Submitted, standalone
 from tests.redrive_stage import Stage
 

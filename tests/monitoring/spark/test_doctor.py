@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor_monitoring.spark import doctor
-from ackfloor_monitoring.spark.doctor import Finding, examine
+from ackfloor_monitoring.spark.setup import spark_checks as doctor
+from ackfloor_monitoring.spark.setup.spark_checks import Finding, examine
 
 
 def found(kafka_options: dict[str, str] | None = None) -> dict[str, Finding]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.testing import assertSchemaEqual
 
-from ackfloor.core.redaction import Redaction
-from ackfloor_monitoring.spark.frames import failure_rows
-from ackfloor_monitoring.spark.redaction import redacted
-from ackfloor_monitoring.spark.schema import FAILURE, KAFKA_RECORD
+from ackfloor.core.records.redaction import Redaction
+from ackfloor_monitoring.spark.table.columns import FAILURE, KAFKA_RECORD
+from ackfloor_monitoring.spark.table.redacted_rows import redacted
+from ackfloor_monitoring.spark.table.table_frames import failure_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

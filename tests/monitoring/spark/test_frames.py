@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
-from ackfloor.core.envelope import HEADERS, Envelope, Reason, read_envelope, write_headers
-from ackfloor_monitoring.spark.frames import decode_headers, failure_events
-from ackfloor_monitoring.spark.schema import DECODED_RECORD, HEADER_COLUMNS, KAFKA_RECORD
+from ackfloor.core.records.envelope import HEADERS, Envelope, Reason, read_envelope, write_headers
+from ackfloor_monitoring.spark.table.columns import DECODED_RECORD, HEADER_COLUMNS, KAFKA_RECORD
+from ackfloor_monitoring.spark.table.table_frames import decode_headers, failure_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

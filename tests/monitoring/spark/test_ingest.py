@@ -13,10 +13,16 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from ackfloor import KafkaUnreachable
-from ackfloor.core.redaction import Redaction
-from ackfloor_monitoring.spark import io, store
-from ackfloor_monitoring.spark.errors import AnotherIngest, NoTopics, StreamBroken, TableRefused
-from ackfloor_monitoring.spark.options import kafka_options
+from ackfloor.core.records.redaction import Redaction
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.spark_errors import (
+    AnotherIngest,
+    NoTopics,
+    StreamBroken,
+    TableRefused,
+)
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table import store
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:

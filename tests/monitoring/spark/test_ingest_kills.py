@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark import io, store
-from ackfloor_monitoring.spark.options import kafka_options
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table import store
 from benchmarks.ingest import filled
 from tests.monitoring.spark.interpreted import defaults_in
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ackfloor.testing.cluster import KafkaCluster
-from ackfloor_monitoring.spark import ingest, store
+from ackfloor.testing.local_kafka.cluster import KafkaCluster
+from ackfloor_monitoring.spark.table import ingest, store
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import functions as F
 
 from ackfloor import KafkaUnreachable
-from ackfloor_monitoring.spark import frames, io
-from ackfloor_monitoring.spark.errors import KafkaRefused, ReadFailed
-from ackfloor_monitoring.spark.options import kafka_options
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.spark_errors import KafkaRefused, ReadFailed
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table import table_frames as frames
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

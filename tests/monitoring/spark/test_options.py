@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor_monitoring.spark.errors import SecuritySettingRefused
-from ackfloor_monitoring.spark.options import kafka_options
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.spark_errors import SecuritySettingRefused
 
 PEM = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\n"

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from ackfloor.testing.class_archive import ArchiveFailed, ClassArchive
-from ackfloor.testing.java import find_java
-from ackfloor_monitoring.spark import prepare, store
+from ackfloor.testing.local_kafka.class_archive import ArchiveFailed, ClassArchive
+from ackfloor.testing.local_kafka.java import find_java
 from ackfloor_monitoring.spark.cli import spark_app
+from ackfloor_monitoring.spark.setup import spark_preparation as prepare
+from ackfloor_monitoring.spark.table import store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SESSION = """
 import sys
-from ackfloor_monitoring.spark.session import local_session
+from ackfloor_monitoring.spark.setup.session import local_session
 
 loaded = f"-Xlog:class+load=info:file={sys.argv[1]}"
 with local_session(java_options=[loaded]) as spark:

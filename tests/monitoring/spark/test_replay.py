@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ackfloor_monitoring.spark.errors import WhereRefused
-from ackfloor_monitoring.spark.replay import Chosen, choose
+from ackfloor_monitoring.spark.redrive_selection import Chosen, choose
+from ackfloor_monitoring.spark.spark_errors import WhereRefused
 from tests.monitoring.spark.failure_rows import dead, frame
 
 if TYPE_CHECKING:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ackfloor_monitoring.spark.schema import FAILURE, HEADER_COLUMNS, IDENTITY, PARTITIONED_BY
+from ackfloor_monitoring.spark.table.columns import (
+    FAILURE,
+    HEADER_COLUMNS,
+    IDENTITY,
+    PARTITIONED_BY,
+)
 
 
 def test_every_header_has_a_column_in_the_table() -> None:

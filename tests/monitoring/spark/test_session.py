@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ackfloor import MissingExtra
-from ackfloor.testing.java import JavaChoice, find_java
-from ackfloor_monitoring.spark.errors import SparkNotStarted
-from ackfloor_monitoring.spark.jars import CONNECTOR_JARS, DELTA_JARS, spark_jars
-from ackfloor_monitoring.spark.session import local_session, require_pyspark, write_java_home
+from ackfloor.testing.local_kafka.java import JavaChoice, find_java
+from ackfloor_monitoring.spark.setup.session import local_session, require_pyspark, write_java_home
+from ackfloor_monitoring.spark.setup.spark_jars import CONNECTOR_JARS, DELTA_JARS, spark_jars
+from ackfloor_monitoring.spark.spark_errors import SparkNotStarted
 
 ODD = "two  words 'and' \"quotes\" $HOME *"
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"

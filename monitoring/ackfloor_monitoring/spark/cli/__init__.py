@@ -6,7 +6,7 @@ the head of a command's file imports PySpark; what needs it is imported inside t
 
 from __future__ import annotations
 
-from ackfloor.cli.commands import Commands
+from ackfloor.cli.shared.command_options import Commands
 from ackfloor_monitoring.spark.cli.audit import audit
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars, prepare
 from ackfloor_monitoring.spark.cli.ingest import ingest

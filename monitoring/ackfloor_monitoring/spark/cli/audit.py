@@ -9,12 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
-from ackfloor_monitoring.spark.options import connection_options
+from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 
 if TYPE_CHECKING:
-    from ackfloor_monitoring.spark.audit_job import Audit
+    from ackfloor_monitoring.spark.audit.audit_job import Audit
 
 
 def audit(
@@ -37,9 +37,10 @@ def audit(
     """
     settings = brokers.settings()
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
-    from ackfloor_monitoring.spark import audit_job as job
-    from ackfloor_monitoring.spark import io, store
-    from ackfloor_monitoring.spark.session import spark_session
+    from ackfloor_monitoring.spark.audit import audit_job as job
+    from ackfloor_monitoring.spark.setup.session import spark_session
+    from ackfloor_monitoring.spark.table import kafka_reads as io
+    from ackfloor_monitoring.spark.table import store
 
     clients = brokers.options()
     kafka = job.Kafka(clients, connection_options(settings.kafka)) if named else None
@@ -52,7 +53,7 @@ def audit(
 
 
 def _show(made: Audit) -> None:
-    from ackfloor_monitoring.spark.audit import Fault
+    from ackfloor_monitoring.spark.audit.audit import Fault
 
     for what in made.left_out:
         typer.echo(f"not judged: {what}", err=True)

@@ -9,11 +9,11 @@ from functools import partial
 
 import typer
 
-from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
-from ackfloor_monitoring.spark.doctor import Finding, examine
-from ackfloor_monitoring.spark.jars import spark_jars
-from ackfloor_monitoring.spark.options import connection_options
-from ackfloor_monitoring.spark.session import require_pyspark
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
+from ackfloor_monitoring.spark.setup.kafka_options import connection_options
+from ackfloor_monitoring.spark.setup.session import require_pyspark
+from ackfloor_monitoring.spark.setup.spark_checks import Finding, examine
+from ackfloor_monitoring.spark.setup.spark_jars import spark_jars
 
 _MARKS = {"ok": "green", "bad": "red", "not tried": "yellow"}
 
@@ -63,7 +63,7 @@ def prepare() -> None:
     image is built. Prints where the archive is. Each local session takes it from there.
     """
     require_pyspark()
-    from ackfloor_monitoring.spark.prepare import prepare_spark
+    from ackfloor_monitoring.spark.setup.spark_preparation import prepare_spark
 
     archive, made = prepare_spark(tell=partial(typer.echo, err=True))
     typer.echo(archive.path)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor_monitoring.spark.cli.parameters import (
     EveryOption,
     KeepOption,
@@ -18,7 +18,7 @@ from ackfloor_monitoring.spark.cli.parameters import (
     ingest_plan,
 )
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
-from ackfloor_monitoring.spark.session import spark_session
+from ackfloor_monitoring.spark.setup.session import spark_session
 
 
 def ingest(
@@ -40,7 +40,7 @@ def ingest(
     reach the brokers is in [kafka], as for workers.
     """
     plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records, once=once)
-    from ackfloor_monitoring.spark.ingest import Ingest
+    from ackfloor_monitoring.spark.table.ingest import Ingest
 
     with spark_session("ackfloor spark ingest", lasting=not once) as spark:
         work = Ingest(spark, plan, lambda line: typer.echo(line, err=True))

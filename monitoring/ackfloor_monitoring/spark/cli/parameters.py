@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ackfloor.core.durations import parse_duration
+from ackfloor.core.values.durations import parse_duration
 from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.options import connection_options
-from ackfloor_monitoring.spark.session import require_pyspark
+from ackfloor_monitoring.spark.setup.kafka_options import connection_options
+from ackfloor_monitoring.spark.setup.session import require_pyspark
 
 if TYPE_CHECKING:
-    from ackfloor_monitoring.spark.ingest import IngestPlan
+    from ackfloor_monitoring.spark.table.ingest import IngestPlan
 
 TableOption = Annotated[
     str,
@@ -85,7 +85,7 @@ def ingest_plan(
     keep_s = parse_duration(keep, field="--keep") if keep else None
     kafka, rules = connection_options(settings.kafka), settings.redaction.rules()
     require_pyspark()
-    from ackfloor_monitoring.spark import io
-    from ackfloor_monitoring.spark.ingest import IngestPlan
+    from ackfloor_monitoring.spark.table import kafka_reads as io
+    from ackfloor_monitoring.spark.table.ingest import IngestPlan
 
     return IngestPlan(table, kafka, io.group_pattern(group), rules, once, every_s, keep_s, at_most)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ackfloor.cli.parameters import (
+from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     BrokersOption,
     MaxOption,
@@ -16,13 +16,13 @@ from ackfloor.cli.parameters import (
     RateOption,
     YesOption,
 )
-from ackfloor.cli.redriving import Part, carry_out, rate_of
+from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
 from ackfloor.redrive import Order, job_name, operator
 from ackfloor_monitoring.spark.cli.parameters import TableOption
 
 if TYPE_CHECKING:
     from ackfloor.redrive import KafkaOptions
-    from ackfloor_monitoring.spark.replay import Chosen
+    from ackfloor_monitoring.spark.redrive_selection import Chosen
 
 
 def replay(
@@ -66,9 +66,10 @@ def replay(
 
 
 def _choose(table: str, where: str) -> list[Chosen]:
-    from ackfloor_monitoring.spark import io, store
-    from ackfloor_monitoring.spark.replay import choose
-    from ackfloor_monitoring.spark.session import spark_session
+    from ackfloor_monitoring.spark.redrive_selection import choose
+    from ackfloor_monitoring.spark.setup.session import spark_session
+    from ackfloor_monitoring.spark.table import kafka_reads as io
+    from ackfloor_monitoring.spark.table import store
 
     with (
         spark_session("ackfloor spark replay") as spark,

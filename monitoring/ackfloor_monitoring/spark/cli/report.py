@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
-from ackfloor.cli.rows import console
-from ackfloor.cli.times import time_of
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
+from ackfloor.cli.shared.rows import console
+from ackfloor.cli.shared.times import time_of
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption, ingest_plan
-from ackfloor_monitoring.spark.errors import PageNotWritten
 from ackfloor_monitoring.spark.report.answer import Report
-from ackfloor_monitoring.spark.report.page import html_page
+from ackfloor_monitoring.spark.report.page.page import html_page
 from ackfloor_monitoring.spark.report.terminal import report_tables
-from ackfloor_monitoring.spark.session import require_pyspark, spark_session
+from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
+from ackfloor_monitoring.spark.spark_errors import PageNotWritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def _check_folder(file: Path) -> None:
 
 
 def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | None) -> None:
-    from ackfloor_monitoring.spark.ingest import Ingest
+    from ackfloor_monitoring.spark.table.ingest import Ingest
 
     plan = ingest_plan(settings, table, group, once=True)
     Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.parameters import OF_SETTINGS, BrokersOption
-from ackfloor.core.durations import parse_duration
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
+from ackfloor.core.values.durations import parse_duration
 from ackfloor_monitoring.spark.cli.parameters import (
     EveryOption,
     KeepOption,
@@ -18,7 +18,7 @@ from ackfloor_monitoring.spark.cli.parameters import (
     ingest_plan,
 )
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
-from ackfloor_monitoring.spark.session import spark_session
+from ackfloor_monitoring.spark.setup.session import spark_session
 from ackfloor_monitoring.spark.watch.detection import Rules
 
 
@@ -59,9 +59,9 @@ def watch(
         surge_minimum,
     )
     plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records)
-    from ackfloor_monitoring.server import PageServer
-    from ackfloor_monitoring.spark.watch.watch import Watch
-    from ackfloor_monitoring.watch_metrics import WatchMetrics
+    from ackfloor_monitoring.metrics.watch_metrics import WatchMetrics
+    from ackfloor_monitoring.serving.http_server import PageServer
+    from ackfloor_monitoring.spark.watch.stream import Watch
 
     metrics = WatchMetrics(time.time)
     server = PageServer({"/metrics": metrics.page()})

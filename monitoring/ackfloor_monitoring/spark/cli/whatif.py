@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 
 from ackfloor import SettingError
-from ackfloor.cli.parameters import Output, OutputOption
-from ackfloor.cli.rows import console
+from ackfloor.cli.shared.parameters import Output, OutputOption
+from ackfloor.cli.shared.rows import console
 from ackfloor_monitoring.spark.cli.parameters import TableOption
-from ackfloor_monitoring.spark.session import require_pyspark, spark_session
-from ackfloor_monitoring.spark.whatif.model import Words
+from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
+from ackfloor_monitoring.spark.whatif.whatif_model import Words
 
 if TYPE_CHECKING:
     from ackfloor import RetryPolicy
@@ -78,7 +78,7 @@ def whatif(
 
 def _told(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
     require_pyspark()
-    from ackfloor_monitoring.spark import store
+    from ackfloor_monitoring.spark.table import store
     from ackfloor_monitoring.spark.whatif.build import what_if
 
     status = Console(stderr=True).status("starting Spark")

@@ -15,13 +15,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.commits import Settled
-from ackfloor_monitoring.spark.errors import NothingToReport, UnknownRelease
 from ackfloor_monitoring.spark.report import counts, lives, sums
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
 from ackfloor_monitoring.spark.report.counts import moment
 from ackfloor_monitoring.spark.report.deliveries import deliveries, told
 from ackfloor_monitoring.spark.report.overview import overview
-from ackfloor_monitoring.spark.report.shares import (
+from ackfloor_monitoring.spark.report.parts import (
     handler_rows,
     key_rows,
     partition_rows,
@@ -31,7 +30,8 @@ from ackfloor_monitoring.spark.report.shares import (
     traffic_rows,
 )
 from ackfloor_monitoring.spark.report.sums import Sums
-from ackfloor_monitoring.spark.settled import commit_frame
+from ackfloor_monitoring.spark.spark_errors import NothingToReport, UnknownRelease
+from ackfloor_monitoring.spark.table.settled_rows import commit_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.schema import IDENTITY, MESSAGE
+from ackfloor_monitoring.spark.table.columns import IDENTITY, MESSAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

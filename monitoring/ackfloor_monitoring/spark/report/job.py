@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.errors import NothingToReport
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
-from ackfloor_monitoring.spark.settled import committed_for
-from ackfloor_monitoring.spark.store import read_failures, store_failures_told
+from ackfloor_monitoring.spark.spark_errors import NothingToReport
+from ackfloor_monitoring.spark.table.settled_rows import committed_for
+from ackfloor_monitoring.spark.table.store import read_failures, store_failures_told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

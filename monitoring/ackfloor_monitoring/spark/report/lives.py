@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.report.deliveries import deliveries
-from ackfloor_monitoring.spark.schema import MESSAGE
-from ackfloor_monitoring.spark.settled import with_settled
+from ackfloor_monitoring.spark.table.columns import MESSAGE
+from ackfloor_monitoring.spark.table.settled_rows import with_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ackfloor_monitoring.spark.report.answer import FailureGroup, Report
-from ackfloor_monitoring.spark.report.words import (
+from ackfloor_monitoring.spark.report.formatting import (
     RECOVERED_NOTE,
     cause_name,
     count,

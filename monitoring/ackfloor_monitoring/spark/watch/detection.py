@@ -34,7 +34,7 @@ from heapq import nsmallest
 from math import floor, inf, isfinite
 
 from ackfloor import SettingError
-from ackfloor.core.durations import format_duration
+from ackfloor.core.values.durations import format_duration
 
 MOST_CAUSES = 10_000
 # The window moves by a fifth of itself, the look-back by a twenty-fourth.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor import RetryPolicy, SettingError
-from ackfloor_monitoring.spark.errors import NothingToReport
-from ackfloor_monitoring.spark.settled import commit_frame
+from ackfloor_monitoring.spark.spark_errors import NothingToReport
+from ackfloor_monitoring.spark.table.settled_rows import commit_frame
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     PRESUMED,
@@ -20,8 +20,8 @@ from ackfloor_monitoring.spark.whatif.answer import (
     Policy,
     WhatIf,
 )
-from ackfloor_monitoring.spark.whatif.frames import attempts, histories, narrowed, outcomes
-from ackfloor_monitoring.spark.whatif.model import mean_waits_ms
+from ackfloor_monitoring.spark.whatif.whatif_frames import attempts, histories, narrowed, outcomes
+from ackfloor_monitoring.spark.whatif.whatif_model import mean_waits_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

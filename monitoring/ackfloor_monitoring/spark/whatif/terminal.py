@@ -13,8 +13,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ackfloor.core.durations import format_duration
-from ackfloor_monitoring.spark.report.words import count, seconds
+from ackfloor.core.values.durations import format_duration
+from ackfloor_monitoring.spark.report.formatting import count, seconds
 from ackfloor_monitoring.spark.whatif.answer import Estimate, Outcome, Policy, WhatIf
 
 # An arithmetic minus, and a dash between two bounds.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from ackfloor_monitoring.spark import doctor, io
 from ackfloor_monitoring.spark.cli import spark_app
+from ackfloor_monitoring.spark.setup import spark_checks as doctor
+from ackfloor_monitoring.spark.table import kafka_reads as io
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import select
-from ackfloor_monitoring.spark import store
 from ackfloor_monitoring.spark.cli import spark_app
-from ackfloor_monitoring.spark.errors import TableRefused, WhereRefused
-from ackfloor_monitoring.spark.replay import Chosen
+from ackfloor_monitoring.spark.redrive_selection import Chosen
+from ackfloor_monitoring.spark.spark_errors import TableRefused, WhereRefused
+from ackfloor_monitoring.spark.table import store
 from tests.monitoring.spark.failure_rows import dead, frame
 from tests.redrive_stage import Stage
 
@@ -126,7 +126,7 @@ def test_it_chooses_from_the_table(
     def session(_name: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("ackfloor_monitoring.spark.session.spark_session", session)
+    monkeypatch.setattr("ackfloor_monitoring.spark.setup.session.spark_session", session)
     topic_id = stage.job().topics.dlq_id
     rows = [dead(o, p, topic=stage.dlq, topic_id=topic_id) for p, o in stage.places]
     table = str(tmp_path / "failures")

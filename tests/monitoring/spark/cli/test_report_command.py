@@ -14,8 +14,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ackfloor_monitoring.spark.cli import spark_app
-from ackfloor_monitoring.spark.errors import PageNotWritten
-from ackfloor_monitoring.spark.report import job, page
+from ackfloor_monitoring.spark.report import job
+from ackfloor_monitoring.spark.report.page import page
+from ackfloor_monitoring.spark.spark_errors import PageNotWritten
 from tests.monitoring.spark.report.samples import REPORT
 
 

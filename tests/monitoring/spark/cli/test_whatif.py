@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from ackfloor import RetryPolicy, SettingError
-from ackfloor_monitoring.spark import store
 from ackfloor_monitoring.spark.cli import spark_app
-from ackfloor_monitoring.spark.errors import NothingToReport, TableRefused
+from ackfloor_monitoring.spark.spark_errors import NothingToReport, TableRefused
+from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     Estimate,
@@ -26,8 +26,8 @@ from ackfloor_monitoring.spark.whatif.answer import (
     Policy,
     WhatIf,
 )
-from ackfloor_monitoring.spark.whatif.model import Words, mean_waits_ms
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
+from ackfloor_monitoring.spark.whatif.whatif_model import Words, mean_waits_ms
 from tests.monitoring.spark.failure_rows import dead, frame
 
 if TYPE_CHECKING:

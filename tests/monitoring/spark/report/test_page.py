@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from ackfloor import MissingExtra
-from ackfloor_monitoring.spark.report import charts, page
-from ackfloor_monitoring.spark.report.page import html_page
+from ackfloor_monitoring.spark.report.page import charts, page
+from ackfloor_monitoring.spark.report.page.page import html_page
 from tests.monitoring.spark.report.samples import EVIL, REPORT, UNKNOWN
 
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from ackfloor.commits import Settled
-from ackfloor_monitoring.spark.errors import UnknownRelease
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
+from ackfloor_monitoring.spark.spark_errors import UnknownRelease
 from benchmarks.failures.month import Month
 from benchmarks.failures.rows import write_parquet
 from tests.monitoring.spark.report.oracle import Oracle

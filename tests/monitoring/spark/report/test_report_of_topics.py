@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ackfloor_monitoring.spark import io
-from ackfloor_monitoring.spark.errors import NothingToReport, TableRefused
-from ackfloor_monitoring.spark.ingest import Ingest, IngestPlan
-from ackfloor_monitoring.spark.options import kafka_options
 from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.report.job import failure_history
+from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
+from ackfloor_monitoring.spark.spark_errors import NothingToReport, TableRefused
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table.ingest import Ingest, IngestPlan
 from benchmarks.failures import produce
 from benchmarks.failures.month import Month
 from benchmarks.failures.rows import write_parquet

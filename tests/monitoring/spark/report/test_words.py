@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ackfloor_monitoring.spark.report.build import bucket_s
-from ackfloor_monitoring.spark.report.shares import key_text
-from ackfloor_monitoring.spark.report.words import multiple, percent, seconds, spark, stretch
+from ackfloor_monitoring.spark.report.formatting import multiple, percent, seconds, spark, stretch
+from ackfloor_monitoring.spark.report.parts import key_text
 from tests.monitoring.spark.report.samples import REPORT
 
 

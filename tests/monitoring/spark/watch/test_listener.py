@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.streaming.listener import SourceProgress
 
-from ackfloor_monitoring.spark.watch.listener import lag_by_topic
+from ackfloor_monitoring.spark.watch.stream_listener import lag_by_topic
 
 
 def source(end: str | None, latest: str | None) -> SourceProgress:

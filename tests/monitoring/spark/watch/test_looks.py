@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ackfloor_monitoring.spark import store
-from ackfloor_monitoring.spark.errors import StoreFailed
-from ackfloor_monitoring.spark.ingest import IngestPlan
+from ackfloor_monitoring.metrics.watch_metrics import WatchMetrics
+from ackfloor_monitoring.spark.spark_errors import StoreFailed
+from ackfloor_monitoring.spark.table import store
+from ackfloor_monitoring.spark.table.ingest import IngestPlan
 from ackfloor_monitoring.spark.watch.detection import Cause, NewCause, Rules, Sighting, Surge
-from ackfloor_monitoring.spark.watch.watch import MOST_TOLD, Watch, told
-from ackfloor_monitoring.watch_metrics import WatchMetrics
+from ackfloor_monitoring.spark.watch.stream import MOST_TOLD, Watch, told
 from tests.monitoring.test_watch_metrics import value
 
 NOW = 1_800_000_000.0
@@ -45,7 +45,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Table:
     """One that is there."""
     monkeypatch.setattr(store, "read_failures", lambda *_: Found())
     # A column of Spark's can't be made without a session.
-    monkeypatch.setattr("ackfloor_monitoring.spark.watch.watch.F.col", lambda name: Found())
+    monkeypatch.setattr("ackfloor_monitoring.spark.watch.stream.F.col", lambda name: Found())
     return Table()
 
 

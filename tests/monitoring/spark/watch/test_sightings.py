@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ackfloor_monitoring.spark.watch.detection import Rules
-from ackfloor_monitoring.spark.watch.frames import sightings
+from ackfloor_monitoring.spark.watch.watch_frames import sightings
 from tests.monitoring.spark.failure_rows import NOON, dead, frame
 
 if TYPE_CHECKING:

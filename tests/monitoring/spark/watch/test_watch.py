@@ -14,10 +14,10 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ackfloor_monitoring.server import PageServer
+from ackfloor_monitoring.metrics.watch_metrics import WatchMetrics
+from ackfloor_monitoring.serving.http_server import PageServer
 from ackfloor_monitoring.spark.watch.detection import Rules
-from ackfloor_monitoring.spark.watch.watch import Watch
-from ackfloor_monitoring.watch_metrics import WatchMetrics
+from ackfloor_monitoring.spark.watch.stream import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ from typing import Any
 
 from ackfloor import App, DeadLetter, RetryPolicy
 from ackfloor.commits import Settled
-from ackfloor.core.envelope import read_envelope
-from ackfloor.core.model import StartPosition
-from ackfloor.core.settled import settled_by
-from ackfloor.core.topics import parse_topic
+from ackfloor.core.acks.settled import settled_by
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.envelope import read_envelope
+from ackfloor.core.records.record import StartPosition
 from ackfloor.testing import Harness
-from ackfloor_monitoring.spark.schema import HEADER_COLUMNS
+from ackfloor_monitoring.spark.table.columns import HEADER_COLUMNS
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 # From second to second, by service.

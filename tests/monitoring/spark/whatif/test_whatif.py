@@ -10,7 +10,7 @@ import pytest
 
 from ackfloor import RetryPolicy, SettingError
 from ackfloor.commits import Settled
-from ackfloor_monitoring.spark.errors import NothingToReport
+from ackfloor_monitoring.spark.spark_errors import NothingToReport
 from ackfloor_monitoring.spark.whatif.answer import PRESUMED, Estimate, LeftOut
 from ackfloor_monitoring.spark.whatif.build import what_if
 from tests.monitoring.spark.failure_rows import NOON, frame

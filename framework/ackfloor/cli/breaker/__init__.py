@@ -1,0 +1,1 @@
+"""`ackfloor breaker`: the circuit breakers of a run."""

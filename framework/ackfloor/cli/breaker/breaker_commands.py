@@ -1,0 +1,138 @@
+"""`ackfloor breaker`: the circuit breakers of a run, and an operator's word on them.
+
+The run passes it on to all its workers, keeps it for those that start later, and forgets it when it
+ends. Each run is asked for itself: another one of the same group is at another address.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ackfloor.cli.breaker.breaker_show import show
+from ackfloor.cli.shared.command_options import Commands
+from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.shared.run_address import (
+    ListenOption,
+    TokenFileOption,
+    credentials,
+    end_where_not_all_took,
+    post,
+)
+from ackfloor.core.values.durations import format_duration, parse_duration
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.live.breaker_orders import Action
+from ackfloor.live.breaker_requests import LONGEST_REASON, PATH
+
+breaker_app = Commands(
+    name="breaker", help="The circuit breakers of a run's handlers.", no_args_is_help=True
+)
+
+_Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")]
+_For = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        help="For how long, such as 30m; then it decides by itself again.",
+        show_default="as long as the run lasts",
+    ),
+]
+_Reason = Annotated[
+    str | None, typer.Option(help="Why, for who looks: `show` and /readyz tell it.")
+]
+
+_DONE = {
+    Action.OPEN: "kept open",
+    Action.CLOSE: "kept closed",
+    Action.AUTO: "left to itself",
+}
+
+breaker_app.command()(show)
+
+
+@breaker_app.command("open")
+def open_(
+    handler: _Handler,
+    for_: _For = None,
+    reason: _Reason = None,
+    listen: ListenOption = None,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Keep a handler's breaker open in all workers of the run: only single records are tried.
+
+    Failures leave for the retry topics no faster than its park rate, and successes don't close it.
+    Exits with 5 where a worker has not answered or has refused.
+    """
+    asked = _asked(for_, reason)
+    _force(credentials(listen, token_file, config), Action.OPEN, handler, asked, output)
+
+
+@breaker_app.command()
+def close(
+    handler: _Handler,
+    for_: _For = None,
+    reason: _Reason = None,
+    listen: ListenOption = None,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Keep a handler's breaker closed in all workers of the run: failures follow the retry policy.
+
+    However many fail, it does not open: what is withheld goes to the retry topics and, at the end
+    of its policy, to the dead-letter topic. Exits with 5 where a worker has not answered or has
+    refused.
+    """
+    asked = _asked(for_, reason)
+    _force(credentials(listen, token_file, config), Action.CLOSE, handler, asked, output)
+
+
+@breaker_app.command()
+def auto(
+    handler: _Handler,
+    listen: ListenOption = None,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Leave a handler's breaker to itself again, beginning with the state it has.
+
+    Exits with 5 where a worker has not answered or has refused.
+    """
+    _force(credentials(listen, token_file, config), Action.AUTO, handler, {}, output)
+
+
+def _asked(for_: str | None, reason: str | None) -> dict[str, Any]:
+    """The part of the request that two of the options make.
+
+    Raises:
+        SettingError: one of them has no value that can be used.
+    """
+    asked: dict[str, Any] = {"reason": reason or ""}
+    if len(asked["reason"]) > LONGEST_REASON:
+        shown, most = f"{asked['reason'][:20]}...", f"at most {LONGEST_REASON} characters"
+        raise SettingError("--reason", shown, "too long to be shown", f"write {most}")
+    if for_ is not None:
+        asked["for_s"] = parse_duration(for_, field="--for")
+        if not asked["for_s"]:
+            raise SettingError("--for", for_, "no time at all", 'write a duration such as "30m"')
+    return asked
+
+
+def _force(
+    run: tuple[str, str], action: Action, handler: str, asked: dict[str, Any], output: Output
+) -> None:
+    answer = post(*run, PATH, {"action": action, "handler": handler, **asked})
+    workers = answer["workers"]
+    if output is Output.json:
+        typer.echo(json.dumps(answer, indent=2))
+    else:
+        for_s = answer["for_s"]
+        how_long = "" if for_s is None else f" for {format_duration(for_s)}"
+        told = ", ".join(map(str, workers["applied"])) or "none"
+        typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {told}")
+    end_where_not_all_took(workers)

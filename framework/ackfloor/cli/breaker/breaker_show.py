@@ -1,0 +1,125 @@
+"""`ackfloor breaker show`: what the circuit breakers of a run let their handlers do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+
+from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.cli.shared.run_address import (
+    ControlFailed,
+    ListenOption,
+    read_state,
+    unreported,
+    workers_of,
+)
+from ackfloor.core.values.durations import format_duration
+from ackfloor.dead_letters.commands.dead_letter_views import moment
+
+COLUMNS = (
+    "handler", "workers", "state", "since", "failing", "error", "allowed", "concurrency",
+    "next_trial_s", "withheld", "withheld_most", "full", "forced", "forced_reason", "forced_for_s",
+)  # fmt: skip
+#: The same as a table for people has it.
+TABLE = ("handler", "workers", "state", "since", "allowed", "withheld", "next", "forced", "why")
+#: What a narrow table does without, the first to go first.
+SPARE = ("why", "next", "since", "workers")
+
+
+def show(
+    listen: ListenOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """What the circuit breakers of a run let their handlers do, and what operators said of them.
+
+    It asks the run at its address. Each worker has its own breakers; those that are alike share a
+    row. "allowed" is how many records may be at work at once. "withheld" is how many failed records
+    are kept for another trial; at the bound nothing more is read for the handler. "next" is the
+    time to the next trial. "forced" is what an operator wants of it and for how long yet.
+    """
+    state = read_state(listen, config)
+    in_cells = output is RowsOutput.table
+    whose: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    for worker, facts in _facts(state):
+        row = _told(facts) if in_cells else facts
+        whose.setdefault(repr(row), (row, []))[1].append(worker)
+    columns = TABLE if in_cells else COLUMNS
+    rows = [{**row, "workers": workers} for row, workers in whose.values()]
+    rows.sort(key=lambda row: (row["handler"], row["workers"]))
+    if in_cells:
+        rows = [{**row, "workers": ", ".join(map(str, row["workers"]))} for row in rows]
+    print_rows([{name: row[name] for name in columns} for row in rows], output, columns, SPARE)
+    for text in unreported(state):
+        typer.secho(text, fg="yellow", err=True)
+
+
+def _facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each breaker of each worker, times as they are now."""
+    for number, worker in workers_of(state):
+        # The snapshot is up to some seconds old.
+        since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
+        for handler in worker["handlers"]:
+            if "breaker" not in handler:
+                raise ControlFailed("an older ackfloor runs there, which has no circuit breakers")
+            yield number, _facts_of(handler, handler["breaker"], since_s)
+
+
+def _facts_of(
+    handler: Mapping[str, Any], breaker: Mapping[str, Any], since_s: float
+) -> dict[str, Any]:
+    opened_ms, shown = breaker["since_ms"], breaker["state"]
+    if shown == "closed" and not (breaker["enabled"] or breaker["forced"]):
+        shown = "disabled"
+    return {
+        "handler": handler["name"],
+        "state": shown,
+        "since": None if opened_ms is None else moment(opened_ms),
+        "failing": breaker["failing"],
+        "error": breaker["error"],
+        "allowed": breaker["allowed"],
+        "concurrency": handler["concurrency"],
+        "next_trial_s": _left(breaker["next_trial_s"], since_s),
+        "withheld": breaker["withheld"],
+        "withheld_most": breaker["withheld_most"],
+        "full": breaker["full"],
+        "forced": breaker["forced"],
+        "forced_reason": breaker["forced_reason"],
+        "forced_for_s": _left(breaker["forced_for_s"], since_s),
+    }
+
+
+def _left(of_s: float | None, since_s: float) -> float | None:
+    """What is left now of a time that was told some time ago."""
+    return None if of_s is None else round(max(0.0, of_s - since_s), 1)
+
+
+def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A row for people: what belongs together in one cell."""
+    trial_s = facts["next_trial_s"]
+    why = ""
+    if facts["since"] is not None:
+        in_a_row = f"{facts['failing']} failed in a row" if facts["failing"] else ""
+        why = "; ".join(filter(None, (in_a_row, facts["error"])))
+    return {
+        "handler": facts["handler"],
+        "state": facts["state"].replace("_", " "),
+        "since": facts["since"],
+        "allowed": f"{facts['allowed']:,} of {facts['concurrency']:,}",
+        "withheld": f"{facts['withheld']:,} of {facts['withheld_most']:,}",
+        "next": None if trial_s is None else format_duration(trial_s),
+        "forced": _forced(facts),
+        "why": why,
+    }
+
+
+def _forced(facts: Mapping[str, Any]) -> str:
+    if not facts["forced"]:
+        return ""
+    for_s = facts["forced_for_s"]
+    how_long = "" if for_s is None else f" for {format_duration(round(for_s))}"
+    reason = facts["forced_reason"]
+    return f"{facts['forced']}{how_long}{f': {reason}' * bool(reason)}"

@@ -1,0 +1,1 @@
+"""`ackfloor config` and `ackfloor policy`: settings and retry policies, shown and changed."""

@@ -1,0 +1,81 @@
+"""`ackfloor config set`: change a setting of a run that runs, for as long as it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ackfloor.cli.shared.parameters import Output, OutputOption
+from ackfloor.cli.shared.run_address import ListenOption, credentials, end_where_not_all_took, post
+from ackfloor.live.run_control import PATH
+
+#: How many running deliveries the table names.
+MOST_SHOWN = 20
+
+
+def set_(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The setting, such as handlers.bill.consume_timeout."),
+    ],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="What it is to be, as in ackfloor.toml.")
+    ],
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Change nothing; show which records in flight it would park."
+        ),
+    ] = False,
+    listen: ListenOption = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="The file with the run's token.", show_default="by the address"),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            envvar="ACKFLOOR_CONFIG",
+            help="The settings file, which may name address and token file.",
+            show_default="ackfloor.toml",
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Change a setting of a run while it runs; it lasts until the run ends.
+
+    It counts more than flags, environment and file. Records in flight go by it at once. The run
+    writes its token to a file that only its user can read, and logs where.
+    """
+    listen, token = credentials(listen, token_file, config_file)
+    answer = post(listen, token, PATH, {"set": {name: value}, "dry_run": dry_run})
+    if output is Output.json:
+        typer.echo(json.dumps(answer, indent=2))
+    else:
+        _show(answer)
+    end_where_not_all_took(answer["workers"])
+
+
+def _show(answer: Any) -> None:
+    would = "would be " if answer["dry_run"] else ""
+    if not answer["changed"]:
+        typer.echo("nothing changes: it has this value")
+    for each in answer["changed"]:
+        typer.echo(f"{each['name']}  {each['before'] or 'unset'} -> {each['after'] or 'unset'}")
+    told = ", ".join(map(str, answer["workers"]["applied"])) or "none"
+    typer.echo(f"{would}applied by worker {told}")
+    if answer["ends"]:
+        records, were = ("record", "was") if answer["ends"] == 1 else ("records", "were")
+        typer.echo(f"{answer['ends']} {records} in flight {would or were + ' '}parked at once")
+    if not answer["dry_run"]:
+        return
+    for each in answer["overdue"][:MOST_SHOWN]:
+        place = f"{each['topic']}/{each['partition']}/{each['offset']}"
+        running = f"running for {each['running_s']:.1f} s"
+        typer.echo(f"  {place}  attempt {each['attempt']}  {each['handler']}  {running}")
+    if answer["ends"] > MOST_SHOWN:
+        typer.echo(f"  and {answer['ends'] - MOST_SHOWN} more")

@@ -1,0 +1,68 @@
+"""`ackfloor config show`: every setting, its value and the place it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.config.config_set import set_
+from ackfloor.cli.shared.command_options import Commands
+from ackfloor.cli.shared.parameters import ConfigOption, FactoryOption, Output, OutputOption
+from ackfloor.settings import SettingRow, Settings, rows, sections_of
+
+config_app = Commands(
+    name="config",
+    variables="config_{command}",
+    help="What a run is told, and by whom.",
+    no_args_is_help=True,
+)
+config_app.command(name="set")(set_)
+
+
+@config_app.callback()
+def config() -> None:
+    """What a run is told, and by whom."""
+
+
+@config_app.command()
+def show(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:APP]",
+            envvar="ACKFLOOR_CONFIG_SHOW_APP",
+            help="Also show what this app's code says, and its handlers.",
+        ),
+    ] = None,
+    factory: FactoryOption = False,
+    config_file: ConfigOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Print every setting with its value and source; secrets are shown as ***.
+
+    The strongest source wins: command-line flag, environment, ackfloor.toml, code, built-in.
+    """
+    if app is None:
+        shown = rows(Settings.load(config=config_file))
+    else:
+        from ackfloor.loading import load_app
+
+        loaded = load_app(app, factory=factory)
+        code = sections_of(loaded.group, loaded.options)
+        shown = rows(Settings.load(code, config=config_file), loaded.handlers)
+    if output is Output.json:
+        typer.echo(json.dumps([row._asdict() for row in shown], indent=2))
+    else:
+        _print_table(shown)
+
+
+def _print_table(shown: Sequence[SettingRow]) -> None:
+    # Not a rich table: names and sources are copied, so none may be cut or folded.
+    lines = [SettingRow("name", "value", "source"), *shown]
+    width = max(len(row.name) for row in lines)
+    value_width = min(40, max(len(row.value) for row in lines))
+    for row in lines:
+        typer.echo(f"{row.name:<{width}}  {row.value:<{value_width}}  {row.source}")

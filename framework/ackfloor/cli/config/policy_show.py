@@ -1,0 +1,61 @@
+"""`ackfloor policy show`: by which policies a run goes at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+
+from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.cli.shared.run_address import ListenOption, read_state, workers_of
+from ackfloor.core.values.durations import format_duration
+
+COLUMNS = (
+    "handler", "consume_timeout", "ordering", "concurrency", "on_failure", "max_redeliveries",
+    "delays", "workers",
+)  # fmt: skip
+
+
+def show(
+    listen: ListenOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """By which policies the handlers of a run go now, whatever said so: code, file, config set.
+
+    It asks the run at its address. Where workers differ, because one has refused a change or has
+    not taken it yet, each kind has a row, and "workers" says whose it is. `policy preview` shows
+    when the deliveries of a handler would come.
+    """
+    state = read_state(listen, config)
+    whose: dict[tuple[object, ...], list[int]] = {}
+    for worker, row in _rows(state):
+        whose.setdefault(row, []).append(worker)
+    rows = [
+        dict(zip(COLUMNS, (*row, workers), strict=True)) for row, workers in sorted(whose.items())
+    ]
+    print_rows(rows, output, COLUMNS, ("workers", "on_failure", "ordering", "concurrency"))
+    for number, worker in state["workers"].items():
+        if worker is None:
+            typer.secho(f"worker {number} is starting", fg="yellow", err=True)
+
+
+def _rows(state: Mapping[str, Any]) -> Iterator[tuple[int, tuple[object, ...]]]:
+    for number, worker in workers_of(state):
+        for each in worker["handlers"]:
+            timeout_s, most = each["consume_timeout_s"], each["max_redeliveries"]
+            delays = " ".join(format_duration(delay_s) for delay_s in each["delays_s"])
+            yield (
+                number,
+                (
+                    each["name"],
+                    "none" if timeout_s is None else format_duration(timeout_s),
+                    each["ordering"],
+                    each["concurrency"],
+                    each["on_failure"],
+                    "unlimited" if most is None else str(most),
+                    delays,
+                ),
+            )

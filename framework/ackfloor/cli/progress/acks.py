@@ -1,0 +1,216 @@
+"""`ackfloor acks`: the floor, what is settled above it, and what it waits for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from ackfloor.cli.progress.progress_watch import GroupOption, NotThere, WatchOption, onlooker, show
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
+from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
+from ackfloor.cli.shared.run_address import ControlFailed, ListenOption, address_of, read_state
+from ackfloor.core.acks.ack_strip import WIDTH, ack_strip
+from ackfloor.core.values.suggestions import there_are
+
+if TYPE_CHECKING:
+    from ackfloor.core.acks.progress import Progress
+
+COLUMNS = (
+    *("group", "partition", "floor", "map", "read_to", "open", "settled", "gaps", "oldest"),
+    *("written_s_ago", "open_for_s", "handler", "seen", "note"),
+)
+#: A table is to fit into a line: marks of its maps, and what it leaves to the other forms.
+TABLE_MARKS = 16
+NOT_IN_TABLES = frozenset({"settled", "written_s_ago", "open_for_s"})
+#: What a narrow one does without, the first to go first.
+SPARE = ("read_to", "seen", "handler", "note", "oldest", "gaps", "map")
+
+_PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
+
+Place = tuple[str, int]
+
+
+class Live(NamedTuple):
+    """What a run says of a partition that it has.
+
+    Attributes:
+        part: as `/state` has it.
+        busy: offsets that its handlers are at work on, as far as they are named.
+        now_ms: the run's clock.
+    """
+
+    part: Mapping[str, Any]
+    busy: Sequence[int]
+    now_ms: int
+
+
+def acks(
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC[/PARTITION]]", help="Only this topic, or this partition of it."
+        ),
+    ] = None,
+    group: GroupOption = None,
+    watch: WatchOption = False,
+    listen: ListenOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """The floor of each partition, what is settled above it, and what it waits for.
+
+    All of it stands in the group's commits, so no worker has to run. Of partitions that a run has
+    which answers at its address, "seen" says "live": then it is as of now, with the handler, how
+    long the oldest open record has been open, and which offsets handlers are at work on.
+
+    A table has one age, "age_s": how long the oldest record has been open, or where only the commit
+    is known, how long ago it was written. The other forms have both, and more.
+
+    "gaps" counts the runs of settled offsets above the floor. The map is drawn from the floor to
+    where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
+    """
+    named = _place_of(place)
+    if listen is not None:
+        address_of(listen)
+    with onlooker(group, brokers) as looking:
+
+        def look() -> Sequence[Row]:
+            found = _chosen(looking.look(), named)
+            table = output is RowsOutput.table
+            marks = TABLE_MARKS if table else WIDTH
+            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), marks)
+            return [_for_people(row, group) for row in rows] if table else rows
+
+        show(look, COLUMNS, output, SPARE, watch=watch)
+
+
+def _place_of(text: str | None) -> tuple[str, int | None] | None:
+    """The topic, and the partition if one is named."""
+    if text is None:
+        return None
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r}: give TOPIC or TOPIC/PARTITION, such as orders/3")
+    return match["topic"], None if match["partition"] is None else int(match["partition"])
+
+
+def _chosen(seen: Sequence[Progress], named: tuple[str, int | None] | None) -> Sequence[Progress]:
+    """What was asked for.
+
+    Raises:
+        NotThere: the group reads no such topic or partition.
+    """
+    if named is None:
+        return [each for each in seen if each.kind != "dlq"]
+    topic, partition = named
+    found = [each for each in seen if each.topic == topic]
+    if not found:
+        topics = {each.topic for each in seen}
+        raise NotThere(f"no group that was asked for has {topic!r}: {there_are(topic, topics)}")
+    if partition not in {None, *(each.partition for each in found)}:
+        count = len({each.partition for each in found})
+        raise NotThere(f"{topic} has no partition {partition}: it has {count}, from 0")
+    return [each for each in found if partition in {None, each.partition}]
+
+
+def _state(listen: str | None, config: Path | None) -> Mapping[str, Any]:
+    """What the run says, if there is one; where an address was given there has to be."""
+    try:
+        state: Mapping[str, Any] = read_state(listen, config)
+    except ControlFailed:
+        if listen is not None:
+            raise
+        return {}
+    return state
+
+
+def _rows(
+    found: Sequence[Progress],
+    state: Mapping[str, Any],
+    written_ms: Mapping[tuple[str, str, int], int],
+    marks: int,
+) -> Sequence[Row]:
+    live = _live(state)
+    return [
+        _row(
+            each,
+            live.get((each.topic, each.partition)) if each.group == state.get("group") else None,
+            written_ms.get((each.group, each.topic, each.partition)),
+            marks,
+        )
+        for each in found
+    ]
+
+
+def _live(state: Mapping[str, Any]) -> dict[Place, Live]:
+    found: dict[Place, Live] = {}
+    for worker in state.get("workers", {}).values():
+        if worker is None:
+            continue
+        busy: dict[Place, list[int]] = {}
+        for handler in worker["handlers"]:
+            for each in handler["oldest"]:
+                busy.setdefault((each["topic"], each["partition"]), []).append(each["offset"])
+        for part in worker["partitions"]:
+            place = part["topic"], part["partition"]
+            found[place] = Live(part, busy.get(place, []), state["now_ms"])
+    return found
+
+
+def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) -> Row:
+    ago_s = None if written_ms is None else max(0.0, time.time() - written_ms / 1000)
+    facts = _of_commit(seen) if live is None else _of_run(live)
+    floor, read_to = facts["floor"], facts["read_to"]
+    busy = () if live is None else live.busy
+    row = {
+        "group": seen.group,
+        "partition": f"{seen.topic}/{seen.partition}",
+        "gaps": len(seen.runs),
+        "written_s_ago": None if ago_s is None else round(ago_s, 1),
+        "seen": "commit" if live is None else "live",
+        "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, marks),
+        "note": seen.note,
+        **facts,
+    }
+    return {name: row[name] for name in COLUMNS}
+
+
+def _for_people(row: Row, group: str | None) -> Row:
+    """The row of a table: one age, as long ago as is known."""
+    left_out = NOT_IN_TABLES if group is None else NOT_IN_TABLES | {"group"}
+    age_s = row["written_s_ago"] if row["open_for_s"] is None else row["open_for_s"]
+    last = ("age_s", "handler", "seen", "note")
+    names = [*(name for name in COLUMNS if name not in {*left_out, *last}), *last]
+    return {name: {**row, "age_s": age_s}[name] for name in names}
+
+
+def _of_commit(seen: Progress) -> dict[str, Any]:
+    floor, read_to = seen.floor, seen.read_to
+    return {
+        "floor": floor,
+        "read_to": read_to,
+        "open": None if floor is None or read_to is None else read_to - floor - seen.settled,
+        "settled": seen.settled,
+        "oldest": seen.oldest,
+        "open_for_s": None,
+        "handler": "",
+    }
+
+
+def _of_run(live: Live) -> dict[str, Any]:
+    part = live.part
+    since_ms = part["oldest_open_ms"]
+    return {
+        "floor": part["floor"],
+        "read_to": part["position"],
+        "open": part["open_count"],
+        "settled": part["gap_count"],
+        "oldest": part["floor"] if part["open_count"] else None,
+        "open_for_s": None if since_ms is None else round((live.now_ms - since_ms) / 1000, 1),
+        "handler": part["handler"],
+    }

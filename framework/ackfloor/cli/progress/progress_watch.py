@@ -1,0 +1,188 @@
+"""Onlooker: what `lag` and `acks` share: they ask Kafka how far groups have come, and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from ackfloor.cli.shared.parameters import Brokers
+from ackfloor.cli.shared.rows import Row, RowsOutput, console, print_rows
+from ackfloor.cli.shared.tables import fitted
+from ackfloor.core.values.suggestions import there_are
+from ackfloor.errors import AckfloorError, KafkaUnreachable
+from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.core.acks.progress import Progress
+    from ackfloor.kafka.client.client_options import KafkaOptions
+    from ackfloor.kafka.inspection.group_progress import ProgressReader
+
+#: Seconds from one look to the next under `--watch`.
+WATCH_EVERY_S = 2.0
+
+WatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
+    ),
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ACKFLOOR_GROUP",
+        help="This consumer group, which may be another tool's.",
+        show_default="all with retry or dead-letter topics",
+    ),
+]
+
+
+class NotThere(AckfloorError):
+    """A group, topic or partition that was asked for does not exist."""
+
+    exit_code = Exit.USAGE
+
+
+class Onlooker:
+    """Looks at groups, and says once what is odd about one."""
+
+    def __init__(self, reader: ProgressReader, options: KafkaOptions, group: str | None) -> None:
+        self._reader = reader
+        self._options = options
+        self._group = group
+        self._told: set[str] = set()
+
+    def look(self) -> list[Progress]:
+        """How far the group has come, or all of ours.
+
+        Raises:
+            AckfloorError: nothing is known of the group.
+        """
+        if self._group is not None:
+            return self._look(self._group)
+        found: list[Progress] = []
+        for group in self._reader.groups():
+            try:
+                found += self._look(group)
+            except KafkaUnreachable:
+                raise
+            except AckfloorError as exc:
+                # The others can be looked at all the same.
+                self._say_once(str(exc))
+        return found
+
+    def written_ms(self, found: Iterable[Progress]) -> dict[tuple[str, str, int], int]:
+        """When the oldest open record of each was written, by group, topic and partition."""
+        from ackfloor.kafka.topics.record_times import written_ms
+
+        wanted: dict[str, dict[tuple[str, int], int]] = {}
+        for each in found:
+            if each.oldest is not None:
+                wanted.setdefault(each.group, {})[each.topic, each.partition] = each.oldest
+        return {
+            (group, *place): at_ms
+            for group, positions in wanted.items()
+            for place, at_ms in written_ms(self._options, group, positions).items()
+        }
+
+    def _look(self, group: str) -> list[Progress]:
+        members = self._reader.members(group)
+        found = self._reader.of(group, members.owners)
+        if members.number:
+            return found
+        if not found:
+            raise NotThere(
+                f"nothing is known of group {group!r}: no members, no commits, no topics of ours; "
+                f"is it spelt so, and is this its cluster? Of groups with topics of ours "
+                f"{there_are(group, self._reader.groups())}"
+            )
+        if members.known:
+            self._say_once(f"group {group} has no members: nobody works on it")
+        return found
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            typer.secho(text, fg="yellow", err=True)
+
+
+@contextmanager
+def onlooker(group: str | None, brokers: Brokers) -> Iterator[Onlooker]:
+    """An onlooker at the cluster that the settings name."""
+    from ackfloor.kafka.inspection.group_progress import ProgressReader
+
+    options = brokers.options()
+    with closing(ProgressReader(options)) as reader:
+        reader.reach()
+        yield Onlooker(reader, options, group)
+
+
+def show(
+    look: Callable[[], Sequence[Row]],
+    columns: Sequence[str],
+    output: RowsOutput,
+    spare: Sequence[str],
+    *,
+    watch: bool,
+) -> None:
+    """Print what is seen, once or until Ctrl-C.
+
+    Args:
+        spare: columns that a table in a narrow terminal does without, the first to go first.
+    """
+    if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
+        typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
+        raise typer.Exit(Exit.USAGE)
+
+    def draw(rows: Sequence[Row]) -> None:
+        told = _telling(rows) if output is RowsOutput.table else rows
+        print_rows(told, output, columns, spare)
+
+    def table(rows: Sequence[Row]) -> Table:
+        return fitted(_telling(rows), target.width, spare)[0]
+
+    rows, target = look(), console()
+    if not watch:
+        draw(rows)
+        return
+    in_place = output is RowsOutput.table and target.is_terminal
+    try:
+        # In place, unless lines would be broken. Rows below the screen's end come all the same.
+        if in_place and (table(rows).width or 0) <= target.width:
+            seen = table(rows)
+            with Live(
+                seen, console=target, auto_refresh=False, vertical_overflow="visible"
+            ) as live:
+                _again(look, lambda rows: live.update(table(rows), refresh=True))
+        else:
+            draw(rows)
+            _again(look, draw)
+    except KeyboardInterrupt:
+        return
+
+
+def _telling(rows: Sequence[Row]) -> list[Row]:
+    """Rows without the columns in which none of them has anything to tell."""
+    names = [
+        name
+        for name in (rows[0] if rows else ())
+        if any(row[name] not in {None, ""} for row in rows)
+    ]
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _again(look: Callable[[], Sequence[Row]], draw: Callable[[Sequence[Row]], None]) -> None:
+    """Look every few seconds; a look that fails is told, and the next may not."""
+    while True:
+        time.sleep(WATCH_EVERY_S)
+        try:
+            rows = look()
+        except AckfloorError as exc:
+            typer.secho(f"error: {exc}", fg="red", err=True)
+        else:
+            draw(rows)

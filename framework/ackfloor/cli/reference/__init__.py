@@ -1,0 +1,1 @@
+"""The references in docs/reference, written from the code."""

@@ -1,0 +1,1 @@
+"""`ackfloor retry`: what waits in retry topics, promoted or buried before its time."""

@@ -1,0 +1,149 @@
+"""`ackfloor retry`: what waits in retry topics, and what is not to wait any longer.
+
+Here are the commands that look; those that do something are in `retry_early.py`. What waits is read
+from the topics and from what the group has committed, so it needs no worker. What `[redaction]`
+takes away is not shown.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ackfloor.cli.retry.retry_promote import bury, promote
+from ackfloor.cli.shared.command_options import Commands
+from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
+    Brokers,
+    BrokersOption,
+    LimitOption,
+    OfGroupOption,
+)
+from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
+from ackfloor.core.acks.tier_counts import TierCount
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.values.durations import format_duration
+from ackfloor.dead_letters.commands.dead_letter_views import (
+    LETTERS_SPARE,
+    fields_of,
+    letter_rows,
+    letter_text,
+    moment,
+)
+from ackfloor.dead_letters.commands.filter_misses import Misses
+from ackfloor.dead_letters.commands.filter_options import FilterOptions
+from ackfloor.dead_letters.commands.selection import counted, place_of
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.redaction import Redaction
+    from ackfloor.dead_letters.kafka.retry_topic import TierBoxes
+    from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+
+retry_app = Commands(name="retry", help="What waits in retry topics.", no_args_is_help=True)
+
+
+@retry_app.command()
+def ls(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
+    ] = None,
+    group: OfGroupOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """Retry topics: how many records wait, how many are due, the oldest and the next of them.
+
+    By what the group has committed: a worker commits about once a second.
+    """
+    boxes, _ = _open(brokers)
+    rows = []
+    for topic in topics or boxes.names(group):
+        count, now_ms = TierCount(), _now_ms()
+        for record in counted(boxes.open(topic), topic):
+            count.add(record.envelope.not_before_ms or 0, now_ms)
+        rows.append(_tier_row(topic, count))
+    print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
+
+
+@retry_app.command()
+def show(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC[/PARTITION/OFFSET]",
+            help="A retry topic, or one record of it in full.",
+        ),
+    ],
+    wanted: FilterOptions,
+    limit: LimitOption = 100,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """The records that wait in a retry topic, or one of them in full."""
+    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+
+    boxes, rules = _open(brokers)
+    if "/" in place:
+        found = Letter(boxes.record(*place_of(place)), disposed=False)
+        if output is RowsOutput.table:
+            typer.echo(letter_text(found, rules))
+        else:
+            typer.echo(json_text(fields_of(found, rules), indent=2))
+        return
+    records: list[DeadLetter] = []
+    misses = Misses(wanted)
+    for record in counted(boxes.open(place), place):
+        if not misses.matches(record):
+            continue
+        if len(records) == limit:
+            typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
+            break
+        records.append(record)
+    print_rows(_record_rows(records, rules), output, spare=LETTERS_SPARE)
+    misses.tell()
+
+
+retry_app.command()(promote)
+retry_app.command()(bury)
+
+
+def _open(brokers: Brokers) -> tuple[TierBoxes, Redaction]:
+    from ackfloor.dead_letters.kafka.retry_topic import TierBoxes
+
+    rules = brokers.settings().redaction.rules()
+    return TierBoxes(brokers.options()), rules
+
+
+def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
+    tier = parse_topic(topic)
+    assert tier is not None
+    times = (count.oldest_due_ms, count.next_due_ms, count.last_due_ms)
+    oldest, next_, last = (None if each is None else moment(each) for each in times)
+    return {
+        "topic": topic,
+        "group": tier.group,
+        "delay": format_duration(tier.delay_s or 0.0),
+        "waiting": count.waiting,
+        "due": count.due,
+        "oldest_due": oldest,
+        "next_due": next_,
+        "last_due": last,
+    }
+
+
+def _record_rows(records: list[DeadLetter], rules: Redaction) -> list[dict[str, Any]]:
+    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+
+    rows = letter_rows([Letter(record, disposed=False) for record in records], rules)
+    for row, record in zip(rows, records, strict=True):
+        del row["disposed"]
+        due_ms = record.envelope.not_before_ms
+        row["due"] = None if due_ms is None else moment(due_ms)
+    return rows
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

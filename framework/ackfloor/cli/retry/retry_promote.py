@@ -1,0 +1,179 @@
+"""`ackfloor retry promote|bury`: records that are not to wait in a retry topic any longer.
+
+The worker that has a partition does it, on word from the run's address: nobody else knows what it
+is at work on. So nothing is lost by it, and what is settled is not handled again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ackfloor.cli.shared.confirmation import confirm
+from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
+    Brokers,
+    BrokersOption,
+    Output,
+    OutputOption,
+    YesOption,
+)
+from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, credentials, post
+from ackfloor.dead_letters.commands.filter_misses import Misses
+from ackfloor.dead_letters.commands.filter_options import FilterOptions
+from ackfloor.dead_letters.commands.selection import Places, counted
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.live.retry_orders import Action
+from ackfloor.live.retry_requests import MOST, PATH
+from ackfloor.runtime.supervision.exit_codes import Exit
+
+_Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC[/PARTITION/OFFSET]...",
+        help="A retry topic, or single records of one, as `retry show` prints them.",
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+
+_DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
+
+
+def promote(
+    places: _Places,
+    wanted: FilterOptions,
+    dry_run: _DryRun = False,
+    yes: YesOption = False,
+    listen: ListenOption = None,
+    token_file: TokenFileOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make waiting records due now, through the run whose workers hold them.
+
+    Each stays the same delivery; only its wait ends. Exits with 5 where some of them were not
+    waiting in a worker of this run.
+    """
+    run = credentials(listen, token_file, brokers.config)
+    meant = Meant.of(Places.of(places), wanted, brokers)
+    _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
+
+
+def bury(
+    places: _Places,
+    wanted: FilterOptions,
+    dry_run: _DryRun = False,
+    yes: YesOption = False,
+    listen: ListenOption = None,
+    token_file: TokenFileOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Dead-letter waiting records without another attempt, through the run that holds them.
+
+    Their cause is the error they last had; the reason becomes dead_letter. Exits with 5 where some
+    of them were not waiting in a worker of this run.
+    """
+    run = credentials(listen, token_file, brokers.config)
+    meant = Meant.of(Places.of(places), wanted, brokers)
+    _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The records of a retry topic that something is to be done about.
+
+    Attributes:
+        places: partition and offset of those that are open.
+        gone: how many were named that are not.
+    """
+
+    topic: str
+    places: list[tuple[int, int]]
+    gone: int
+
+    @classmethod
+    def of(cls, places: Places, wanted: LetterFilter, brokers: Brokers) -> Meant:
+        """Look through what is open there."""
+        from ackfloor.dead_letters.kafka.retry_topic import TierBoxes
+
+        boxes = TierBoxes(brokers.options())
+        only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
+        found, misses = [], Misses(wanted)
+        for record in counted(boxes.open(places.topic), places.topic):
+            if only is not None:
+                offsets = only.get(record.partition, set())
+                if record.offset not in offsets:
+                    continue
+                offsets.remove(record.offset)
+            if misses.matches(record):
+                found.append((record.partition, record.offset))
+        misses.tell()
+        return cls(places.topic, found, sum(map(len, (only or {}).values())))
+
+
+def _carry_out(
+    action: Action,
+    meant: Meant,
+    run: tuple[str, str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: Output,
+) -> None:
+    topic, places = meant.topic, meant.places
+    if places and not (dry_run or yes):
+        records = f"{len(places):,} records of {topic}"
+        confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
+    asked = Action.COUNT if dry_run else action
+    count, silent = 0, set[int]()
+    for part in _parts(places):
+        answer = post(*run, PATH, {"action": asked, "topic": topic, "places": part})
+        count += answer["count"]
+        silent.update(answer["workers"]["silent"])
+    all_ = len(places) + meant.gone
+    _tell(action, topic, all_, count, sorted(silent), dry_run=dry_run, output=output)
+    if silent or count < all_:
+        raise typer.Exit(Exit.PARTIAL if count else Exit.FAILURE)
+
+
+def _tell(
+    action: Action,
+    topic: str,
+    meant: int,
+    count: int,
+    silent: list[int],
+    *,
+    dry_run: bool,
+    output: Output,
+) -> None:
+    if output is Output.json:
+        facts: dict[str, Any] = {
+            "topic": topic, "action": action.value, "dry_run": dry_run, "meant": meant,
+            "done": count, "silent": silent,
+        }  # fmt: skip
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        would = "would be " if dry_run else ""
+        typer.echo(f"{topic}: {count:,} of {meant:,} {would}{_DONE[action]}")
+    if count < meant:
+        typer.secho(
+            f"{meant - count:,} do not wait in a worker of this run: in work, settled since, not "
+            "read yet, or another run's",
+            err=True,
+        )
+    if silent:
+        typer.secho(f"no answer from worker {', '.join(map(str, silent))}", err=True)
+
+
+def _parts(places: list[tuple[int, int]]) -> Iterator[dict[str, list[int]]]:
+    """As many requests as it takes."""
+    for begin in range(0, len(places), MOST):
+        part: dict[str, list[int]] = {}
+        for partition, offset in places[begin : begin + MOST]:
+            part.setdefault(str(partition), []).append(offset)
+        yield part

@@ -1,0 +1,1 @@
+"""`ackfloor run`, its restart on changed code, and `ackfloor inflight`."""

@@ -1,0 +1,87 @@
+"""`ackfloor inflight`: what the handlers of a run are at work on, the longest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.cli.shared.run_address import ListenOption, read_state, unreported, workers_of
+from ackfloor.core.values.durations import parse_duration
+
+COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
+#: What a narrow table does without, the first to go first.
+SPARE = ("pid", "worker", "attempt")
+
+
+def inflight(
+    older_than: Annotated[
+        str, typer.Option(help="Only what has been running for at least this time, such as 30s.")
+    ] = "0s",
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace",
+            help="Also where the handler is: file, line and function. Known of a handler's five "
+            "longest, once they have run for a second.",
+        ),
+    ] = False,
+    listen: ListenOption = None,
+    config: ConfigOption = None,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """What the handlers of a run are at work on: for how long, and how long they may still.
+
+    It asks the run at its address. A run names the 20 longest-running records of each handler of
+    each worker; how many more there are is told. "left_s" is empty without a consume timeout, and
+    below 0 where a handler goes on beyond it. "behind" is how many records of the same key or
+    partition wait for it, where the handler keeps an order. No payload and no key is shown.
+    """
+    shortest_s = parse_duration(older_than, field="--older-than")
+    state = read_state(listen, config)
+    found = [row for row in _rows(state) if row["running_s"] >= shortest_s]
+    found.sort(key=lambda row: -row["running_s"])
+    columns = (*COLUMNS, "stack") if trace else COLUMNS
+    print_rows([{name: row[name] for name in columns} for row in found], output, columns, SPARE)
+    for text in _left_out(state):
+        typer.secho(text, fg="yellow", err=True)
+
+
+def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for number, worker, handler in _handlers(state):
+        # The snapshot is up to a second old, and they have run on.
+        since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
+        for each in handler["oldest"]:
+            left_s = each.get("left_s")
+            yield {
+                "record": f"{each['topic']}/{each['partition']}/{each['offset']}",
+                "handler": handler["name"],
+                "attempt": each["attempt"],
+                "running_s": round(each["running_s"] + since_s, 1),
+                "left_s": None if left_s is None else round(left_s - since_s, 1),
+                "behind": each.get("behind", 0),
+                "worker": number,
+                "pid": worker["pid"],
+                "stack": each.get("stack", []),
+            }
+
+
+def _left_out(state: Mapping[str, Any]) -> Iterator[str]:
+    """What the rows don't say."""
+    yield from unreported(state)
+    for number, _, handler in _handlers(state):
+        more = handler["running"] - len(handler["oldest"])
+        if more > 0:
+            yield f"worker {number}: {more} more of {handler['name']} are running, each for less"
+        if handler["abandoned"]:
+            count = handler["abandoned"]
+            yield f"worker {number}: {count} of {handler['name']} go on that have been given up"
+
+
+def _handlers(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], Any]]:
+    for number, worker in workers_of(state):
+        for handler in worker["handlers"]:
+            yield number, worker, handler

@@ -1,0 +1,167 @@
+"""`ackfloor run --reload`: a run that is ended in order and started again when its code changes.
+
+The run is a process of its own, the same as without `--reload`, and this one has nothing of the
+app in it. Why not new workers under the old supervisor: that run has imported the app, to check
+settings and to create topics, and would go on by the old code; a handler that was just written
+would have no topics.
+
+Signals only set flags; the loop passes them on. The run's end of the lifeline (`reloaded`)
+notices when this process is gone, however it ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ackfloor.cli.run.reload_watch import Looks, changed, is_watched, looks, named
+from ackfloor.errors import ConfigError
+from ackfloor.runtime.logging.logs import set_up_logging
+from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.runtime.supervision.run_signals import run_signals
+from ackfloor.settings.layers import find_file
+
+log = logging.getLogger("ackfloor.reload")
+
+#: Its own variable, which the run must not find.
+VARIABLE = "ACKFLOOR_RUN_RELOAD"
+LOOK_S = 0.5
+TICK_S = 0.05
+#: A run that ends so by itself is not to be started again: told to stop, or no broker in time.
+FINAL = frozenset({Exit.OK, Exit.USAGE, Exit.KAFKA_UNREACHABLE})
+
+
+def run_reloading(app: str, options: Mapping[str, object], config: Path | None) -> int:
+    """Keep a run going that follows its code; returns the exit code.
+
+    Args:
+        app: MODULE:APP.
+        options: of `ackfloor run`, by flag; None and False are not given, a list is repeated.
+        config: the settings file that was given.
+
+    Raises:
+        ConfigError: no change of the app would be noticed.
+    """
+    # An app's module may not be there, or not import: the run itself says what is wrong.
+    folder = Path.cwd()
+    if not is_watched(app.partition(":")[0], folder):
+        raise ConfigError(
+            "--reload", app, f"the module is not below {folder}, so no change would be noticed",
+            "start the run in the folder that has the app, or leave --reload out",
+        )  # fmt: skip
+    style = "json" if options.get("--log-format") == "json" else "text"
+    set_up_logging("info", style, "reload")
+    command = [sys.executable, "-m", "ackfloor.cli.reloaded"]
+    words = [app, *_words(options)]
+    reloader = Reloader(
+        lambda lifeline: [*command, str(lifeline), *words],
+        lambda: looks(folder, find_file(config, os.environ)),
+    )
+    return reloader.run()
+
+
+def _words(options: Mapping[str, object]) -> Iterator[str]:
+    for flag, value in options.items():
+        if value is True:
+            yield flag
+        elif value is not None and value is not False:
+            for each in value if isinstance(value, list) else [value]:
+                yield from (flag, str(each))
+
+
+class Reloader:
+    """Starts a run, and again after each change, until it is told to stop.
+
+    Args:
+        command: argv of the run, from the file descriptor of its lifeline.
+        look: how the watched files look now.
+    """
+
+    def __init__(self, command: Callable[[int], Sequence[str]], look: Callable[[], Looks]) -> None:
+        self._command = command
+        self._look = look
+        self._stops = 0
+        self._passed_on: list[int] = []
+
+    def run(self) -> int:
+        """Returns the exit code of the whole."""
+        log.info("--reload is for development: changes below this folder start the run again")
+        theirs, ours = os.pipe()
+        try:
+            with run_signals(self._request_stop, self._passed_on.append):
+                return self._follow(theirs)
+        finally:
+            os.close(theirs)
+            os.close(ours)
+
+    def _follow(self, lifeline: int) -> int:
+        while True:
+            # From before the import: what changes during it is a change.
+            seen = self._look()
+            code, files = self._live(seen, lifeline)
+            if self._stops:
+                return code
+            if not files:
+                if code in FINAL:
+                    return code
+                log.error("the run ended with code %d: waiting for the next change", code)
+                files = self._wait(seen)
+                if self._stops:
+                    return Exit.OK
+            log.info("starting again: %s", named(files))
+
+    def _live(self, seen: Looks, lifeline: int) -> tuple[int, list[str]]:
+        """One run to its end: its exit code, and the change for which it was ended."""
+        process = subprocess.Popen(
+            self._command(lifeline),
+            pass_fds=(lifeline,),
+            stdin=subprocess.DEVNULL,
+            env={name: value for name, value in os.environ.items() if name != VARIABLE},
+            # A session of its own: Ctrl-C in a terminal reaches this process alone.
+            start_new_session=True,
+        )
+        files: list[str] = []
+        told, look_at_s, again_s = 0, time.monotonic() + LOOK_S, 0.0
+        while process.poll() is None:
+            now_s = time.monotonic()
+            if not files and not self._stops and now_s >= look_at_s:
+                look_at_s = now_s + LOOK_S
+                files = changed(seen, self._look())
+                if files:
+                    log.info("changed: %s; the workers drain", named(files))
+            # A first signal in a drain for a change asks for what is done already. A second one
+            # is sent again and again: two that arrive in one moment are one to the run.
+            if told < max(self._stops, bool(files)) or (told > 1 and now_s >= again_s):
+                told, again_s = told + 1, now_s + LOOK_S
+                process.send_signal(signal.SIGTERM)
+            while self._passed_on:
+                process.send_signal(self._passed_on.pop(0))
+            time.sleep(TICK_S)
+        return _code(process.returncode), files
+
+    def _wait(self, seen: Looks) -> list[str]:
+        """The next change, or nothing when told to stop."""
+        look_at_s = 0.0
+        while not self._stops:
+            if time.monotonic() >= look_at_s:
+                look_at_s = time.monotonic() + LOOK_S
+                if files := changed(seen, self._look()):
+                    return files
+            time.sleep(TICK_S)
+        return []
+
+    def _request_stop(self) -> None:
+        self._stops += 1
+
+
+def _code(code: int) -> int:
+    """The exit code of a run; one that dies of SIGTERM had not begun to work."""
+    if code >= 0:
+        return code
+    return Exit.OK if code == -signal.SIGTERM else Exit.FORCED

@@ -1,0 +1,251 @@
+"""`ackfloor run MODULE:APP`: worker processes under a supervisor, one address for all of them.
+
+The command checks what can be checked before any worker starts: the import, every setting,
+every handler's signature, the topics. What is wrong there is one line and exit code 3.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.run.reload import run_reloading
+from ackfloor.cli.shared.parameters import AppArgument, ConfigOption, FactoryOption
+from ackfloor.errors import ConfigError, StartError
+from ackfloor.launch import Launch
+from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
+from ackfloor.live.breaker_requests import BreakerControl
+from ackfloor.live.retry_requests import PATH as EARLY_PATH
+from ackfloor.live.retry_requests import EarlyControl
+from ackfloor.live.run_control import PATH, ConfigControl
+from ackfloor.live.run_settings import RunSettings
+from ackfloor.live.token import TokenFile, token_path
+from ackfloor.loading import StopEarlyError, load_app
+from ackfloor.ports import RunMonitor
+from ackfloor.runtime.logging.logs import set_up_logging
+from ackfloor.runtime.reporting.lag_watch import Lookout
+from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.runtime.supervision.supervisor import Supervisor
+from ackfloor.settings.layers import Layer
+
+log = logging.getLogger("ackfloor.run")
+
+
+def run(
+    app: AppArgument,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="1")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT.",
+            show_default="127.0.0.1:9600",
+        ),
+    ] = None,
+    factory: FactoryOption = False,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="Start again when a Python file below this folder, or the settings file, "
+            "changes. For development, not for production.",
+        ),
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Run only this handler; repeatable.")
+    ] = None,
+    connect_timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="Give up with exit code 4 when no broker answers within this time, such as 30s; "
+            "without it, wait for ever."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text or json.", show_default="text")
+    ] = None,
+) -> None:
+    """Run an app's handlers until told to stop.
+
+    SIGTERM or SIGINT drains: no new deliveries, running handlers may finish, floors are
+    committed. A second one stops now.
+    """
+    flags = {
+        "app.workers": workers,
+        "app.listen": listen,
+        "app.log_level": log_level,
+        "app.log_format": log_format,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    if reload:
+        options = {
+            "--workers": workers,
+            "--listen": listen,
+            "--factory": factory,
+            "--only": only,
+            "--connect-timeout": connect_timeout,
+            "--config": config,
+            "--log-level": log_level,
+            "--log-format": log_format,
+        }
+        raise typer.Exit(run_reloading(app, options, config))
+    with _starting():
+        code = _supervised(app, given, factory, only or [], connect_timeout, config)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Signals until the supervisor catches them: a reload must not end a run that is still
+    starting, and a stop ends it in order, because nothing is open."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise StopEarlyError
+
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except StopEarlyError:
+        raise typer.Exit(Exit.OK) from None
+    except SystemExit as exc:
+        # Of the app's code or a plugin's. With code 0 it would pass for a stop that was asked for.
+        raise StartError(f"the run was ended by {exc!r} before it was asked to stop") from exc
+
+
+def _supervised(
+    app: str,
+    given: dict[str, str | int],
+    factory: bool,
+    only: list[str],
+    connect_timeout: str | None,
+    config: Path | None,
+) -> int:
+    """Check what can be checked, then run workers until told to stop; returns the exit code."""
+    loaded = load_app(app, factory=factory)
+
+    def relaunch(file: Layer, above: Layer) -> Launch:
+        return Launch.of(loaded, flags=given, only=only, file=file, above=above)
+
+    live = RunSettings(relaunch, config)
+    launch = live.launch
+    settings = launch.settings.app
+    redaction = launch.settings.redaction.rules()
+    set_up_logging(settings.log_level, settings.log_format, "run", redaction)
+    launch.check_handlers()
+    release = launch.worker_config().release
+    log.info("group %s, release %s", launch.settings.group, release or "not said: app.release")
+    # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
+    with _monitor(launch, live) as monitor:
+        launch.prepare_topics(
+            connect_timeout, lambda why: None if monitor is None else monitor.waits(None, why)
+        )
+        supervisor = Supervisor(
+            _worker_command(app, given, factory, only),
+            settings.workers,
+            monitor,
+            shutdown_s=settings.shutdown_timeout_s,
+            settings=live,
+        )
+        with _lookout(launch, monitor):
+            code = supervisor.run()
+            _end_undisturbed()
+            return code
+
+
+def _end_undisturbed() -> None:
+    """From now on signals change nothing: the workers are gone, and how that went stands.
+
+    A third one would make a run that was forced one that ended in order.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: None)
+
+
+@contextmanager
+def _lookout(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
+    """Lag and dead letters as Kafka sees them, where somebody is told."""
+    every_s = launch.settings.app.look_interval_s
+    if monitor is None or every_s is None:
+        yield
+        return
+    lookout = Lookout(launch.looking(), monitor.progress, every_s)
+    lookout.start()
+    try:
+        yield
+    finally:
+        lookout.stop()
+
+
+@contextmanager
+def _monitor(launch: Launch, live: RunSettings) -> Iterator[RunMonitor | None]:
+    """Metrics and health on their address, where a monitoring plugin is installed."""
+    plugin = launch.monitoring()
+    if plugin is None:
+        yield None
+        return
+    settings = launch.settings
+    monitor = plugin.run_monitor(settings.group, settings.app.workers)
+    monitor.settings(live.state)
+    live.on_state = monitor.settings
+    listen = monitor.start(settings.app.listen)
+    log.info("metrics and health on http://%s", listen)
+    token = None
+    try:
+        token = _take_settings(monitor, live, listen)
+        yield monitor
+    finally:
+        monitor.stop()
+        if token is not None:
+            token.remove()
+
+
+def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> TokenFile | None:
+    """Let who has the run's token change its settings."""
+    app = live.launch.settings.app
+    if app.control == "off":
+        return None
+    # By the address as it was asked for, which is what `config set` knows, unless any port was.
+    asked = listen if app.listen.endswith(":0") else app.listen
+    path = token_path(asked, app.control_token_file)
+    try:
+        token = TokenFile(path, keep=app.control_token_file is not None)
+    except ConfigError as exc:
+        if app.control_token_file is not None:
+            raise
+        # A folder that can't be written is no reason not to run.
+        log.warning("settings can't be changed with `ackfloor config set`: %s", exc)
+        return None
+    anywhere = app.control == "remote"
+    monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
+    monitor.control(EARLY_PATH, EarlyControl(token.token, live.early.ask, anywhere=anywhere))
+    breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
+    monitor.control(BREAKER_PATH, breakers)
+    log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
+    return token
+
+
+def _worker_command(
+    app: str, flags: dict[str, str | int], factory: bool, only: list[str]
+) -> list[str]:
+    command = [sys.executable, "-m", "ackfloor.worker", app, "--told"]
+    if factory:
+        command.append("--factory")
+    for name in only:
+        command += ["--only", name]
+    for name, value in flags.items():
+        command += ["--flag", f"{name}={value}"]
+    return command

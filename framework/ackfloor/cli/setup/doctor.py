@@ -1,0 +1,187 @@
+"""`ackfloor doctor`: can a worker do its work here, and what to do if not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ackfloor
+from ackfloor.cli.breaker.breaker_checks import of_partitions, of_policies
+from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
+    BrokersOption,
+    FactoryOption,
+    Output,
+    OutputOption,
+)
+from ackfloor.cli.shared.rows import json_text
+from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
+from ackfloor.core.values.doctor_result import Finding, passes
+from ackfloor.core.values.durations import format_duration, parse_duration
+from ackfloor.core.values.printable import plain
+from ackfloor.declare.codec import SchemaDecoder
+from ackfloor.errors import ConfigError
+from ackfloor.launch import Launch
+from ackfloor.loading import load_app
+from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.inspection.cluster_checks import Connection
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "not tried": "yellow"}
+_LATER = ("group protocol", "group", "topics", "rights", "clock")
+
+
+def doctor(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:APP]",
+            envvar="ACKFLOOR_DOCTOR_APP",
+            help="Also what this app needs: its group, its topics, rights on them.",
+        ),
+    ] = None,
+    factory: FactoryOption = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")
+    ] = False,
+    connect_timeout: Annotated[str, typer.Option(help="How long to wait for a broker.")] = "10s",
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say whether a worker can do its work here: brokers, login, rights, topics, settings.
+
+    Each check that is not ok says what to do. It asks with the settings and the user of a worker,
+    and changes nothing. Exit code 1 where a check failed, 4 where no broker answers.
+    """
+    from ackfloor.kafka.inspection.cluster_checks import connect
+
+    wait_s = parse_duration(connect_timeout, field="--connect-timeout")
+    launch = None
+    if app is not None:
+        launch = Launch.of(
+            load_app(app, factory=factory), flags=brokers.flags, config=brokers.config
+        )
+        launch.check_handlers()
+    options = brokers.options() if launch is None else launch.kafka_options()
+    connection = connect(options, wait_s)
+    found = list(_shown(_findings(connection, launch), output))
+    if connection.admin is None and not connection.refused:
+        raise typer.Exit(Exit.KAFKA_UNREACHABLE)
+    if not passes(found, strict=strict):
+        raise typer.Exit(Exit.FAILURE)
+
+
+def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+    from ackfloor.kafka.inspection.cluster_checks import versions
+
+    python = sys.version.split()[0]
+    yield Finding("ackfloor", "ok", f"{ackfloor.__version__} on Python {python}")
+    yield versions()
+    if launch is not None:
+        yield from _settings(launch)
+        yield from of_policies(launch.handlers)
+        yield from _registry(launch)
+    yield connection.finding
+    if connection.admin is None:
+        names = _LATER if launch is not None else _LATER[:1]
+        yield from (Finding(name, "not tried", "no broker to ask") for name in names)
+        return
+    yield from _of_cluster(connection, launch)
+
+
+def _settings(launch: Launch) -> Iterator[Finding]:
+    """What clients would refuse, and how times stand to each other."""
+    from ackfloor.kafka.client.client_options import (
+        check_drain,
+        consumer_config,
+        poll_limit_ms,
+        producer_config,
+    )
+
+    app, check = launch.settings.app, "settings"
+    options = launch.kafka_options()
+    try:
+        consumer = consumer_config(options, launch.settings.group)
+        producer_config(options)
+        check_drain(consumer, app.drain_timeout_s)
+    except ConfigError as exc:
+        yield Finding(check, "fail", f"{exc.field}={exc.value!r}: {exc.why}", exc.fix)
+        return
+    interval_s = poll_limit_ms(consumer) / 1000
+    shown = f"max.poll.interval.ms is {format_duration(interval_s)}"
+    if app.shutdown_timeout_s >= interval_s:
+        text = f"app.shutdown_timeout={format_duration(app.shutdown_timeout_s)}, and {shown}"
+        why = "a worker that takes so long to end is taken for dead before its last commit"
+        yield Finding(check, "warn", f"{text}: {why}", "lower the one or raise the other")
+        return
+    yield Finding(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
+
+
+def _registry(launch: Launch) -> Iterator[Finding]:
+    """What the registry says, where a decoder of the app's needs one."""
+    topics = {
+        topic
+        for spec in launch.handlers
+        if isinstance(spec.decoder, SchemaDecoder)
+        for topic in spec.topics
+    }
+    if topics:
+        from ackfloor.kafka.inspection.schema_checks import registry_findings
+
+        yield from registry_findings(launch.settings.registry, topics)
+
+
+def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+    from ackfloor.kafka.inspection import cluster_checks as kafka
+    from ackfloor.kafka.inspection.topic_checks import topic_findings
+    from ackfloor.kafka.topics.cluster_topics import Cluster
+
+    admin = connection.admin
+    assert admin is not None
+    consumer = {} if launch is None else launch.kafka_options().consumer
+    yield kafka.group_protocol(admin, str(consumer.get("group.protocol", "classic")).lower())
+    if launch is None:
+        return
+    app, group = launch.settings.app, launch.settings.group
+    yield kafka.group_rights(admin, group)
+    sources = [topic for spec in launch.handlers for topic in spec.topics]
+    facts = Cluster(launch.kafka_options()).facts(sources, group)
+    yield from topic_findings(
+        launch.handlers,
+        group,
+        facts,
+        brokers=connection.brokers,
+        replication_factor=app.replication_factor,
+        dlq_retention_s=app.dlq_retention_s,
+        create_topics=app.create_topics,
+    )
+    partitions = {name: topic.partitions for name, topic in facts.items()}
+    yield from of_partitions(launch.handlers, partitions)
+    ours = {
+        name
+        for spec in launch.handlers
+        for topic in spec.topics
+        for name in (dlq_topic(topic, group), *(tier_topic(topic, group, s) for s in spec.tiers()))
+    }
+    yield from kafka.topic_rights(admin, facts, {*sources, *ours} - facts.keys())
+    yield kafka.clock(admin, partitions)
+
+
+def _shown(findings: Iterator[Finding], output: Output) -> Iterator[Finding]:
+    """Print findings as they come; as JSON when all are there."""
+    if output is Output.json:
+        found = list(findings)
+        typer.echo(json_text([asdict(each) for each in found], indent=2))
+        yield from found
+        return
+    for finding in findings:
+        mark = typer.style(f"{finding.state:<9}", fg=_COLOURS[finding.state])
+        typer.echo(f"{mark}  {plain(finding.check)}: {plain(finding.detail)}")
+        if finding.fix and finding.state != "ok":
+            typer.echo(f"{'':<11}{plain(finding.fix)}")
+        yield finding

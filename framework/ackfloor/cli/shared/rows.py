@@ -1,0 +1,68 @@
+"""Rows: what a command has found, as a table for people or as JSON, JSON lines or CSV."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.shared.tables import Row, console, print_table
+from ackfloor.core.values.json_bytes import json_bytes
+
+__all__ = ["Row", "RowsOption", "RowsOutput", "console", "json_text", "print_rows"]
+
+
+class RowsOutput(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+RowsOption = Annotated[
+    RowsOutput,
+    typer.Option("-o", "--output", envvar="ACKFLOOR_OUTPUT", help="table, json, jsonl or csv."),
+]
+
+
+def print_rows(
+    rows: Sequence[Row],
+    output: RowsOutput,
+    columns: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> None:
+    """Print rows to standard output.
+
+    Args:
+        rows: all with the same names.
+        columns: these names, for a heading where there is no row.
+        spare: columns that a table in a narrow terminal does without, the first to go first.
+    """
+    names = list(rows[0]) if rows else list(columns)
+    if output is RowsOutput.json:
+        typer.echo(json_text(rows, indent=2))
+    elif output is RowsOutput.jsonl:
+        for row in rows:
+            typer.echo(json_text(row))
+    elif output is RowsOutput.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_field(row[name]) for name in names] for row in rows)
+    else:
+        print_table(rows, spare)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """A value as JSON that can be printed, whatever its texts hold."""
+    return json_bytes(value, indent).decode()
+
+
+def _field(value: object) -> object:
+    """A value of CSV: what is a list is one text."""
+    return "; ".join(map(str, value)) if isinstance(value, list | tuple) else value

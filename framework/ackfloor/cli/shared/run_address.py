@@ -1,0 +1,184 @@
+"""The address of a run, and what it says of itself there.
+
+A change that is wanted of a run is posted there as well.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from ackfloor.errors import AckfloorError, ConfigError
+from ackfloor.live.run_control import SCHEME
+from ackfloor.live.token import FIELD, read_token, token_path
+from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.settings import Settings
+
+LAST_PORT = 65_535
+#: Seconds for a run to say how it is: it makes the page from what it knows.
+STATE_S = 5.0
+#: Seconds for a run to do what it is asked: it waits for its workers.
+POST_S = 20.0
+
+ListenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ACKFLOOR_RUN_LISTEN",
+        help="The run's address, as `ackfloor run --listen` has it.",
+        show_default="127.0.0.1:9600",
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The file with the run's token, as the run's log names it.",
+        show_default="the run's own",
+    ),
+]
+
+
+class ControlFailed(AckfloorError):
+    """The run did not do what was asked."""
+
+
+class NoAddress(ControlFailed):
+    """What was given to find the run by is no address."""
+
+    exit_code = Exit.USAGE
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Where to ask; raises NoAddress for what is none."""
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
+        raise NoAddress(
+            f'--listen={listen!r}: not an address; write host:port, such as "127.0.0.1:9600"'
+        )
+    # An address that means all of them is this machine for who asks.
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
+
+
+def read_state(listen: str | None, config: Path | None) -> Any:
+    """What a run says under `/state`.
+
+    Args:
+        listen: its address; None for the settings' own.
+        config: the settings file.
+
+    Raises:
+        ControlFailed: nobody answers, or no run of ackfloor.
+    """
+    listen = listen or Settings.load(config=config).app.listen
+    _, tree = _asked(listen, "GET", "/state", STATE_S)
+    if not isinstance(tree, dict) or not isinstance(tree.get("workers"), dict):
+        raise ControlFailed(f"{listen} is no run of ackfloor: it has no /state")
+    return tree
+
+
+def credentials(
+    listen: str | None, token_file: Path | None, config_file: Path | None
+) -> tuple[str, str]:
+    """Where to ask, and with which token: as given, else as the settings say.
+
+    Raises:
+        ControlFailed: what is given is no address, or the token can't be read.
+    """
+    if listen is not None:
+        address_of(listen)
+    named = FIELD if token_file is None else "--token-file"
+    if listen is None or token_file is None:
+        app = Settings.load(config=config_file).app
+        listen = listen or app.listen
+        token_file = token_file or token_path(listen, app.control_token_file)
+    try:
+        return listen, read_token(token_file, named)
+    except ConfigError as exc:
+        raise ControlFailed(str(exc)) from None
+
+
+def post(listen: str, token: str, path: str, tree: object) -> Any:
+    """Ask the run for something.
+
+    Args:
+        path: which of its controls.
+
+    Raises:
+        ControlFailed: nobody answers, or the answer is no.
+    """
+    headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
+    body = json.dumps(tree).encode()
+    response, answer = _asked(listen, "POST", path, POST_S, body, headers)
+    if response.status == http.client.OK and isinstance(answer, dict):
+        return answer
+    why = answer.get("error", "") if isinstance(answer, dict) else ""
+    if response.status == http.client.METHOD_NOT_ALLOWED:
+        why = 'it takes no settings (app.control = "off", or no ackfloor run)'
+    raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
+
+
+def _asked(
+    listen: str,
+    method: str,
+    path: str,
+    timeout_s: float,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[http.client.HTTPResponse, object]:
+    """What a run answers; None where it is no JSON.
+
+    Raises:
+        ControlFailed: nobody answers.
+    """
+    host, port = address_of(listen)
+    with closing(http.client.HTTPConnection(host, port, timeout=timeout_s)) as connection:
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            said = response.read()
+        except (OSError, http.client.HTTPException) as exc:
+            why = f"no run answers at {listen}: {exc}; is it running, and is this its --listen?"
+            raise ControlFailed(why) from None
+    try:
+        return response, json.loads(said)
+    except ValueError:
+        return response, None
+
+
+def end_where_not_all_took(workers: Mapping[str, Any]) -> None:
+    """Say which workers did not take a change, or have not answered yet.
+
+    Raises:
+        typer.Exit: there are such workers.
+    """
+    for worker, why in workers["refused"].items():
+        typer.secho(f"worker {worker} did not take it: {why}", fg="red", err=True)
+    if workers["silent"]:
+        silent = ", ".join(map(str, workers["silent"]))
+        typer.secho(f"no answer yet from worker {silent}; see /readyz", fg="yellow", err=True)
+    if workers["refused"] or workers["silent"]:
+        raise typer.Exit(Exit.PARTIAL)
+
+
+def workers_of(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The workers that a state has a report of, by their numbers."""
+    for number, worker in state["workers"].items():
+        if worker is not None:
+            yield int(number), worker
+
+
+def unreported(state: Mapping[str, Any]) -> Iterator[str]:
+    """Of which workers a state says nothing, in words."""
+    for number, worker in state["workers"].items():
+        if worker is None:
+            yield f"worker {number} is starting"
+    missing = state["workers_expected"] - len(state["workers"])
+    if missing > 0:
+        yield f"of {missing} workers there is no report"

@@ -1,0 +1,56 @@
+"""The ack strip: a partition from its floor to where it was read to, as a line of marks.
+
+    ·██▒█·▸█
+
+A mark stands for one offset, or for equally many where there are more offsets than room: settled,
+partly settled, open, or open with a handler at work on it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+
+from ackfloor.core.acks.gap_set import Runs
+
+SETTLED, PARTLY, OPEN, RUNNING = "█", "▒", "·", "▸"
+#: Marks of a strip where nobody says otherwise.
+WIDTH = 40
+
+
+def ack_strip(
+    floor: int, runs: Runs, until: int, running: Iterable[int] = (), width: int = WIDTH
+) -> str:
+    """The strip from `floor` to `until`; empty where there is nothing between them.
+
+    Args:
+        runs: settled offsets, as ascending runs [start, end).
+        running: offsets that a handler is at work on.
+        width: at most so many marks.
+    """
+    span = until - floor
+    if span <= 0:
+        return ""
+    marks = min(span, width)
+    bounds = [floor + n * span // marks for n in range(marks + 1)]
+    sums = list(accumulate((end - start for start, end in runs), initial=0))
+    below = [_settled_below(bound, runs, sums) for bound in bounds]
+    busy = {bisect_right(bounds, offset) - 1 for offset in running if floor <= offset < until}
+    return "".join(
+        RUNNING if n in busy else _mark(below[n + 1] - below[n], bounds[n + 1] - bounds[n])
+        for n in range(marks)
+    )
+
+
+def _mark(settled: int, offsets: int) -> str:
+    return SETTLED if settled == offsets else PARTLY if settled else OPEN
+
+
+def _settled_below(bound: int, runs: Runs, sums: list[int]) -> int:
+    """How many settled offsets are below `bound`; `sums` are those of the runs before each."""
+    index = bisect_right(runs, bound, key=lambda run: run[0])
+    if index == 0:
+        return 0
+    start, end = runs[index - 1]
+    return sums[index - 1] + min(bound, end) - start

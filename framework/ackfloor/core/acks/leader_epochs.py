@@ -1,0 +1,53 @@
+"""LeaderEpochs: in which leader epoch each offset of a partition was written.
+
+A partition's leader epoch grows with each new leader. Should the log be truncated (an unclean
+election), the offsets cut off are given out again, under a newer epoch: that is how a record
+that was settled is told from another one at its offset.
+
+Epochs never fall along a log, so a few (first offset, epoch) steps say it all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+#: Where a record does not say its epoch (an old message format).
+UNKNOWN = -1
+
+
+class LeaderEpochs:
+    """The epochs of what was read from one partition, as steps."""
+
+    __slots__ = ("_epochs", "_firsts", "_last")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._epochs: list[int] = []
+        self._last = UNKNOWN
+
+    def note(self, read: Sequence[TrackedDelivery]) -> None:
+        """Records were read, in offset order; the usual batch costs one look."""
+        if leader_epoch(read[-1]) == self._last:
+            return
+        for delivery in read:
+            epoch = leader_epoch(delivery)
+            if epoch > self._last:
+                self._firsts.append(delivery.record_offset)
+                self._epochs.append(epoch)
+                self._last = epoch
+
+    def at(self, offset: int) -> int:
+        """The epoch of an offset, `UNKNOWN` where nothing below it said one."""
+        step = bisect_right(self._firsts, offset)
+        return self._epochs[step - 1] if step else UNKNOWN
+
+
+def leader_epoch(delivery: TrackedDelivery) -> int:
+    """The epoch a record says it was written in, or `UNKNOWN`."""
+    epoch = delivery.record.leader_epoch()
+    return UNKNOWN if epoch is None else epoch

@@ -1,0 +1,94 @@
+"""Circuit: what the engine keeps of one handler's circuit breaker, and of what it withholds."""
+
+from __future__ import annotations
+
+from ackfloor.core.breaker.park_rate import Drip
+from ackfloor.core.breaker.rule import Breaker, Forced
+from ackfloor.core.queues.flow_limits import Gate
+
+
+class Circuit:
+    """One handler's circuit breaker and what goes with it; see `breakers` and `withheld`.
+
+    Attributes:
+        breaker: judges, and says how many trials may run.
+        drip: lets failures leave while it is not closed.
+        failing: records that failed in a row when it opened; 0 where an operator opened it.
+        forced, forced_until_s, forced_reason: what an operator wants of it, until when (monotonic
+            seconds; infinity until further notice), and why.
+        crowded: at the last look the executor had enough that it has not started.
+        dry: there was nothing to try at the last look.
+        next_trial_s: when the next one may start (monotonic seconds), as of the last look.
+        owned_s: when the worker last owned a partition of the handler's, while it is not closed.
+        count_gate, size_gate: of what the handler keeps: records, and bytes of their values.
+        full: one of these is shut, so nothing more is fetched for it.
+        withholds: records are withheld, or were at the last look.
+    """
+
+    __slots__ = (
+        "breaker",
+        "count_gate",
+        "crowded",
+        "drip",
+        "dry",
+        "failing",
+        "forced",
+        "forced_reason",
+        "forced_until_s",
+        "full",
+        "next_trial_s",
+        "owned_s",
+        "size_gate",
+        "withholds",
+    )
+
+    def __init__(self) -> None:
+        self.breaker = Breaker()
+        self.drip = Drip()
+        self.failing = 0
+        self.forced: Forced | None = None
+        self.forced_until_s = 0.0
+        self.forced_reason = ""
+        self.crowded = False
+        self.dry = False
+        self.next_trial_s = 0.0
+        self.owned_s = 0.0
+        self.count_gate, self.size_gate = Gate(1), Gate(1)
+        self.full = False
+        self.withholds = False
+
+
+class WithheldRecords:
+    """Of one partition, the records that are withheld, and those that were and are not done yet."""
+
+    __slots__ = ("_sizes", "size", "trials")
+
+    def __init__(self) -> None:
+        #: Offset -> bytes of its value, of those that wait now.
+        self._sizes: dict[int, int] = {}
+        #: Bytes of all of these.
+        self.size = 0
+        #: Offset -> how often it was withheld, until it is settled.
+        self.trials: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._sizes
+
+    def add(self, offset: int, size: int) -> int:
+        """A record is withheld; returns how often it was so far."""
+        self._sizes[offset] = size
+        self.size += size
+        trials = self.trials[offset] = self.trials.get(offset, 0) + 1
+        return trials
+
+    def let_go(self, offset: int) -> None:
+        """A record is delivered again."""
+        self.size -= self._sizes.pop(offset, 0)
+
+    def clear(self) -> None:
+        """Nothing of the partition is delivered any more."""
+        self._sizes.clear()
+        self.size = 0

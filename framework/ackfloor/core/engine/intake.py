@@ -1,0 +1,325 @@
+"""Intake: partitions come and go, records are registered and dispatched.
+
+A record of a source topic is queued as soon as it is read. A record of a retry tier waits in memory
+until its `not_before` (`redeliveries`); the tier partition's flow limit bounds how many wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ackfloor.core.acks.gap_set import GapSet, MetadataRefused, gap_set_of, topic_hash
+from ackfloor.core.acks.leader_epochs import leader_epoch
+from ackfloor.core.messages.events import (
+    MetadataIgnored,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    RecordsDeleted,
+    RecordsLost,
+    RecordsReceived,
+    RecordsSkipped,
+)
+from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.records.envelope import Envelope, read_envelope
+from ackfloor.core.records.record import Now, Record, StartPosition, TopicPartition
+from ackfloor.core.records.tracked_delivery import TrackedDelivery, first_deliveries
+from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.scheduling.redeliveries import Redeliveries
+from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.state.worker_state import WorkerState
+
+#: What a tier's delay is multiplied by at most: jitter is a share of 1 at most.
+LONGEST_WAIT = 2
+
+
+class Intake:
+    """From assignment and poll to the handlers' queues."""
+
+    __slots__ = ("_orphans", "_parcels", "_redeliveries", "_state", "_suspects", "lost")
+
+    def __init__(
+        self, state: WorkerState, parcels: Parcels, suspects: Suspects, redeliveries: Redeliveries
+    ) -> None:
+        self._state = state
+        self._parcels = parcels
+        self._suspects = suspects
+        self._redeliveries = redeliveries
+        #: Partitions of deleted topics of which something is left to handle -> what waits in them
+        #: was hastened.
+        self._orphans: dict[Assignment, bool] = {}
+        #: Deleted topic -> how many records were lost with it.
+        self.lost: dict[str, int] = {}
+
+    def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
+        """Partitions came: each gets a new epoch and a new tracker."""
+        state = self._state
+        came = tuple(TopicPartition(start.topic, start.partition) for start in starts)
+        stale = [key for key in came if tuple(key) in state.assignments]
+        if stale:
+            # They left without a word: a stale assignment must not outlive its successor's start.
+            self.drop(stale, lost=True)
+        for start in starts:
+            route = state.routes[start.topic]
+            state.epoch += 1
+            restored = self._restored(start)
+            assignment = Assignment(
+                start.topic,
+                start.partition,
+                state.epoch,
+                start.position - start.lost,
+                handler=state.handlers[route.handler],
+                source_topic=route.source_topic,
+                tier_s=route.tier_s,
+                stats=state.stats_of(route.source_topic, route.handler),
+                inbox=state.inbox,
+                clock=state.clock,
+                now_ms=now.wall_ms,
+                limits=state.flow.limits,
+                restored=restored,
+                topic_hash=topic_hash(start.topic_id),
+            )
+            if start.committed:
+                assignment.commit.position = start.position
+                if not start.topic_id or (start.metadata and restored is None):
+                    # What it says is not understood here: not to be repeated without it at once.
+                    assignment.commit.sent_s = now.mono_s
+            else:
+                state.commits.hurry()
+            state.assignments[start.topic, start.partition] = assignment
+            self.gone(TopicPartition(start.topic, start.partition), start.position)
+            self._suspects.assigned(start.topic, start.partition, start.position)
+        self._share_anew()
+        state.flow.look_again()
+        state.events.append(PartitionsAssigned(came))
+
+    def _share_anew(self) -> None:
+        """What this worker owns has changed."""
+        for handler in self._state.handlers.values():
+            handler.share = None
+
+    def gone(self, partition: TopicPartition, position: int) -> None:
+        """The log begins at `position` now: what was not read below it never comes."""
+        assignment = self._state.assignments.get((partition.topic, partition.partition))
+        lost = 0 if assignment is None else assignment.tracker.lose(position)
+        self._state.flow.look_again()
+        if lost:
+            self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
+
+    def deleted(self, ends: Iterable[tuple[TopicPartition, int]]) -> None:
+        """The topics of these partitions were deleted, and ended there as far as is known.
+
+        What was read of them is still here, and is handled when it is due: nobody else has it.
+        """
+        told: dict[str, tuple[int, int]] = {}
+        for partition, end in ends:
+            assignment = self._state.assignments.get((partition.topic, partition.partition))
+            if assignment is None or assignment.stopping:
+                continue
+            lost, kept = told.get(partition.topic, (0, 0))
+            lost += assignment.tracker.lose(end)
+            told[partition.topic] = lost, kept + len(assignment.tracker.open)
+            assignment.orphaned = True
+            assignment.commit.in_doubt = False
+            assignment.commit.outstanding = assignment.commit.transacting
+            self._state.faults.clear("commit", (partition.topic, partition.partition))
+            self._orphans[assignment] = False
+        self._state.flow.look_again()
+        for topic, (lost, kept) in told.items():
+            self._tell_deleted(topic, lost, kept)
+
+    def _tell_deleted(self, topic: str, lost: int, kept: int) -> None:
+        if lost:
+            self.lost[topic] = self.lost.get(topic, 0) + lost
+        if lost or kept:
+            self._state.events.append(RecordsDeleted(topic, lost, kept))
+
+    def _see_orphans_off(self) -> None:
+        """Forget the partitions of deleted topics of which everything is handled."""
+        done = [a for a in self._orphans if a.closed or not a.tracker.open]
+        for assignment in done:
+            del self._orphans[assignment]
+        left = [TopicPartition(a.topic, a.partition) for a in done if not a.closed]
+        if left:
+            self.drop(left, lost=False)
+
+    def hasten(self, now: Now) -> bool:
+        """Let what deleted topics left here begin now: the worker ends, and nobody else has it.
+
+        Returns whether there is something of it yet.
+        """
+        self._see_orphans_off()
+        for assignment, hastened in self._orphans.items():
+            if not hastened:
+                # Once: what fails after that has its wait as ever.
+                self._orphans[assignment] = True
+                assignment.waiting.hasten(now.mono_s)
+            self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
+        return bool(self._orphans)
+
+    def abandon_orphans(self) -> None:
+        """The worker is at its end: what is left of deleted topics is lost with it."""
+        self._see_orphans_off()
+        lost: Counter[str] = Counter()
+        for assignment in self._orphans:
+            lost[assignment.topic] += len(assignment.tracker.open)
+        for topic, count in lost.items():
+            self._tell_deleted(topic, count, 0)
+        self.drop([TopicPartition(a.topic, a.partition) for a in self._orphans], lost=False)
+        self._orphans.clear()
+
+    def _restored(self, start: StartPosition) -> GapSet | None:
+        """What the last commit says is settled above its position; nothing where in doubt."""
+        if not start.metadata:
+            return None
+        try:
+            return gap_set_of(start)
+        except MetadataRefused as exc:
+            self._state.events.append(
+                MetadataIgnored(start.topic, start.partition, start.position, str(exc))
+            )
+            return None
+
+    def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+        """Partitions are gone: whatever still comes for them is stale."""
+        left: list[TopicPartition] = []
+        open_count = 0
+        for key in partitions:
+            assignment = self._state.assignments.pop((key.topic, key.partition), None)
+            if assignment is None:
+                continue
+            left.append(key)
+            open_count += len(assignment.tracker.open)
+            self._state.faults.clear("commit", (key.topic, key.partition))
+            self._close(assignment)
+        self._parcels.forget_closed()
+        self._suspects.forget_closed()
+        for handler in self._state.handlers.values():
+            handler.forget_closed()
+        self._share_anew()
+        self._state.balance()
+        self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
+
+    def _close(self, assignment: Assignment) -> None:
+        assignment.stopping = assignment.closed = True
+        open_ = assignment.tracker.open.values()
+        self._state.flow.sub(len(open_), sum(delivery.size for delivery in open_))
+        handler = assignment.handler
+        for delivery in open_:
+            # In this order: an answer claims first and looks at `closed` second.
+            if handler.rules.by_hand and delivery.started_s:
+                delivery.claim()
+            assignment.end(delivery)
+        assignment.waiting.clear()
+        handler.lanes.drop(assignment.topic, assignment.partition)
+
+    def polled(self, records: Sequence[Record], now: Now) -> None:
+        """Records were read: register them as open and dispatch what is due."""
+        topic, partition = "", -1
+        run: list[Record] = []
+        for record in records:
+            if record.partition() != partition or record.topic() != topic:
+                if run:
+                    self._admit(topic, partition, run, now)
+                topic, partition, run = record.topic(), record.partition(), []
+            run.append(record)
+        if run:
+            self._admit(topic, partition, run, now)
+        self._state.rebalance()
+
+    def _admit(self, topic: str, partition: int, records: Sequence[Record], now: Now) -> None:
+        """Register what was read in a row of one partition."""
+        assignment = self._state.assignments.get((topic, partition))
+        if assignment is None or assignment.stopping:
+            return
+        offsets = [record.offset() for record in records]
+        sizes = list(map(len, records))
+        read = first_deliveries(assignment, records, offsets, sizes, now.mono_s)
+        assignment.leader_epochs.note(read)
+        tracker = assignment.tracker
+        position = tracker.position
+        if tracker.restored:
+            batch = self._without_settled(assignment, read)
+        else:
+            batch = tracker.register(offsets, read)
+        if not batch:
+            self._state.flow.look_again()
+            return
+        size = sum(sizes) if batch is read else sum([d.size for d in batch])
+        tier = assignment.tier_s is not None
+        self._state.flow.add(len(batch), size, tracker.position - position, tier=tier)
+        assignment.open_bytes += size
+        self._state.events.append(
+            RecordsReceived(
+                assignment.source_topic,
+                assignment.partition,
+                assignment.handler.rules.name,
+                len(batch),
+                size,
+                tier,
+            )
+        )
+        if not tier:
+            self._dispatch(assignment.handler, batch, now)
+            return
+        due_s: list[float] = []
+        for delivery in batch:
+            delivery.envelope = read_envelope(delivery.headers)
+            due_s.append(_due_s(delivery, delivery.envelope, now))
+        assignment.waiting.put_all(due_s, batch, size)
+        self._state.waiting[assignment] = None
+        self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
+
+    def _without_settled(
+        self, assignment: Assignment, read: Sequence[TrackedDelivery]
+    ) -> Sequence[TrackedDelivery]:
+        """Skip the records that an earlier assignment settled, and register what is between."""
+        tracker = assignment.tracker
+        kept: list[TrackedDelivery] = []
+        skipped = 0
+        for delivery in read:
+            if leader_epoch(delivery) > assignment.restored_epoch:
+                # Written after the log was truncated, and so was all that follows: these are
+                # other records at the offsets of those that were settled.
+                tracker.restored.clear()
+            if tracker.was_settled(delivery.record_offset):
+                skipped += tracker.skip(delivery.record_offset)
+            elif tracker.register([delivery.record_offset], [delivery]):
+                kept.append(delivery)
+        if skipped:
+            self._state.events.append(
+                RecordsSkipped(
+                    assignment.source_topic,
+                    assignment.partition,
+                    assignment.handler.rules.name,
+                    skipped,
+                )
+            )
+        return kept
+
+    def _dispatch(self, handler: HandlerState, batch: Sequence[TrackedDelivery], now: Now) -> None:
+        if self._suspects.watching:
+            batch = self._suspects.sift(handler, batch, now)
+        if batch:
+            self._state.dispatch(handler, batch)
+
+    def tick(self) -> None:
+        """Forget the partitions of deleted topics that are done."""
+        if self._orphans:
+            self._see_orphans_off()
+
+
+def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
+    """When a tier record is due in this tier; at the end of all its waits where it can't hop.
+
+    In monotonic seconds: a wall clock that is set back must not hold it up once it was read. It
+    was parked before it was read, so it need not wait from now on for longer than any wait in
+    its tier: where it says so, the clock of whoever parked it was ahead, and would hold up
+    everything behind it.
+    """
+    assert delivery.assignment.tier_s is not None
+    wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000
+    wait_s = min(wait_s, delivery.assignment.tier_s * LONGEST_WAIT)
+    if delivery.assignment.handler.rules.in_place:
+        wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
+    return now.mono_s + wait_s

@@ -1,0 +1,5 @@
+"""What the engine says to the runtime: commands to carry out, and events to report.
+
+Imports `values`, `records` and `parking`. Start with `commands` and
+`events`.
+"""

@@ -1,0 +1,220 @@
+"""Parking: from a failed delivery to the record that is written to a tier or the DLQ.
+
+Everything about *where* and *with which headers*; when, and what a report means, is the
+engine's. Nothing here is random: the choice among partitions is passed in.
+
+A tier's wait is its nominal delay times a factor that belongs to (tier, partition), so within
+one tier partition `not_before` never decreases and waiting for the head delays nobody. An
+explicit wait (`Retry(after=)`) goes by hops: each hop waits in the longest tier that does not
+overshoot; what is left is kept in the header `retry_at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.topic_names import TopicTemplates
+from ackfloor.core.records.envelope import (
+    Envelope,
+    Reason,
+    changed,
+    read_envelope,
+    shed,
+    write_headers,
+)
+from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Bury, Park, Verdict
+from ackfloor.core.records.record import Failure, Headless, Now
+from ackfloor.core.records.retry_policy import next_hop, tier_wait_s
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+FIRST_BACKOFF_S = 0.25
+LAST_BACKOFF_S = 10.0
+_NOTHING = Envelope()
+
+
+@dataclass(slots=True)
+class Parking:
+    """Addresses and writes up parcels.
+
+    Attributes:
+        group: the consumer group, part of every target's name.
+        pick: `pick(n)` is a number in 0..n-1; random in production.
+        partitions: topic -> partition count of the known targets.
+        release: the running release, for the header of that name.
+        worker: this worker, for the header of that name; None where any other would do as well.
+    """
+
+    group: str
+    pick: Callable[[int], int]
+    partitions: Mapping[str, int]
+    release: str | None = None
+    worker: str | None = None
+    templates: TopicTemplates = field(default_factory=TopicTemplates)
+    spring_headers: bool = False
+    kafka_headers: bool = False
+    #: (source topic, delay) -> retry topic.
+    _tiers: dict[tuple[str, float], str] = field(default_factory=dict, init=False, repr=False)
+
+    def parcel(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Parcel:
+        """The parcel for a delivery that failed."""
+        return Parcel(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
+
+    def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
+        """What is known of a record after this failure.
+
+        First origin and last error only: headers never grow with attempts.
+        """
+        before = delivery.envelope or brought_along(delivery)
+        failure: Failure = verdict.failure
+        timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == CONSUME_TIMEOUT
+        origin = delivery.origin
+        started_s = delivery.started_s or now.mono_s
+        return changed(
+            before,
+            origin_topic=origin.topic,
+            origin_partition=origin.partition,
+            origin_offset=origin.offset,
+            origin_timestamp_ms=(
+                delivery.timestamp
+                if before.origin_timestamp_ms is None
+                else before.origin_timestamp_ms
+            ),
+            group=self.group,
+            handler=delivery.assignment.handler.rules.name,
+            attempt=delivery.attempt,
+            failures=before.failures + (not timed_out),
+            timeouts=before.timeouts + timed_out,
+            reason=verdict.reason,
+            error_type=failure.error_type,
+            error_message=failure.message,
+            error_stack=failure.stack or None,
+            error_fingerprint=failure.fingerprint or None,
+            first_failed_at_ms=(
+                now.wall_ms if before.first_failed_at_ms is None else before.first_failed_at_ms
+            ),
+            failed_at_ms=now.wall_ms,
+            retry_at_ms=None,
+            duration_ms=round(max(0.0, (delivery.finished_s or now.mono_s) - started_s) * 1000),
+            release=self.release,
+            worker=self.worker,
+            truncated="headers" if "headers" in (before.truncated or "") else None,
+        )
+
+    def hop(self, delivery: TrackedDelivery, now: Now) -> Parcel:
+        """The parcel for a tier record that has further to wait; spends nothing."""
+        return Parcel(delivery, None, delivery.envelope or Envelope(), now.mono_s)
+
+    def bury(self, delivery: TrackedDelivery, now: Now) -> Parcel:
+        """The parcel for a tier record that an operator gives up, with its last error as it was."""
+        before, origin = delivery.envelope or Envelope(), delivery.origin
+        failure = Failure(
+            before.error_type or "",
+            before.error_message or "",
+            before.error_stack or "",
+            before.error_fingerprint or "",
+        )
+        envelope = replace(
+            before,
+            origin_topic=origin.topic,
+            origin_partition=origin.partition,
+            origin_offset=origin.offset,
+            group=self.group,
+            handler=delivery.assignment.handler.rules.name,
+            reason=Reason.DEAD_LETTER,
+        )
+        return Parcel(delivery, Bury(Reason.DEAD_LETTER, failure), envelope, now.mono_s)
+
+    def address(self, parcel: Parcel, now: Now) -> None:
+        """Work out target, wait and headers, as of now."""
+        verdict = parcel.verdict
+        if isinstance(verdict, Bury):
+            self._address_dlq(parcel)
+        elif isinstance(verdict, Park) and not verdict.exact:
+            self._address_tier(parcel, verdict.delay_s, now)
+        else:
+            self._address_hop(parcel, now)
+        delivery = parcel.delivery
+        own = delivery.headers
+        if isinstance(delivery.record, Headless):
+            missing = ["headers", *(parcel.envelope.truncated or "").split(",")]
+            named = ",".join(part for part in dict.fromkeys(missing) if part)
+            parcel.envelope = replace(parcel.envelope, truncated=named)
+        parcel.headers = write_headers(
+            parcel.envelope,
+            own,
+            spring=self.spring_headers,
+            kafka=self.kafka_headers,
+            timestamp_type=delivery.record.timestamp()[0],
+        )
+
+    def lighten(self, parcel: Parcel) -> bool:
+        """Shed the heaviest header of ours left; False where nothing can be shed any more."""
+        lighter = shed(parcel.envelope)
+        if lighter is None:
+            return False
+        parcel.envelope = lighter
+        return True
+
+    def refused(self, parcel: Parcel, now: Now) -> float:
+        """Plan the next attempt to write it; returns the wait in seconds."""
+        wait_s = min(FIRST_BACKOFF_S * 2.0 ** min(parcel.refusals, 10), LAST_BACKOFF_S)
+        parcel.refusals += 1
+        parcel.retry_at_s = now.mono_s + wait_s
+        return wait_s
+
+    def _address_dlq(self, parcel: Parcel) -> None:
+        delivery = parcel.delivery
+        parcel.topic = self.templates.dlq_topic(delivery.assignment.source_topic, self.group)
+        count = self.partitions.get(parcel.topic)
+        parcel.partition = None if count is None else delivery.origin.partition % count
+        parcel.wait_s = 0.0
+        parcel.envelope = replace(parcel.envelope, not_before_ms=None, retry_at_ms=None)
+
+    def _address_tier(self, parcel: Parcel, delay_s: float, now: Now) -> None:
+        rules = parcel.delivery.assignment.handler.rules
+        topic = self._tier(parcel, delay_s)
+        partition = self.pick(self.partitions.get(topic, 1))
+        wait_s = tier_wait_s(delay_s, rules.policy.jitter, partition)
+        self._wait(parcel, topic, partition, wait_s, now)
+
+    def _address_hop(self, parcel: Parcel, now: Now) -> None:
+        policy = parcel.delivery.assignment.handler.rules.policy
+        if isinstance(parcel.verdict, Park) and parcel.envelope.retry_at_ms is None:
+            due_ms = now.wall_ms + round(parcel.verdict.delay_s * 1000)
+            parcel.envelope = replace(parcel.envelope, retry_at_ms=due_ms)
+        due_ms = parcel.envelope.retry_at_ms or now.wall_ms
+        left_s = max(0.0, (due_ms - now.wall_ms) / 1000)
+        tiers = policy.tiers()
+        if not tiers:
+            # It was refused, and then the rules changed: the tier it was to wait in is still read.
+            self._wait(parcel, parcel.topic, parcel.partition or 0, parcel.wait_s, now)
+            return
+        # Tiers of one policy share the source's partition count, so any of them tells it.
+        count = self.partitions.get(self._tier(parcel, tiers[0]), 1)
+        hop = next_hop(left_s, tiers, policy.jitter, count, self.pick)
+        topic = self._tier(parcel, hop.tier_s)
+        self._wait(parcel, topic, hop.partition, hop.wait_s, now)
+
+    def _tier(self, parcel: Parcel, delay_s: float) -> str:
+        source = parcel.delivery.assignment.source_topic
+        topic = self._tiers.get((source, delay_s))
+        if topic is None:
+            topic = self.templates.tier_topic(source, self.group, delay_s)
+            self._tiers[source, delay_s] = topic
+        return topic
+
+    def _wait(self, parcel: Parcel, topic: str, partition: int, wait_s: float, now: Now) -> None:
+        parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
+        due_ms = now.wall_ms + round(wait_s * 1000)
+        parcel.envelope = changed(parcel.envelope, not_before_ms=due_ms)
+
+
+def brought_along(delivery: TrackedDelivery) -> Envelope:
+    """What a record of a source topic keeps from an earlier life: how often it was replayed.
+
+    All else begins anew. Without it a message could be sent back to its source for ever.
+    """
+    headers = delivery.headers
+    return Envelope(replays=read_envelope(headers).replays) if headers else _NOTHING

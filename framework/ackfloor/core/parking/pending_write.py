@@ -1,0 +1,45 @@
+"""Parcel: a record on its way to a retry tier or to the dead-letter topic.
+
+A parcel is made when a delivery has failed and lives until the broker confirms the write;
+until then the record it came from stays open. Target, wait and headers are worked out anew for
+every attempt to write, so that a record whose park was delayed by an outage still waits its
+full delay, and a record that was refused as too large is written with less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ackfloor.core.records.envelope import Envelope
+from ackfloor.core.records.outcomes import Verdict
+from ackfloor.core.records.record import Headers
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """One record to write elsewhere.
+
+    Attributes:
+        delivery: the delivery that failed, or the tier record that hops on.
+        verdict: what was decided; None for a hop.
+        envelope: the headers to write, sizes shed so far included.
+        failed_s: monotonic seconds of the failure (of the hop).
+        topic: where it goes.
+        partition: the target partition, None to let the producer choose.
+        headers: own headers and ours, ready to write.
+        wait_s: how long it waits in the tier; 0 for the dead-letter topic.
+        refusals: how often the write has failed.
+        retry_at_s: monotonic seconds of the next attempt to write it.
+    """
+
+    delivery: TrackedDelivery
+    verdict: Verdict | None
+    envelope: Envelope
+    failed_s: float
+    topic: str = ""
+    partition: int | None = None
+    headers: Headers = ()
+    wait_s: float = 0.0
+    refusals: int = 0
+    retry_at_s: float = 0.0

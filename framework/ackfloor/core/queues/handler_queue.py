@@ -1,0 +1,230 @@
+"""HandlerQueue: what of one handler may start next, in its order, and how much of it is given.
+
+Theory. Everything that is due waits here until the handler's executor has room for it. The
+executor holds a window: what its slots start in one turn of the owner thread, and no more. So what
+is put ahead here is ahead of nearly everything, and what a pause or a breaker decides takes effect
+within a turn. The window follows what is measured: it is twice what was started between two looks
+of the owner thread, at most, in the last `MEASURED_S`; at least one item for each slot; and twice
+as much as before when the slots have emptied it while more was waiting.
+
+An item is a delivery, or a free lane of an ordered handler. What the executor is given at once is a
+unit: a delivery, a lane's records, or a batch, formed here. An incomplete batch waits as long as
+all slots are busy: more may join it.
+
+Invariants (tests/framework/core/queues/test_handler_queue.py):
+
+Q1  what is put in comes out once, what was put ahead first.
+Q2  at most `window` items are with the executor and not started.
+Q3  an incomplete batch is given only where fewer calls run than slots.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ackfloor.core.queues.batch_assembly import (
+    form,
+    form_alone,
+    full_first,
+    is_full,
+    may_fill,
+    unform,
+)
+from ackfloor.core.queues.lanes import Lane, Lanes, Work
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+if TYPE_CHECKING:
+    from ackfloor.core.state.assignment import HandlerRules
+
+Item = TrackedDelivery | Lane
+#: What an executor is given at once, and a slot takes: one delivery, some of a lane, or a batch.
+Unit = TrackedDelivery | Work | Batch
+
+#: Seconds for which the most that was started in one turn counts. A turn takes up to 20 ms while
+#: handlers run, and longer where they leave the owner thread little of its core.
+MEASURED_S = 0.1
+
+
+class HandlerQueue:
+    """The items of one handler that may start.
+
+    Args:
+        lanes: the handler's.
+        ordered: whether it has any.
+        batches: whether it takes batches.
+
+    Attributes:
+        items: those that no executor has, the next one first.
+        alone: those that may start although nothing else of the worker may.
+        window: how many items the executor may have that it has not started.
+        calls: batches that were given and have not ended.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_given",
+        "_lanes",
+        "_most",
+        "_ordered",
+        "_since_s",
+        "alone",
+        "calls",
+        "items",
+        "window",
+    )
+
+    def __init__(self, lanes: Lanes, *, ordered: bool, batches: bool) -> None:
+        self._lanes = lanes
+        self._ordered = ordered
+        self._batches = batches
+        self.items: deque[Item] = deque()
+        self.alone: deque[Item] = deque()
+        self.window = 1
+        self.calls = 0
+        #: What the executor had not started after the last look.
+        self._given = 0
+        #: The most that it started between two looks, since a moment.
+        self._most = 0
+        self._since_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self.items) + len(self.alone)
+
+    # In.
+
+    def put(self, items: Iterable[Item], *, ahead: bool = False) -> None:
+        """Add items at the end, or ahead of all others in their own order."""
+        if ahead:
+            self.items.extendleft(reversed(list(items)))
+        else:
+            self.items.extend(items)
+
+    def returned(self, units: Sequence[Unit]) -> None:
+        """The executor gave back what it has not started: that is the first again."""
+        self._given -= len(units)
+        for unit in reversed(units):
+            if isinstance(unit, Batch):
+                self.ended(unit)
+                unform(unit, self.items)
+            elif isinstance(unit, TrackedDelivery) and unit.lane is None:
+                self.items.appendleft(unit)
+            elif (item := self._lanes.back(unit)) is not None:
+                self.items.appendleft(item)
+
+    def move_alone(self, delivery: TrackedDelivery) -> None:
+        """A record that is the first of an item here, if any, may start alone."""
+        for n, item in enumerate(self.items):
+            first = next(iter(item), None) if isinstance(item, Lane) else item
+            if first is delivery:
+                del self.items[n]
+                self.alone.append(item)
+                return
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: nothing of them starts any more."""
+        for items in (self.items, self.alone):
+            kept = [item for item in items if not _closed(item)]
+            items.clear()
+            items.extend(kept)
+
+    # Out.
+
+    def room(self, queued: int, concurrency: int, now_s: float) -> int:
+        """How many more items the executor may be given.
+
+        Args:
+            queued: what it has and has not started.
+            concurrency: how many slots it has.
+            now_s: monotonic seconds.
+        """
+        started = self._given - queued
+        self._most = max(self._most, started)
+        if queued == 0 and started > 0 and self.items:
+            self.window = max(self.window, 2 * started)
+        elif now_s - self._since_s >= MEASURED_S:
+            self.window = 2 * self._most
+            self._since_s, self._most = now_s, 0
+        self.window = max(self.window, concurrency)
+        self._given = queued
+        return self.window - queued
+
+    def pass_over(self, queued: int) -> None:
+        """What was started since the last look says nothing of what a turn starts: it was single
+        records, or nothing was to start. `queued` is what the executor has not started."""
+        self._given = queued
+
+    def take(self, count: int) -> Sequence[Unit]:
+        """Take up to so many items for the executor."""
+        items = self.items
+        if count >= len(items):
+            taken = list(items)
+            items.clear()
+        else:
+            taken = [items.popleft() for _ in range(count)]
+        self._given += len(taken)
+        if not self._ordered:
+            return cast("list[TrackedDelivery]", taken)
+        hand_out = self._lanes.hand_out
+        return [hand_out(item) if isinstance(item, Lane) else item for item in taken]
+
+    def take_batches(self, count: int, rules: HandlerRules) -> list[Batch]:
+        """Form up to so many batches for the executor."""
+        batches: list[Batch] = []
+        items, size, many = self.items, rules.batch or 1, rules.ordering != "partition"
+        while items and len(batches) < count:
+            busy = self.calls + len(batches) >= rules.concurrency
+            if busy and not (may_fill(items, size) if many else full_first(items, size)):
+                break
+            batch = form(items)
+            if busy and not is_full(batch):
+                unform(batch, items)
+                break
+            batches.append(batch)
+        self._give(batches)
+        return batches
+
+    def take_singly(self, count: int) -> list[Unit]:
+        """Take up to so many single records for the executor, each by itself."""
+        return self._singles(self.items, count)
+
+    def take_alone(self) -> list[Unit]:
+        """Take what may start although nothing else of the worker may."""
+        return self._singles(self.alone, len(self.alone))
+
+    def _singles(self, items: deque[Item], count: int) -> list[Unit]:
+        units: list[Unit] = []
+        while items and len(units) < count:
+            item = items.popleft()
+            if isinstance(item, Lane):
+                if not self._lanes.begins(item):
+                    continue
+            elif item.closed or item.assignment.stopping:
+                continue
+            if self._batches:
+                units.append(form_alone(item))
+            else:
+                units.append(self._lanes.hand_out(item, 1) if isinstance(item, Lane) else item)
+        self._give(units)
+        return units
+
+    def _give(self, units: Sequence[Unit]) -> None:
+        self._given += len(units)
+        for unit in units:
+            if isinstance(unit, Batch):
+                unit.given = True
+                self.calls += 1
+
+    def ended(self, batch: Batch) -> None:
+        """A call has ended, or was given up, or has not begun; a second time it changes nothing."""
+        self.calls -= batch.given
+        batch.given = False
+
+
+def _closed(item: Item) -> bool:
+    """Whether an item is of a partition that has left; a lane is of one partition."""
+    if isinstance(item, Lane):
+        return bool(item) and item[0].assignment.closed
+    return item.assignment.closed

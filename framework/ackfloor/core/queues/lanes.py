@@ -1,0 +1,396 @@
+"""Lanes: what is handled one at a time, in offset order.
+
+Theory. A lane is named by (topic, partition, key) or by (topic, partition). It is there as long as
+it has work, and is in one of three states:
+
+FREE     what waits in it may be handed out: it is in its handler's queue, or waits for company;
+BUSY     an executor has some of it (`out`): one delivery, a `Work` of several, or a batch;
+BLOCKED  it waits for its head (`holder`), which is to be delivered again, or is on its way to the
+         dead-letter topic.
+
+A slot takes from a work with `popleft()`: that call is atomic, so each record is taken by exactly
+one party. Nothing is added to a work that was handed out; what is read meanwhile waits in the lane.
+So the engine alone decides how a lane goes on: when a slot has posted the end of its work, with
+what is left in it; and at once when a record failed, or outlived its deadline: then the engine
+takes the rest away, and whoever still has the old work finds nothing in it.
+
+A record behind which nothing waits is handed out without a work around it: its own end is the end.
+With many keys most lanes have a single record, ever. Such a lane is that delivery itself: in its
+handler's queue, with a slot, and here, until it has ended or something comes behind it. Not where a
+slot may be busy for longer than with its record.
+
+Invariants (tests/framework/core/queues/test_lanes.py, test_lanes_model.py):
+
+L1  a lane is in one state; what is out of it is with one slot at most (a delivery that was a lane
+    by itself perhaps in the queue yet).
+L2  a lane's records are taken in the order in which they were admitted.
+L3  what was taken away or dropped is detached: whatever its old slot posts is ignored.
+L4  nothing of a blocked lane is out until what it waits for lets it go on.
+L5  an assignment's `held` and `held_bytes` are those of the records that are in lanes whose head
+    failed, or were when it did or came since: until that head is settled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.batch import Batch
+
+
+class Lane(deque[TrackedDelivery]):
+    """What waits in one lane, in order.
+
+    Attributes:
+        key: its name.
+        out: what an executor has of it.
+        holder: the delivery that it waits for.
+        held: records and bytes that it holds, from when its head failed until that is settled.
+    """
+
+    __slots__ = ("held", "holder", "key", "out")
+
+    key: LaneKey
+    out: TrackedDelivery | Work | Batch | None
+    holder: TrackedDelivery | None
+    held: list[int] | None
+
+
+class Work(deque[TrackedDelivery]):
+    """Records of one lane that were handed out together; `popleft()` takes the next one.
+
+    Attributes:
+        lane: whose they are.
+        recalls: the executor's (see runtime/executors/window.py).
+    """
+
+    __slots__ = ("lane", "recalls")
+
+    lane: Lane
+    recalls: int
+
+
+class Lanes:
+    """The lanes of one handler that have work.
+
+    Args:
+        singly: the end of a delivery is the end of its slot's visit: no work is needed around it.
+    """
+
+    __slots__ = ("_holding", "_live", "_singly")
+
+    def __init__(self, *, singly: bool = True) -> None:
+        self._singly = singly
+        #: Name -> the lane, or its one delivery.
+        self._live: dict[LaneKey, Lane | TrackedDelivery] = {}
+        #: How many lanes wait for a head that failed.
+        self._holding = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def holding(self) -> bool:
+        """Whether a lane waits for a head that failed."""
+        return self._holding > 0
+
+    def records(self) -> int:
+        """How many records wait for the one in front of them, or for a slot.
+
+        Looks at each lane, so it is for who asks once a second.
+        """
+        lanes = [lane for lane in self._live.values() if isinstance(lane, Lane)]
+        return sum(len(lane) + _left(lane) for lane in lanes)
+
+    def behind(self, delivery: TrackedDelivery) -> int:
+        """How many records of its lane wait for a delivery that runs."""
+        lane = self._of(delivery)
+        return 0 if lane is None or lane.out is None or delivery.closed else len(lane) + _left(lane)
+
+    def idle(self, key: LaneKey) -> bool:
+        """Whether nothing of a lane is open."""
+        return key not in self._live
+
+    def is_blocked(self, key: LaneKey) -> bool:
+        """Whether a lane waits for its head to be delivered again or dead-lettered."""
+        lane = self._find(key)
+        return lane is not None and lane.holder is not None
+
+    def _find(self, key: LaneKey) -> Lane | None:
+        """A lane that is more than its one delivery."""
+        lane = self._live.get(key)
+        return lane if isinstance(lane, Lane) else None
+
+    def _of(self, delivery: TrackedDelivery) -> Lane | None:
+        """The lane of a delivery that was handed out, if it is more than that."""
+        lane = delivery.lane
+        return lane if lane is None or isinstance(lane, Lane) else self._find(lane)
+
+    # In.
+
+    def admit(self, key: LaneKey, delivery: TrackedDelivery) -> Lane | None:
+        """Put a delivery last in its lane; returns the lane if it has become free by that."""
+        lane = self._live.get(key)
+        if isinstance(lane, Lane):
+            if lane.held is not None:
+                _hold(lane.held, delivery)
+            free = None
+        else:
+            single, lane = lane, self._begin(key)
+            free = lane if single is None else None
+            lane.out = single
+        lane.append(delivery)
+        delivery.lane = lane
+        return free
+
+    def admit_all(
+        self, batch: Iterable[TrackedDelivery], by_key: bool
+    ) -> list[TrackedDelivery | Lane]:
+        """Put deliveries last in their lanes; returns the lanes that have become free by that."""
+        if not self._singly:
+            admitted = [self.admit(d.lane_key(by_key), d) for d in batch]
+            return [lane for lane in admitted if lane is not None]
+        live = self._live
+        free: dict[LaneKey, TrackedDelivery | Lane] = {}
+        for delivery in batch:
+            key = delivery.lane_key(by_key)
+            first = live.setdefault(key, delivery)
+            if first is delivery:
+                delivery.lane = key
+                free[key] = delivery
+            elif isinstance(first, Lane):
+                # What `admit` does, without a call for each record.
+                if first.held is not None:
+                    _hold(first.held, delivery)
+                first.append(delivery)
+                delivery.lane = first
+            elif key not in free:
+                self.admit(key, delivery)
+            else:
+                lane = free[key] = self._begin(key)
+                lane.extend((first, delivery))
+                first.lane = delivery.lane = lane
+        return list(free.values())
+
+    def _begin(self, key: LaneKey) -> Lane:
+        lane = self._live[key] = Lane()
+        lane.key = key
+        lane.out = lane.holder = lane.held = None
+        return lane
+
+    # Out, and back.
+
+    def hand_out(self, lane: Lane, most: int | None = None) -> TrackedDelivery | Work:
+        """Take what waits in a free lane (at least one), or so many of it at most."""
+        count = len(lane) if most is None else min(most, len(lane))
+        if count == 1 and self._singly:
+            single = lane.out = lane.popleft()
+            single.lane = lane.key
+            return single
+        if count == len(lane):
+            work = Work(lane)
+            lane.clear()
+        else:
+            work = Work(lane.popleft() for _ in range(count))
+        work.lane = lane
+        lane.out = work
+        return work
+
+    def begins(self, lane: Lane) -> bool:
+        """Whether a free lane has a record that may start; what may not is passed over."""
+        while lane and (lane[0].closed or lane[0].assignment.stopping):
+            lane.popleft()
+        return self._freed(lane) is not None
+
+    def ended(self, deliveries: Iterable[TrackedDelivery]) -> list[Lane]:
+        """Deliveries have ended; returns the lanes that are free by that, and have something."""
+        live = self._live
+        free: list[Lane] = []
+        for delivery in deliveries:
+            key = delivery.lane
+            if key is None or isinstance(key, Lane):
+                # It was in a work, or in a batch.
+                continue
+            lane = live.get(key)
+            if lane is delivery:
+                del live[key]
+            elif isinstance(lane, Lane) and lane.out is delivery:
+                lane.out = None
+                if lane:
+                    free.append(lane)
+                else:
+                    del live[key]
+        return free
+
+    def back(self, out: TrackedDelivery | Work) -> TrackedDelivery | Lane | None:
+        """A slot has ended a work, or gives back what it was given, with what is left of it.
+
+        Returns the lane if it is free by that and has something.
+        """
+        if isinstance(out, Work):
+            lane = out.lane
+            if lane.out is not out:
+                return None
+            if out:
+                self._take_over(lane)
+            lane.out = None
+            return self._freed(lane)
+        found = self._live.get(cast("LaneKey", out.lane))
+        if isinstance(found, Lane) and found.out is out:
+            found.out = None
+            found.appendleft(out)
+            out.lane = found
+            return found
+        return out if found is out else None
+
+    def leave(self, delivery: TrackedDelivery) -> Lane | None:
+        """A record that failed leaves its lane, and what is behind it goes on without its slot.
+
+        Returns the lane if it has something.
+        """
+        lane = self._of(delivery)
+        if lane is None:
+            self.ended((delivery,))
+            return None
+        if lane.out is None:
+            return None
+        self._take_over(lane)
+        return self._freed(lane)
+
+    def put_back(
+        self, lane: Lane, batch: Batch, deliveries: Sequence[TrackedDelivery]
+    ) -> Lane | None:
+        """A batch is over, and these of its deliveries stay in one of its lanes, first of it.
+
+        Returns the lane if it has something.
+        """
+        if lane.out is not batch:
+            return None
+        lane.out = None
+        for delivery in deliveries:
+            delivery.lane = lane
+        lane.extendleft(reversed(deliveries))
+        return self._freed(lane)
+
+    @staticmethod
+    def _take_over(lane: Lane) -> None:
+        """What is out of a lane is out no more; what is left of a work is first in the lane."""
+        out, lane.out = lane.out, None
+        if not isinstance(out, Work):
+            return
+        rest: list[TrackedDelivery] = []
+        while True:
+            try:
+                rest.append(out.popleft())
+            except IndexError:
+                break
+        # Its slot puts a record back that asks for a pause, and its deadline may have been quicker.
+        # Handed out by itself, that one would be passed over, and nobody would end its lane.
+        lane.extendleft(reversed([delivery for delivery in rest if not delivery.closed]))
+
+    def _freed(self, lane: Lane) -> Lane | None:
+        """A lane of which nothing is out, unless it has nothing: then it is forgotten."""
+        if lane:
+            return lane
+        if self._live.get(lane.key) is lane:
+            self._forget(lane)
+        return None
+
+    def _forget(self, lane: Lane) -> None:
+        del self._live[lane.key]
+        # Where its partition is about to leave, what it waited for was passed over.
+        self._holding -= lane.held is not None
+        lane.held = None
+
+    # What a lane waits for.
+
+    def block(self, key: LaneKey, holder: TrackedDelivery, *, again: bool) -> None:
+        """Let a lane wait for one delivery, whose record was its head.
+
+        Args:
+            key: the lane's name.
+            holder: what the lane waits for.
+            again: the holder is to be delivered, first of the lane; otherwise it is on its way
+                to the dead-letter topic.
+        """
+        lane = self._find(key)
+        if lane is None:
+            lane = self._begin(key)
+        self._take_over(lane)
+        if again:
+            lane.appendleft(holder)
+            holder.lane = lane
+        lane.holder = holder
+        self._let_go(lane, holder)
+        held = lane.held = [0, 0]
+        self._holding += 1
+        for delivery in lane:
+            if not delivery.settled:
+                _hold(held, delivery)
+
+    def go_on(self, key: LaneKey, holder: TrackedDelivery, *, settled: bool) -> Lane | None:
+        """What holds a lane lets it go on; returns the lane if it has something.
+
+        Args:
+            key: the lane's name.
+            holder: what it waits for.
+            settled: the holder is dead-lettered; otherwise it is due.
+        """
+        lane = self._find(key)
+        if lane is None or lane.holder is not holder:
+            return None
+        lane.holder = None
+        if settled:
+            self._let_go(lane, holder)
+        return self._freed(lane)
+
+    def settled(self, key: LaneKey, delivery: TrackedDelivery) -> None:
+        """A record of a batch is settled before its turn: nothing that is in its lane holds it."""
+        lane = self._find(key)
+        if lane is not None and lane.held is not None and lane.holder is not delivery:
+            lane.held[0] -= 1
+            lane.held[1] -= delivery.size
+            delivery.assignment.held -= 1
+            delivery.assignment.held_bytes -= delivery.size
+
+    def free(self, key: LaneKey, head: TrackedDelivery) -> None:
+        """The head of a lane is settled, after all: the lane holds nothing any more."""
+        lane = self._find(key)
+        if lane is not None:
+            self._let_go(lane, head)
+
+    def _let_go(self, lane: Lane, head: TrackedDelivery) -> None:
+        if lane.held is not None:
+            count, size = lane.held
+            lane.held = None
+            self._holding -= 1
+            head.assignment.held -= count
+            head.assignment.held_bytes -= size
+
+    def drop(self, topic: str, partition: int) -> None:
+        """Forget every lane of one partition that is no longer ours."""
+        gone = [key for key in self._live if key[0] == topic and key[1] == partition]
+        for key in gone:
+            lane = self._live[key]
+            if isinstance(lane, Lane):
+                lane.out = lane.holder = None
+                self._forget(lane)
+            else:
+                del self._live[key]
+
+
+def _left(lane: Lane) -> int:
+    """How many records of what is out of a lane no slot has taken."""
+    return len(lane.out) if isinstance(lane.out, Work) else 0
+
+
+def _hold(held: list[int], delivery: TrackedDelivery) -> None:
+    """A record waits behind a head that failed."""
+    held[0] += 1
+    held[1] += delivery.size
+    delivery.assignment.held += 1
+    delivery.assignment.held_bytes += delivery.size

@@ -1,0 +1,341 @@
+"""Envelope: what our headers say about a parked record.
+
+All values are UTF-8 text under one prefix. A record's key, value and own headers pass through
+byte-identical, in order, repeated names included; only headers under our prefix are replaced.
+They carry the first origin and the last error, so they never grow with attempts. Reading never
+fails: what can't be read is named in `unreadable` and treated as absent.
+
+Order tells whose a header is: a parked record's own come first, then ours, then the copies for
+other tools. A `kafka_dlt-*` in front of ours came with the record and stays; one behind ours is
+an earlier copy and is replaced.
+
+`attempt` counts the deliveries made so far, so a record in a tier with attempt 2 is about to be
+delivered for the third time. `not_before` is when this wait ends; `retry_at` is there only
+where an explicit wait needs further hops after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final
+
+from ackfloor.core.records.record import Headers
+
+PREFIX: Final = "ackfloor."
+ORIGIN_TOPIC: Final = "ackfloor.origin.topic"
+ORIGIN_PARTITION: Final = "ackfloor.origin.partition"
+ORIGIN_OFFSET: Final = "ackfloor.origin.offset"
+ORIGIN_TIMESTAMP: Final = "ackfloor.origin.timestamp"
+GROUP: Final = "ackfloor.group"
+HANDLER: Final = "ackfloor.handler"
+ATTEMPT: Final = "ackfloor.attempt"
+FAILURES: Final = "ackfloor.failures"
+TIMEOUTS: Final = "ackfloor.timeouts"
+REASON: Final = "ackfloor.reason"
+ERROR_TYPE: Final = "ackfloor.error.type"
+ERROR_MESSAGE: Final = "ackfloor.error.message"
+ERROR_STACK: Final = "ackfloor.error.stack"
+ERROR_FINGERPRINT: Final = "ackfloor.error.fingerprint"
+FIRST_FAILED_AT: Final = "ackfloor.first_failed_at"
+FAILED_AT: Final = "ackfloor.failed_at"
+NOT_BEFORE: Final = "ackfloor.not_before"
+RETRY_AT: Final = "ackfloor.retry_at"
+DURATION_MS: Final = "ackfloor.duration_ms"
+RELEASE: Final = "ackfloor.release"
+WORKER: Final = "ackfloor.worker"
+REPLAYS: Final = "ackfloor.replays"
+EDITED: Final = "ackfloor.edited"
+TRUNCATED: Final = "ackfloor.truncated"
+
+#: Caps of the two headers that could be large, in bytes of UTF-8.
+MESSAGE_CAP: Final = 2_048
+STACK_CAP: Final = 16_384
+_LARGEST_INT32: Final = 2**31 - 1
+
+_SPRING: Final = "kafka_dlt-"
+_SPRING_TIMESTAMP_TYPE: Final = "kafka_dlt-original-timestamp-type"
+_KAFKA: Final = "__dlq.errors."
+#: The client's codes for whose clock a record's timestamp is, and Kafka's names for them.
+_TIMESTAMP_TYPES: Final = {1: "CreateTime", 2: "LogAppendTime"}
+
+
+class Reason(StrEnum):
+    """Why a record was parked or dead-lettered."""
+
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    RETRY = "retry"
+    DEAD_LETTER = "dead_letter"
+    DECODE = "decode"
+    EXHAUSTED = "exhausted"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The headers of a parked record; None where absent, times in wall-clock ms.
+
+    Attributes:
+        unreadable: names of our headers that were there and could not be read.
+    """
+
+    origin_topic: str | None = None
+    origin_partition: int | None = None
+    origin_offset: int | None = None
+    origin_timestamp_ms: int | None = None
+    group: str | None = None
+    handler: str | None = None
+    attempt: int = 0
+    failures: int = 0
+    timeouts: int = 0
+    reason: Reason | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    error_stack: str | None = None
+    error_fingerprint: str | None = None
+    first_failed_at_ms: int | None = None
+    failed_at_ms: int | None = None
+    not_before_ms: int | None = None
+    retry_at_ms: int | None = None
+    duration_ms: int | None = None
+    release: str | None = None
+    worker: str | None = None
+    replays: int = 0
+    edited: str | None = None
+    truncated: str | None = None
+    unreadable: tuple[str, ...] = ()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8")
+
+
+def _count(value: bytes) -> int:
+    if value.startswith(b"-"):
+        raise ValueError("not a count")
+    return _whole(value)
+
+
+def _partition(value: bytes) -> int:
+    if (partition := _count(value)) > _LARGEST_INT32:
+        raise ValueError("not a partition")
+    return partition
+
+
+def _whole(value: bytes) -> int:
+    digits = value[1:] if value.startswith(b"-") else value
+    if not digits.isdigit() or len(digits) > 18:
+        raise ValueError("not a whole number")
+    return int(value)
+
+
+def _reason(value: bytes) -> Reason:
+    return Reason(value.decode("utf-8"))
+
+
+_READERS: Final = {
+    ORIGIN_TOPIC: ("origin_topic", _text),
+    ORIGIN_PARTITION: ("origin_partition", _partition),
+    ORIGIN_OFFSET: ("origin_offset", _count),
+    ORIGIN_TIMESTAMP: ("origin_timestamp_ms", _whole),
+    GROUP: ("group", _text),
+    HANDLER: ("handler", _text),
+    ATTEMPT: ("attempt", _count),
+    FAILURES: ("failures", _count),
+    TIMEOUTS: ("timeouts", _count),
+    REASON: ("reason", _reason),
+    ERROR_TYPE: ("error_type", _text),
+    ERROR_MESSAGE: ("error_message", _text),
+    ERROR_STACK: ("error_stack", _text),
+    ERROR_FINGERPRINT: ("error_fingerprint", _text),
+    FIRST_FAILED_AT: ("first_failed_at_ms", _whole),
+    FAILED_AT: ("failed_at_ms", _whole),
+    NOT_BEFORE: ("not_before_ms", _whole),
+    RETRY_AT: ("retry_at_ms", _whole),
+    DURATION_MS: ("duration_ms", _count),
+    RELEASE: ("release", _text),
+    WORKER: ("worker", _text),
+    REPLAYS: ("replays", _count),
+    EDITED: ("edited", _text),
+    TRUNCATED: ("truncated", _text),
+}
+#: Every header of ours, in the order in which they are written.
+HEADERS: Final = tuple(_READERS)
+_FIELDS: Final = tuple(field for field, _ in _READERS.values())
+_values: Final = attrgetter(*_FIELDS)
+
+
+def changed(envelope: Envelope, **changes: Any) -> Envelope:
+    """An envelope with other values in some fields; a third of what `replace` costs."""
+    fields = dict(zip(_FIELDS, _values(envelope), strict=True))
+    fields["unreadable"] = envelope.unreadable
+    fields.update(changes)
+    return Envelope(**fields)
+
+
+def read_envelope(headers: Headers | None) -> Envelope:
+    """What a record's headers say; of a repeated header the last one counts. Never raises."""
+    found: dict[str, Any] = {}
+    unreadable: dict[str, None] = {}
+    for name, value in headers or ():
+        if name not in _READERS:
+            continue
+        field, read = _READERS[name]
+        try:
+            found[field] = read(value)  # type: ignore[arg-type]
+            unreadable.pop(name, None)
+        except (ValueError, AttributeError, TypeError):  # no bytes at all, beside bad ones
+            found.pop(field, None)
+            unreadable[name] = None
+    return Envelope(**found, unreadable=tuple(unreadable))
+
+
+def read_number(value: bytes | None) -> int | None:
+    """What one header of ours says that is a number; None where it is not there or is none."""
+    try:
+        return None if value is None else _whole(value)
+    except ValueError:
+        return None
+
+
+def read_text(value: bytes | None) -> str | None:
+    """What one header of ours says that is text; None where it is not there or is none."""
+    try:
+        return None if value is None else _text(value)
+    except ValueError:
+        return None
+
+
+def write_headers(
+    envelope: Envelope,
+    own: Headers,
+    *,
+    spring: bool = False,
+    kafka: bool = False,
+    timestamp_type: int = 0,
+) -> list[tuple[str, bytes | None]]:
+    """A parked record's headers: its own as they are, then ours anew, then copies asked for.
+
+    Args:
+        own: the headers of the record that is parked, earlier ones of ours included.
+        spring: also write Spring's names, see `foreign_headers`.
+        kafka: also write Kafka's names.
+        timestamp_type: the parked record's, as the client gives it.
+    """
+    prefixes = (*([_SPRING] if spring else []), *([_KAFKA] if kafka else []))
+    written: list[tuple[str, bytes | None]] = []
+    copied: dict[str, bytes | None] = {}
+    parked_before = False
+    for name, value in own:
+        if name.startswith(PREFIX):
+            parked_before = True
+        elif parked_before and name.startswith(prefixes) and name in _FOREIGN:
+            copied[name] = value
+        else:
+            written.append((name, value))
+    for name, field, value in zip(HEADERS, _FIELDS, _values(envelope), strict=True):
+        if value is None or (value == 0 and field == "replays"):
+            continue
+        written.append((name, _encoded(field, value)))
+    if not prefixes:
+        return written
+    if parked_before:
+        # A tier's timestamp is not the origin's; what the first park wrote is.
+        said = copied.get(_SPRING_TIMESTAMP_TYPE)
+        timestamp_type = next((t for t, n in _TIMESTAMP_TYPES.items() if n.encode() == said), 0)
+    written += foreign_headers(envelope, spring=spring, kafka=kafka, timestamp_type=timestamp_type)
+    return written
+
+
+def copies_for_others(headers: Headers) -> tuple[bool, bool]:
+    """Whether a parked record carries copies of our headers in Spring's names, and in Kafka's."""
+    behind = False
+    copies: set[str] = set()
+    for name, _ in headers:
+        behind = behind or name.startswith(PREFIX)
+        if behind and name in _FOREIGN:
+            copies.add(_SPRING if name.startswith(_SPRING) else _KAFKA)
+    return _SPRING in copies, _KAFKA in copies
+
+
+def _encoded(field: str, value: object) -> bytes:
+    """A field as UTF-8, capped: of a message its head, of a stack its tail, where the error is."""
+    if isinstance(value, int):
+        return b"%d" % value
+    raw = str(value).encode("utf-8", "replace")
+    if field == "error_message" and len(raw) > MESSAGE_CAP:
+        return raw[:MESSAGE_CAP].decode("utf-8", "ignore").encode()
+    if field == "error_stack" and len(raw) > STACK_CAP:
+        return raw[-STACK_CAP:].decode("utf-8", "ignore").encode()
+    return raw
+
+
+def shed(envelope: Envelope) -> Envelope | None:
+    """Too large to park: drop the stack, the next time the message; None when both are gone."""
+    dropped = envelope.truncated.split(",") if envelope.truncated else []
+    if envelope.error_stack is not None:
+        return replace(envelope, error_stack=None, truncated=_named([*dropped, "stack"]))
+    if envelope.error_message is not None:
+        return replace(envelope, error_message=None, truncated=_named([*dropped, "message"]))
+    return None
+
+
+def _named(dropped: Sequence[str]) -> str:
+    return ",".join(part for part in ("headers", "stack", "message") if part in dropped)
+
+
+def fingerprint(error_type: str, frames: Sequence[tuple[str, str]]) -> str:
+    """What groups an error with its like: its type and its innermost frame in user code.
+
+    Args:
+        error_type: the exception's class.
+        frames: (file name, function) of the frames in user code, outermost first.
+    """
+    where = ":".join(frames[-1]) if frames else ""
+    return hashlib.sha256(f"{error_type}|{where}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+#: Other tools' headers: name -> (our field, struct format of a binary number or "" for text).
+_FOREIGN: Final = {
+    "kafka_dlt-original-topic": ("origin_topic", ""),
+    "kafka_dlt-original-partition": ("origin_partition", ">i"),
+    "kafka_dlt-original-offset": ("origin_offset", ">q"),
+    "kafka_dlt-original-timestamp": ("origin_timestamp_ms", ">q"),
+    _SPRING_TIMESTAMP_TYPE: ("", ""),
+    "kafka_dlt-original-consumer-group": ("group", ""),
+    "kafka_dlt-exception-fqcn": ("error_type", ""),
+    "kafka_dlt-exception-message": ("error_message", ""),
+    "kafka_dlt-exception-stacktrace": ("error_stack", ""),
+    "__dlq.errors.topic": ("origin_topic", ""),
+    "__dlq.errors.partition": ("origin_partition", ""),
+    "__dlq.errors.offset": ("origin_offset", ""),
+    "__dlq.errors.group": ("group", ""),
+    "__dlq.errors.delivery.count": ("attempt", ""),
+    "__dlq.errors.message": ("error_message", ""),
+}
+
+
+def foreign_headers(
+    envelope: Envelope, *, spring: bool, kafka: bool, timestamp_type: int = 0
+) -> list[tuple[str, bytes | None]]:
+    """The same facts under the names other tools read.
+
+    Args:
+        spring: Spring Kafka's `kafka_dlt-*` (numbers as big-endian binary).
+        kafka: Kafka's own `__dlq.errors.*` (KIP-1191, UTF-8 text).
+        timestamp_type: of the origin, as the client gives it; 0 where it is not known.
+    """
+    written: list[tuple[str, bytes | None]] = []
+    for name, (field, form) in _FOREIGN.items():
+        if not (spring if name.startswith(_SPRING) else kafka):
+            continue
+        value = getattr(envelope, field) if field else _TIMESTAMP_TYPES.get(timestamp_type)
+        if value is None:
+            continue
+        written.append((name, struct.pack(form, value) if form else _encoded(field, value)))
+    return written

@@ -1,0 +1,141 @@
+"""Outcomes: how a delivery can end, and what follows from each.
+
+An outcome is a value. Exceptions become outcomes around the user's function, in
+`runtime/calls/invoke.py`; from there on nothing is raised. `judge` turns an outcome into a verdict
+by the retry policy: settle now, park for another delivery, dead-letter, or keep it open.
+
+What spends the redelivery budget: an error, an explicit retry, a timeout, a crash of the process
+that handled it. What does not: a release at shutdown or rebalance, a hold (`Pause`), a hop between
+tiers, and a crash with company: only the next one, alone, tells who is to blame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.record import Failure
+from ackfloor.core.records.retry_policy import RetryPolicy
+
+#: How often a record may take a process down with it before it is given up.
+CONDEMNED: Final = 3
+#: The error type of a delivery whose own process died (the process executor).
+PROCESS_CRASH: Final = "ProcessCrash"
+#: The error type of a delivery that outlived its consume timeout.
+CONSUME_TIMEOUT: Final = "ConsumeTimeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """Handled."""
+
+
+ACKED: Final = Acked()
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Dropped by an explicit word of the user."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Not handled, and worth another delivery if the budget allows.
+
+    Attributes:
+        failure: what went wrong, for the record's headers.
+        reason: `error`, `retry`, `timeout` or `crash`.
+        after_s: an explicit wait that replaces the policy's, in seconds.
+    """
+
+    failure: Failure
+    reason: Reason = Reason.ERROR
+    after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Not handled, and no redelivery will help: straight to the dead-letter queue."""
+
+    failure: Failure
+    reason: Reason = Reason.DEAD_LETTER
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Not handled because a dependency is away: stays open, no budget spent.
+
+    Attributes:
+        duration_s: how long the handler takes no further records.
+    """
+
+    duration_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Cut short by a shutdown or a rebalance: stays open for whoever comes next."""
+
+
+RELEASED: Final = Released()
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Its process died in a call that had others as well: the same attempt again, alone."""
+
+
+APART: Final = Apart()
+
+Outcome = Acked | Discarded | Failed | Rejected | Held | Released | Apart
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Write the record to a retry tier, due after `delay_s`.
+
+    `exact` marks an explicit wait: it is reached by hops and never early.
+    """
+
+    delay_s: float
+    exact: bool
+    reason: Reason
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Write the record to the dead-letter queue."""
+
+    reason: Reason
+    failure: Failure
+
+
+Verdict = Park | Bury
+
+
+def judge(
+    outcome: Failed | Rejected, policy: RetryPolicy, attempt: int, last_error: str | None = None
+) -> Verdict:
+    """What becomes of a record whose delivery number `attempt` (1 = first) failed.
+
+    Args:
+        outcome: how it failed.
+        policy: the handler's.
+        attempt: which delivery of the record it was.
+        last_error: the error type of the delivery before, None where there was none.
+    """
+    if isinstance(outcome, Rejected):
+        return Bury(outcome.reason, outcome.failure)
+    if outcome.reason is Reason.CRASH and last_error == PROCESS_CRASH and attempt >= CONDEMNED:
+        return Bury(Reason.CRASH, outcome.failure)
+    delay_s = policy.delay_s(attempt)
+    if delay_s is None:
+        return Bury(Reason.EXHAUSTED, outcome.failure)
+    if outcome.after_s is not None:
+        return Park(outcome.after_s, True, outcome.reason, outcome.failure)
+    return Park(delay_s, False, outcome.reason, outcome.failure)

@@ -1,0 +1,130 @@
+"""Redeliveries: what has waited for its time goes to its handler's queue, as far as there is room.
+
+Theory. Each partition has a queue of what waits (`due`); here is who looks at them. A record that
+is due goes ahead of what was not tried yet, the longest due first, and at most half of a handler's
+slots are taken by such (`HandlerState.retry_room`); while a breaker is not closed, it says how
+many. A record that is due in a tier and has a further wait of its own moves on to another tier
+instead.
+
+Where its lane waits for it, what goes to the queue is the lane, with it as the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.record import Now
+from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
+from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.state.worker_state import WorkerState
+
+
+class Redeliveries:
+    """From waiting to queued."""
+
+    __slots__ = ("_parcels", "_state", "_suspects")
+
+    def __init__(self, state: WorkerState, parcels: Parcels, suspects: Suspects) -> None:
+        self._state = state
+        self._parcels = parcels
+        self._suspects = suspects
+
+    def tick(self, now: Now) -> None:
+        """Deliver what is due, as far as there is room, the longest due first."""
+        state = self._state
+        if state.waiting:
+            state.waiting = {a: None for a in state.waiting if a.waiting}
+            for assignment in sorted(state.waiting, key=_next_s):
+                self.release(assignment, assignment.handler.retry_room(), now)
+
+    def release_all(self, handler: HandlerState, most: int, now: Now) -> int:
+        """Deliver up to so many of a handler's records that are due; returns how many."""
+        mine = [a for a in self._state.waiting if a.handler is handler and a.waiting]
+        released = 0
+        for assignment in sorted(mine, key=_next_s):
+            released += self.release(assignment, most - released, now)
+        return released
+
+    def release(self, assignment: Assignment, room: int, now: Now) -> int:
+        """Deliver up to so many of one partition's records that are due; returns how many."""
+        waiting, withheld = assignment.waiting, assignment.withheld
+        due: list[TrackedDelivery] = []
+        while len(due) < room and (found := waiting.pop_due(now.mono_s, room - len(due))):
+            for delivery in found:
+                envelope = delivery.envelope
+                if envelope is not None and envelope.retry_at_ms and _waits_on(delivery, now):
+                    self._parcels.hop(delivery, now)
+                    continue
+                delivery.retrying = TAKES_ROOM
+                due.append(delivery)
+        while waiting.next_s <= now.mono_s and _waits_on(waiting.first, now):
+            # Which takes no room.
+            self._parcels.hop(waiting.pop(), now)
+        if withheld:
+            for delivery in due:
+                withheld.let_go(delivery.record_offset)
+        if due:
+            # What `redelivers` does, without a call for each record.
+            assignment.handler.open_retries += len(due)
+            self._deliver(assignment.handler, due, now)
+        return len(due)
+
+    def _deliver(self, handler: HandlerState, due: Sequence[TrackedDelivery], now: Now) -> None:
+        """Queue deliveries, or the lanes that wait for them, ahead of what was not tried yet."""
+        if handler.rules.ordering != "unordered":
+            lanes: list[Lane] = []
+            others: list[TrackedDelivery] = []
+            for delivery in due:
+                lane = self._state.lane_of_due(delivery)
+                if lane is None:
+                    others.append(delivery)
+                else:
+                    lanes.append(lane)
+            handler.queue.put(lanes, ahead=True)
+            due = others
+        if due and self._suspects.watching:
+            due = self._suspects.sift(handler, due, now)
+        if due:
+            self._state.dispatch(handler, due, ahead=True)
+
+    def next_of(self, handler: HandlerState) -> float:
+        """Monotonic seconds at which a handler's next record becomes due, room or not."""
+        return min(
+            (a.waiting.next_s for a in self._state.waiting if a.handler is handler), default=inf
+        )
+
+    def next_s(self, now: Now) -> float:
+        """Monotonic seconds at which a record becomes due, infinity where none does.
+
+        Where there is no room none is counted, for an answer makes the room; but in a tier for what
+        is not due yet, which may move on to another tier then.
+        """
+        return min(
+            (
+                a.waiting.next_s
+                for a in self._state.waiting
+                if a.handler.retry_room() > 0
+                or (a.tier_s is not None and a.waiting.next_s > now.mono_s)
+            ),
+            default=inf,
+        )
+
+
+def _next_s(assignment: Assignment) -> float:
+    return assignment.waiting.next_s
+
+
+def _waits_on(delivery: TrackedDelivery, now: Now) -> bool:
+    """Whether a record has a further wait of its own, which another tier takes."""
+    envelope = delivery.envelope
+    if envelope is None or envelope.retry_at_ms is None:
+        return False
+    if delivery.record_offset in delivery.assignment.withheld:
+        # It has been tried since, whatever the wall clock says now.
+        return False
+    tiers = delivery.assignment.handler.rules.policy.tiers()
+    return bool(tiers) and envelope.retry_at_ms > now.wall_ms

@@ -1,0 +1,337 @@
+"""Assignment and HandlerState: the mutable state the engine owns.
+
+An `Assignment` is one partition for one epoch. A partition that is revoked and given back is a
+new assignment with a new epoch and a new tracker: nothing of the old one can reach the new
+one, because every delivery points at the assignment it came from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ackfloor.core.acks.gap_set import GapSet
+from ackfloor.core.acks.leader_epochs import UNKNOWN, LeaderEpochs
+from ackfloor.core.acks.partition_commits import CommitLane
+from ackfloor.core.acks.tracker import AckTracker
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.breaker.handler_breaker import Circuit, WithheldRecords
+from ackfloor.core.queues.batch_buffer import Gathering
+from ackfloor.core.queues.due_queue import DueQueue
+from ackfloor.core.queues.flow_limits import FlowLimits, PartitionGates
+from ackfloor.core.queues.handler_queue import HandlerQueue
+from ackfloor.core.queues.lanes import Lanes
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import BEHIND, TAKES_ROOM, TrackedDelivery
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRules:
+    """What the engine must know of a handler; replaced whole when settings are reloaded.
+
+    Attributes:
+        name: unique in the app; header, metric label and settings key.
+        ordering: "unordered", "key" or "partition".
+        concurrency: how many deliveries run at once.
+        consume_timeout_s: from handler start to answer, None for no limit.
+        policy: the retry policy.
+        manual: answers come through the delivery, not by return.
+        max_extend_s: how far after its start a delivery's deadline may be moved.
+        in_place: a failed record is delivered again here, and its lane waits for it
+            (`on_failure="block"`); otherwise it is parked in a retry topic.
+        breaker: when its failures no longer follow the policy.
+        killable: its handlers run in processes that are killed at the deadline; the delivery ends
+            when its process has been seen dead, and not before.
+        batch: how many records one call takes at most; None where it takes a single one.
+        batch_wait_s: how long an incomplete batch waits since its first record was read.
+    """
+
+    name: str
+    ordering: str = "unordered"
+    concurrency: int = 64
+    consume_timeout_s: float | None = 60.0
+    policy: RetryPolicy = RetryPolicy()
+    manual: bool = False
+    max_extend_s: float | None = None
+    in_place: bool = False
+    breaker: CircuitBreaker = CircuitBreaker()
+    killable: bool = False
+    batch: int | None = None
+    batch_wait_s: float = 0.2
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a delivery can be answered through itself."""
+        return self.manual or self.batch is not None
+
+
+class HandlerState:
+    """One handler's rules, its lanes, and what holds it."""
+
+    __slots__ = (
+        "behind",
+        "circuit",
+        "gathering",
+        "held_reason",
+        "held_until_s",
+        "lanes",
+        "open_retries",
+        "queue",
+        "resting",
+        "rests_in_pause",
+        "rules",
+        "share",
+        "suspect",
+        "timeout_since_s",
+    )
+
+    def __init__(self, rules: HandlerRules) -> None:
+        self.rules = rules
+        # Where a slot may be busy for longer than with its record, or is in another process, its
+        # end is not that of its record.
+        self.lanes = Lanes(singly=not (rules.by_hand or rules.killable))
+        #: It asked for a pause until then (monotonic seconds); 0 where it did not.
+        self.held_until_s = 0.0
+        self.held_reason = ""
+        #: What may start, and no executor has.
+        self.queue = HandlerQueue(
+            self.lanes, ordered=rules.ordering != "unordered", batches=rules.batch is not None
+        )
+        self.circuit = Circuit()
+        #: The part of the group's partitions of its topics that this worker owns; None where that
+        #: is to be counted anew.
+        self.share: float | None = None
+        #: It is in a long pause, for which fetching stops.
+        self.rests_in_pause = False
+        #: When the consume timeout in force was set, if it was while running (monotonic seconds).
+        self.timeout_since_s = 0.0
+        #: Nothing more is fetched for it, and no redelivery released.
+        self.resting = False
+        #: Redeliveries, from retry tiers or in place, that are dispatched and not answered, but for
+        #: those that wait in a lane behind another: they take no slot of their own.
+        self.open_retries = 0
+        #: What waits for company, where it takes batches.
+        self.gathering = (
+            None if rules.batch is None else Gathering(shared=rules.ordering != "partition")
+        )
+        #: Of batches that failed in a lane: retries in place that are not the head of it, and when
+        #: they are due (monotonic seconds).
+        self.behind: dict[TrackedDelivery, float] = {}
+        #: The suspect of a crash that runs now, or is about to.
+        self.suspect: TrackedDelivery | None = None
+
+    def forget_closed(self) -> None:
+        """Partitions were dropped: what waits here of them is gone."""
+        self.queue.forget_closed()
+        if self.gathering is not None:
+            self.gathering.forget_closed()
+        if self.behind:
+            self.behind = {d: due_s for d, due_s in self.behind.items() if not d.closed}
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing starts by itself: in a pause, or while its breaker is not closed."""
+        return bool(self.held_until_s) or self.circuit.breaker.is_open
+
+    def redelivers(self, delivery: TrackedDelivery) -> None:
+        """A redelivery is about to be dispatched."""
+        delivery.retrying = TAKES_ROOM
+        self.open_retries += 1
+
+    def redelivered(self, delivery: TrackedDelivery) -> None:
+        """A redelivery has ended: it takes no room any more."""
+        self.gives_room(delivery)
+        delivery.retrying = 0
+
+    def gives_room(self, delivery: TrackedDelivery) -> None:
+        """A redelivery takes no slot of its own: it has ended, or waits behind another."""
+        if delivery.retrying == TAKES_ROOM:
+            delivery.retrying = BEHIND
+            self.open_retries -= 1
+
+    def retry_room(self) -> int:
+        """How many more redeliveries may be dispatched.
+
+        At most half of the slots: what fails again and again must not take every slot from
+        what has not been tried yet. None in a long pause; and while the breaker is not closed,
+        they are tried by its leave.
+        """
+        if self.rests_in_pause or self.circuit.breaker.is_open:
+            return 0
+        return max(1, self.rules.concurrency // 2) - self.open_retries
+
+
+class AckStats:
+    """What was handled of one source topic since the last look, kept raw until then."""
+
+    __slots__ = (
+        "acked",
+        "attempts",
+        "handler",
+        "late",
+        "late_answers",
+        "lateness_s",
+        "noted",
+        "replays_failed",
+        "replays_handled",
+        "topic",
+    )
+
+    def __init__(self, topic: str, handler: str) -> None:
+        self.topic = topic
+        self.handler = handler
+        self.acked: list[TrackedDelivery] = []
+        #: How many of these the handler's breaker has counted.
+        self.noted = 0
+        #: Of redeliveries: attempt number, and seconds from due time to handler start.
+        self.attempts: list[int] = []
+        self.lateness_s: list[float] = []
+        #: Of replayed dead letters: how their first deliveries ended.
+        self.replays_handled = 0
+        self.replays_failed = 0
+        self.late = 0
+        #: One entry for each manual answer that came too late; any thread appends.
+        self.late_answers: deque[None] = deque()
+
+
+class Assignment:
+    """One partition during one epoch.
+
+    Attributes:
+        tier_s: the nominal delay in seconds where the topic is a retry tier.
+        restored_epoch: the leader epoch that the restored runs were settled in.
+        mark: what the marks of its records begin with (runtime/supervision/in_flight_memory.py).
+        parking: records written to a retry or dead-letter topic whose report is outstanding.
+        refused: those of which the write was refused, and is planned again.
+        held, held_bytes: records that wait in lanes behind one that failed, and the bytes of their
+            values.
+        open_bytes: bytes of the open records' values.
+        paused: it is not read at the moment.
+        orphaned: its topic was deleted: nothing more is read or committed, what was read is
+            handled.
+        stopping: no further delivery may start (revoke or shutdown is under way).
+        closed: the assignment has ended: everything that still comes is stale.
+    """
+
+    __slots__ = (
+        "clock",
+        "closed",
+        "commit",
+        "epoch",
+        "floor_advanced_ms",
+        "gates",
+        "handler",
+        "held",
+        "held_bytes",
+        "inbox",
+        "last_floor",
+        "leader_epochs",
+        "mark",
+        "open_bytes",
+        "orphaned",
+        "parking",
+        "partition",
+        "paused",
+        "refused",
+        "restored_epoch",
+        "source_topic",
+        "stats",
+        "stopping",
+        "tier_s",
+        "topic",
+        "topic_hash",
+        "tracker",
+        "waiting",
+        "withheld",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        epoch: int,
+        position: int,
+        *,
+        handler: HandlerState,
+        source_topic: str,
+        tier_s: float | None,
+        stats: AckStats,
+        inbox: deque[TrackedDelivery],
+        clock: Callable[[], float],
+        now_ms: int,
+        limits: FlowLimits | None = None,
+        restored: GapSet | None = None,
+        topic_hash: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.epoch = epoch
+        self.handler = handler
+        self.source_topic = source_topic
+        self.tier_s = tier_s
+        self.tracker: AckTracker[TrackedDelivery] = AckTracker(
+            position, restored.runs if restored else ()
+        )
+        self.restored_epoch = restored.leader_epoch if restored else UNKNOWN
+        self.leader_epochs = LeaderEpochs()
+        self.topic_hash = topic_hash
+        self.inbox = inbox
+        self.clock = clock
+        self.mark = 0
+        self.parking = 0
+        self.refused = 0
+        #: What is not due, in a retry topic, in its place or withheld.
+        self.waiting = DueQueue()
+        #: Those of them that the circuit breaker withholds.
+        self.withheld = WithheldRecords()
+        self.held = 0
+        self.held_bytes = 0
+        self.open_bytes = 0
+        self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
+        self.stats = stats
+        self.paused = False
+        self.orphaned = False
+        self.stopping = False
+        self.closed = False
+        self.commit = CommitLane()
+        self.last_floor = position
+        self.floor_advanced_ms = now_ms
+
+    def gap_set(self, settling: Collection[int] = ()) -> GapSet:
+        """What a commit says now: the floor, and what is settled above it.
+
+        Args:
+            settling: open offsets to take for settled.
+        """
+        tracker = self.tracker
+        floor = tracker.floor_without(settling)
+        runs = tracker.gap_runs(settling)
+        beyond = bool(tracker.restored) and tracker.restored[-1][1] > tracker.position
+        # As long as some of the restored runs count, nothing newer than they are has been read.
+        highest = max(tracker.highest_settled, *settling) if settling else tracker.highest_settled
+        epoch = self.restored_epoch if beyond else self.leader_epochs.at(highest)
+        return GapSet(floor, runs, self.topic_hash, epoch)
+
+    def waits_in_tier(self) -> tuple[int, int]:
+        """Records that wait for their time in a retry topic, and the bytes of their values."""
+        if self.tier_s is None:
+            return 0, 0
+        return len(self.waiting) - len(self.withheld), self.waiting.size - self.withheld.size
+
+    def end(self, delivery: TrackedDelivery) -> None:
+        """End a delivery: whatever still comes for it is late, and it takes no slot.
+
+        `Endings` does the same for what was answered, or has outlived its deadline.
+        """
+        delivery.closed = True
+        if delivery.retrying:
+            self.handler.redelivered(delivery)
+
+    def floor(self, now_ms: int) -> int:
+        """The floor, noting when it last moved."""
+        floor = self.tracker.floor()
+        if floor != self.last_floor:
+            self.last_floor = floor
+            self.floor_advanced_ms = now_ms
+        return floor

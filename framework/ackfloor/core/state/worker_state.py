@@ -1,0 +1,280 @@
+"""WorkerState: everything the engine's parts share, and what they have to say.
+
+The engine is told in three files, each one part of a record's life: `intake` (read, registered,
+dispatched), `endings` (handled, failed, timed out) and `parcels` (written elsewhere). They work
+on this one object, on one thread, and add their commands and events to its two lists.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from ackfloor.core.messages.commands import Command, TakeBack
+from ackfloor.core.messages.events import Event
+from ackfloor.core.parking.parking import Parking
+from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
+from ackfloor.core.queues.handler_queue import Item
+from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
+from ackfloor.core.state.commit_schedule import CommitPlan
+from ackfloor.core.state.faults import Faults
+
+#: A tier that holds its records for so many seconds may be read a moment later than the rest.
+UNHURRIED_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a subscribed topic is: whose, and which retry tier (its delay) or None."""
+
+    handler: str
+    source_topic: str
+    tier_s: float | None = None
+
+    @property
+    def hurried(self) -> bool:
+        """Whether it is a tier that holds its records for less than `UNHURRIED_S`."""
+        return self.tier_s is not None and self.tier_s < UNHURRIED_S
+
+
+class WorkerState:
+    """The state of one worker; see `Engine` for the arguments."""
+
+    __slots__ = (
+        "assignments",
+        "clock",
+        "commands",
+        "commits",
+        "epoch",
+        "events",
+        "faults",
+        "flow",
+        "handlers",
+        "inbox",
+        "parking",
+        "redact",
+        "routes",
+        "secluded",
+        "stats",
+        "unbalanced",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        handlers: Iterable[HandlerRules],
+        routes: Mapping[str, Route],
+        parking: Parking,
+        *,
+        limits: FlowLimits,
+        inbox: deque[TrackedDelivery],
+        clock: Callable[[], float],
+        commit_interval_s: float,
+        commit_count: int,
+        redact: Callable[[str], str | None] | None = None,
+    ) -> None:
+        #: Masks what exceptions say, before any of it is shown.
+        self.redact = redact or str
+        self.handlers = {rules.name: HandlerState(rules) for rules in handlers}
+        self.routes = routes
+        self.parking = parking
+        self.inbox = inbox
+        self.clock = clock
+        #: A suspect of a crash runs, and nothing else of the worker may start.
+        self.secluded = False
+        #: Levels have fallen since the last look at them, and something is paused.
+        self.unbalanced = False
+        self.assignments: dict[tuple[str, int], Assignment] = {}
+        #: Those in which something waits, and perhaps some in which nothing does any more.
+        self.waiting: dict[Assignment, None] = {}
+        #: The epoch of the newest assignment.
+        self.epoch = 0
+        self.flow = FlowControl(limits)
+        self.commits = CommitPlan(commit_interval_s, commit_count)
+        self.faults = Faults()
+        self.stats: dict[tuple[str, str], AckStats] = {}
+        self.commands: list[Command] = []
+        self.events: list[Event] = []
+
+    def stats_of(self, topic: str, handler: str) -> AckStats:
+        """Where deliveries of one source topic are counted."""
+        stats = self.stats.get((topic, handler))
+        if stats is None:
+            stats = self.stats[topic, handler] = AckStats(topic, handler)
+        return stats
+
+    def dispatch(
+        self,
+        handler: HandlerState,
+        batch: Sequence[TrackedDelivery],
+        *,
+        ahead: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """Put deliveries on their handler's queue, or on their lanes.
+
+        Args:
+            handler: whose they are.
+            batch: deliveries that are due, in order.
+            ahead: before all others. A redelivery has waited its time, and must not wait again
+                behind a backlog of first deliveries.
+            alone: although nothing else of the worker starts.
+        """
+        gathering = None if ahead or alone else handler.gathering
+        items: Sequence[Item] = batch
+        if handler.rules.ordering != "unordered":
+            items = lanes = self._in_lanes(handler, batch, gathers=gathering is not None)
+            if ahead:
+                _give_room_behind(handler, batch, lanes)
+        elif gathering is not None:
+            items = gathering.add(batch, handler.rules.batch or 1)
+        if alone:
+            handler.queue.alone.extend(items)
+        else:
+            handler.queue.put(items, ahead=ahead)
+
+    @staticmethod
+    def _in_lanes(
+        handler: HandlerState, batch: Sequence[TrackedDelivery], *, gathers: bool
+    ) -> list[Item]:
+        """Put deliveries in their lanes; returns the lanes to queue."""
+        by_key, gathering = handler.rules.ordering == "key", handler.gathering
+        if gathering is None:
+            return handler.lanes.admit_all(batch, by_key)
+        size = handler.rules.batch or 1
+        lanes: list[Item] = []
+        for delivery in batch:
+            lane = handler.lanes.admit(delivery.lane_key(by_key), delivery)
+            if lane is None:
+                # Its lane may be one that waits for company.
+                lanes += gathering.grew(cast("Lane", delivery.lane), size)
+            elif gathers:
+                lanes += gathering.add_lane(lane, size)
+            else:
+                lanes.append(lane)
+        return lanes
+
+    def hand_out(self, handler: HandlerState, lane: Item | None) -> None:
+        """A lane is free, if any: queue it.
+
+        Where its handler takes batches it may have to wait, for its head or for company.
+        """
+        if lane is None:
+            return
+        gathering = handler.gathering
+        if gathering is None or isinstance(lane, TrackedDelivery):
+            handler.queue.put((lane,))
+            return
+        while lane:
+            head = lane[0]
+            if head.assignment.stopping:
+                return
+            due_s = handler.behind.pop(head, None)
+            if due_s is not None:
+                lane.popleft()
+                self.block(head, again=True)
+                self.wait(head, due_s)
+                return
+            if not head.closed:
+                lanes = [lane] if head.alone else gathering.add_lane(lane, handler.rules.batch or 1)
+                handler.queue.put(lanes)
+                return
+            lane.popleft()
+            if not head.settled:
+                # It is on its way to the dead letters.
+                self.block(head, again=False)
+                return
+        handler.lanes.begins(lane)
+
+    def settle(self, delivery: TrackedDelivery) -> None:
+        """Settle one record that did not come the ordinary way."""
+        assignment = delivery.assignment
+        if assignment.tracker.settle(delivery.record_offset) is not None:
+            self.flow.sub(1, delivery.size)
+            assignment.open_bytes -= delivery.size
+            assignment.withheld.trials.pop(delivery.record_offset, None)
+            self.commits.settled(1)
+
+    def wait(self, delivery: TrackedDelivery, due_s: float) -> None:
+        """Let a delivery wait until it is due (monotonic seconds)."""
+        delivery.assignment.waiting.put(due_s, delivery)
+        self.waiting[delivery.assignment] = None
+
+    def block(self, delivery: TrackedDelivery, *, again: bool) -> None:
+        """Let a delivery's lane wait for it; see `Lanes.block`. What comes behind it is held."""
+        handler = delivery.assignment.handler
+        if handler.rules.ordering != "unordered":
+            key = delivery.lane_key(handler.rules.ordering == "key")
+            handler.lanes.block(key, delivery, again=again)
+            self.flow.look_again()
+
+    def go_on(self, delivery: TrackedDelivery) -> None:
+        """A record is settled that its lane waited for: let the lane go on."""
+        handler = delivery.assignment.handler
+        key = delivery.lane_key(handler.rules.ordering == "key")
+        if handler.gathering is not None:
+            handler.lanes.settled(key, delivery)
+        self.hand_out(handler, handler.lanes.go_on(key, delivery, settled=True))
+
+    def lane_of_due(self, delivery: TrackedDelivery) -> Lane | None:
+        """A delivery is due that its lane waited for; returns the lane to queue."""
+        handler = delivery.assignment.handler
+        key = delivery.lane_key(handler.rules.ordering == "key")
+        return handler.lanes.go_on(key, delivery, settled=False)
+
+    def free(self, delivery: TrackedDelivery) -> None:
+        """A record that was retried in place is settled: its lane holds nothing any more."""
+        handler = delivery.assignment.handler
+        handler.lanes.free(delivery.lane_key(handler.rules.ordering == "key"), delivery)
+
+    def take_back(self, handler: HandlerState) -> None:
+        """Have a handler's executor give back what it has not started."""
+        self.commands.append(TakeBack(handler.rules.name))
+
+    def rest(self, handler: HandlerState) -> None:
+        """Stop fetching a handler's topics, or go on, as it is now."""
+        resting = handler.rests_in_pause or handler.circuit.full
+        if handler.resting != resting:
+            handler.resting = resting
+            self.balance()
+
+    def withheld(self, handler: HandlerState) -> int:
+        """How many of a handler's records its breaker withholds."""
+        return sum(len(a.withheld) for a in self.assignments.values() if a.handler is handler)
+
+    def share_of(self, handler: HandlerState) -> float:
+        """The part of the group's partitions of a handler's topics that this worker owns."""
+        if handler.share is None:
+            owned = sum(a.handler is handler for a in self.assignments.values())
+            name, partitions = handler.rules.name, self.parking.partitions
+            routes = self.routes.items()
+            all_ = sum(partitions.get(t, 1) for t, route in routes if route.handler == name)
+            handler.share = min(1.0, owned / all_) if owned and all_ else 1.0
+        return handler.share
+
+    def rebalance(self) -> None:
+        """The same where records were read or handled, and nothing else has happened."""
+        if self.unbalanced or not self.flow.steady:
+            self.balance()
+
+    def balance(self) -> None:
+        """Pause and resume fetching by the present levels."""
+        self.unbalanced = False
+        self.flow.balance(self.assignments.values(), self.commands)
+
+
+def _give_room_behind(
+    handler: HandlerState, batch: Sequence[TrackedDelivery], free: Sequence[Item]
+) -> None:
+    """Of redeliveries that were put in lanes, those that are not first there take no slot.
+
+    What is first may be withheld, and be waiting for that room itself.
+    """
+    first = {id(item[0] if isinstance(item, Lane) else item) for item in free}
+    for delivery in batch:
+        if delivery.retrying and id(delivery) not in first:
+            handler.gives_room(delivery)

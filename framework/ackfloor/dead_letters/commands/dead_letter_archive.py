@@ -1,0 +1,124 @@
+"""LetterArchive: a file of dead letters, each once, that are in it before they are disposed of.
+
+Lines are appended and brought to the disk before `keep` returns. A job that was killed may have
+put letters into the file that it did not dispose of. Resumed, it finds them there: they are not
+written again. A line that was cut off in the middle is taken out first.
+
+The file may also be older than the topic: one that was deleted and created anew has other letters
+at the same places. So of the first that are found to be there the time is compared, which Kafka
+keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from ackfloor.core.acks.offset_set import OffsetSet
+from ackfloor.dead_letters.commands.json_lines import letter_line
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+from ackfloor.errors import AckfloorError, RedriveRefused
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.redaction import Redaction
+
+
+class LetterArchive:
+    """The file of one dead-letter topic; a context manager.
+
+    Raises:
+        RedriveRefused: the file can't be opened, or holds something else.
+    """
+
+    def __init__(self, path: Path, topic: str, rules: Redaction) -> None:
+        self._path, self._topic, self._rules = path, topic, rules
+        self._there: dict[int, OffsetSet] = {}
+        self._of_this_topic = False
+        if path.exists() and not path.is_file():
+            raise RedriveRefused(f"--file={str(path)!r}: not a file; name one")
+        try:
+            self._file: BinaryIO = path.open("a+b")
+        except OSError as exc:
+            raise RedriveRefused(f"--file={str(path)!r}: {exc.strerror}") from exc
+        try:
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def keep(self, letters: Sequence[DeadLetter]) -> None:
+        """Have these in the file, on the disk.
+
+        Raises:
+            AckfloorError: they can't be written; none of them may be disposed of.
+        """
+        from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+
+        self._compare(letters)
+        try:
+            for each in letters:
+                there = self._there.setdefault(each.partition, OffsetSet())
+                if each.offset not in there:
+                    line = letter_line(Letter(each, disposed=False), self._rules)
+                    self._file.write(line.encode())
+                    there.add(each.offset)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as exc:
+            raise AckfloorError(f"{self._path} can't be written: {exc.strerror}") from exc
+
+    def _compare(self, letters: Sequence[DeadLetter]) -> None:
+        """See to it that what is there is of this topic, once there is something to tell it by."""
+        there = {
+            (each.partition, each.offset): each.timestamp_ms
+            for each in letters
+            if each.offset in self._there.get(each.partition, ())
+        }
+        if self._of_this_topic or not there:
+            return
+        with self._path.open("rb") as file:
+            for line in file:
+                facts = json.loads(line)
+                place = facts["partition"], facts["offset"]
+                if facts.get("timestamp_ms") != there.get(place, facts.get("timestamp_ms")):
+                    raise self._strange()
+        self._of_this_topic = True
+
+    def _read(self) -> None:
+        """Learn what is there, and cut off a last line that has no end."""
+        self._file.seek(0)
+        end, head = 0, f'{{"topic": {json.dumps(self._topic)}, '.encode()
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                if not (line.startswith(head) or head.startswith(line)):
+                    raise self._strange()
+                self._file.truncate(end)
+                break
+            end += len(line)
+            partition, offset = self._place(line)
+            self._there.setdefault(partition, OffsetSet()).add(offset)
+        self._file.seek(0, os.SEEK_END)
+
+    def _place(self, line: bytes) -> tuple[int, int]:
+        try:
+            facts = json.loads(line)
+            if facts["topic"] == self._topic:
+                return int(facts["partition"]), int(facts["offset"])
+        except (KeyError, RecursionError, TypeError, ValueError):
+            pass
+        raise self._strange()
+
+    def _strange(self) -> RedriveRefused:
+        return RedriveRefused(
+            f"--file={str(self._path)!r}: holds something else than dead letters of "
+            f"{self._topic} as it is now; name a new file"
+        )

@@ -1,0 +1,192 @@
+"""How dead letters are shown: rows for a table or as JSON, one of them in full, and an edit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from difflib import unified_diff
+from typing import TYPE_CHECKING, Any
+
+from ackfloor.core.records.envelope import PREFIX
+from ackfloor.core.values.printable import plain
+from ackfloor.dead_letters.rules.cause_groups import LetterGroup
+from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.redaction import Redaction
+    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+
+_MOST_PAYLOAD = 4_000
+#: Of an edit, so many lines are shown.
+_MOST_LINES = 40
+#: What people read here under the name that `dlq groups` gives it.
+_LABELS = {"error_fingerprint": "cause"}
+#: What narrow tables of groups and of letters do without, the first to go first.
+GROUPS_SPARE = ("message", "first", "topic", "last", "error", "releases")
+LETTERS_SPARE = (
+    *("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "release", "due"),
+)
+
+
+def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:
+    """Groups as rows."""
+    return [
+        {
+            "topic": group.topic,
+            "handler": group.handler,
+            "error": group.error_type or group.cause,
+            "count": group.count,
+            "first": moment(group.first_ms),
+            "last": moment(group.last_ms),
+            "releases": group.releases_in_order(),
+            "latest": f"{group.topic}/{group.partition}/{group.offset}",
+            "cause": group.cause,
+            "message": rules.of_text(group.message),
+        }
+        for group in groups
+    ]
+
+
+def releases_shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of groups for a table: of many releases the first and the last, of none no column."""
+    if not any(row["releases"] for row in rows):
+        return [{name: row[name] for name in row if name != "releases"} for row in rows]
+    return [{**row, "releases": _first_and_last(row["releases"])} for row in rows]
+
+
+def _first_and_last(releases: Sequence[str]) -> str:
+    if len(releases) <= 2:
+        return ", ".join(releases)
+    return f"{releases[0]} … {releases[-1]} ({len(releases)})"
+
+
+def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, Any]]:
+    """Dead letters as rows."""
+    rows = []
+    for letter, disposed in letters:
+        told = letter.envelope
+        rows.append(
+            {
+                "place": f"{letter.topic}/{letter.partition}/{letter.offset}",
+                "failed": moment(failed_at_ms(letter)),
+                "handler": told.handler,
+                "reason": told.reason,
+                "error": told.error_type,
+                # None: put back to work, or another tool's, which does not say.
+                "attempt": told.attempt or None,
+                "replays": told.replays,
+                "release": told.release,
+                "key": text_of(rules.of_key(letter.key)),
+                "bytes": len(letter.value or b""),
+                "disposed": disposed,
+            }
+        )
+    return rows
+
+
+def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
+    """One dead letter as JSON has it."""
+    letter, told = found.letter, found.letter.envelope
+    ours = asdict(told)
+    for name in ("error_message", "error_stack"):
+        ours[name] = rules.of_text(ours[name])
+    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+    return {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "time": moment(letter.timestamp_ms),
+        "origin": letter.origin,
+        "disposed": found.disposed,
+        "key": text_of(rules.of_key(letter.key)),
+        "payload": text_of(rules.of_payload(letter.value)),
+        "payload_bytes": None if letter.value is None else len(letter.value),
+        "headers": [[name, text_of(value)] for name, value in rules.of_headers(_bytes(own))],
+        "headers_readable": letter.headers is not None,
+        **ours,
+    }
+
+
+def letter_text(found: Letter, rules: Redaction) -> str:
+    """One dead letter for people."""
+    facts = fields_of(found, rules)
+    payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")
+    for part in ("origin_topic", "origin_partition", "origin_offset"):
+        del facts[part]
+    lines = []
+    for name, value in facts.items():
+        if value in (None, (), [], "") or (name == "attempt" and not value):
+            continue
+        is_time = name.endswith("_ms") and name != "duration_ms"
+        label = _LABELS.get(name) or (name.removesuffix("_ms") if is_time else name)
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        lines.append(f"{label:<20} {moment(value) if is_time else plain(text)}")
+    lines += [f"{'header':<20} {plain(name)}: {value}" for name, value in headers]
+    if stack:
+        lines += ["", *plain(stack.rstrip()).splitlines()]
+    if payload is not None:
+        more = len(payload) - _MOST_PAYLOAD
+        lines += ["", payload[:_MOST_PAYLOAD]]
+        lines += [f"... and {more:,} characters more (--raw)"] if more > 0 else []
+    return "\n".join(lines)
+
+
+def moment(at_ms: int) -> str:
+    """A time in UTC, to the second; "-" where there is none."""
+    if at_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):  # a header may hold any number
+        return f"{at_ms} ms"
+
+
+def text_of(value: bytes | None) -> str | None:
+    """Bytes as people read them: text where they are printable text, else 0x and hexadecimal."""
+    if value is None:
+        return None
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return "0x" + value.hex()
+    printable = all(each.isprintable() or each in "\n\t" for each in text)
+    return text if printable else "0x" + value.hex()
+
+
+def _bytes(
+    headers: Sequence[tuple[str, str | bytes | None]],
+) -> list[tuple[str, bytes | None]]:
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+
+
+def changed_lines(before: DeadLetter, after: DeadLetter, rules: Redaction) -> list[str]:
+    """The lines that go, after a minus, and those that come, after a plus."""
+    diff = unified_diff(_lines(before, rules), _lines(after, rules), lineterm="", n=1)
+    found = [line for line in list(diff)[2:] if not line.startswith("@@")]
+    if not found:
+        return ["what is changed is hidden by [redaction]"]
+    more = len(found) - _MOST_LINES
+    return found[:_MOST_LINES] + ([f"... and {more:,} lines more"] if more > 0 else [])
+
+
+def _lines(letter: DeadLetter, rules: Redaction) -> list[str]:
+    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+    headers = [f"header {name}: {text_of(value)}" for name, value in rules.of_headers(own)]
+    payload = text_of(rules.of_payload(letter.value))
+    return [plain(line) for line in [*headers, *_payload_lines(payload)]]
+
+
+def _payload_lines(payload: str | None) -> list[str]:
+    """A JSON document field by field: it is one long line mostly."""
+    if payload is None:
+        return []
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError):
+        return payload.splitlines()
+    if not isinstance(document, dict | list):
+        return payload.splitlines()
+    return json.dumps(document, indent=1, ensure_ascii=False).splitlines()

@@ -1,0 +1,159 @@
+"""`ackfloor dlq`: what lies in dead-letter topics, and what is to become of it.
+
+Here are the commands that look; those that write something are in `dlq_export.py`,
+`dlq_replay.py`, `dlq_dispose.py` and `dlq_jobs.py`. What was replayed, discarded or archived
+before is hidden unless `--all` asks for it. What `[redaction]` takes away is not shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ackfloor.cli.shared.command_options import Commands
+from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
+    BrokersOption,
+    LimitOption,
+    OfGroupOption,
+    Output,
+    OutputOption,
+)
+from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.dead_letters.commands.dead_letter_views import (
+    GROUPS_SPARE,
+    LETTERS_SPARE,
+    fields_of,
+    group_rows,
+    letter_rows,
+    letter_text,
+    releases_shown,
+)
+from ackfloor.dead_letters.commands.dlq_dispose import archive, discard
+from ackfloor.dead_letters.commands.dlq_export import export
+from ackfloor.dead_letters.commands.dlq_jobs import cancel, jobs
+from ackfloor.dead_letters.commands.dlq_replay import replay
+from ackfloor.dead_letters.commands.filter_misses import Misses
+from ackfloor.dead_letters.commands.filter_options import FilterOptions
+from ackfloor.dead_letters.commands.selection import (
+    AllOption,
+    LetterReading,
+    PartitionOption,
+    Places,
+    PlacesArgument,
+    TopicsArgument,
+    counted,
+    place_of,
+    tell_hidden,
+)
+from ackfloor.dead_letters.rules.cause_groups import LetterGroups
+from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+
+dlq_app = Commands(
+    name="dlq", help="Dead letters, to look at and to put back to work.", no_args_is_help=True
+)
+
+
+@dlq_app.command()
+def groups(
+    wanted: FilterOptions,
+    topics: TopicsArgument = None,
+    group: OfGroupOption = None,
+    all_: AllOption = False,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """Dead letters by handler and cause: how many, since when, and the latest of each."""
+    reading = LetterReading.open(brokers)
+    found, misses, hidden = LetterGroups(), Misses(wanted), 0
+    for topic in topics or reading.boxes.names(group):
+        for letter, disposed in counted(reading.boxes.letters(topic), topic):
+            if not misses.matches(letter):
+                continue
+            if disposed and not all_:
+                hidden += 1
+            else:
+                found.add(letter)
+    rows = group_rows(found.largest_first(), reading.rules)
+    if output is RowsOutput.table:
+        rows = releases_shown(rows)
+    print_rows(rows, output, spare=GROUPS_SPARE)
+    misses.tell()
+    tell_hidden(hidden)
+
+
+@dlq_app.command()
+def ls(
+    places: PlacesArgument,
+    wanted: FilterOptions,
+    limit: LimitOption = 100,
+    partition: PartitionOption = None,
+    scan_limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop when so many were read, whether or not they were meant."),
+    ] = None,
+    all_: AllOption = False,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """Dead letters one by one, oldest first within each partition."""
+    named = Places.of(places)
+    reading = LetterReading.open(brokers)
+    found: list[Letter] = []
+    hidden = 0
+    for each in reading.letters(named, wanted, partition, scan_limit):
+        if each.disposed and not all_:
+            hidden += 1
+        elif len(found) == limit:
+            typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
+            break
+        else:
+            found.append(each)
+    print_rows(letter_rows(found, reading.rules), output, spare=LETTERS_SPARE)
+    tell_hidden(hidden)
+
+
+@dlq_app.command()
+def show(
+    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Which one.")],
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Only the payload, byte for byte, to standard output; refused where [redaction] "
+            "has rules.",
+        ),
+    ] = False,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """One dead letter: why it died, where it came from, its headers and its payload."""
+    named = place_of(place)
+    reading = LetterReading.open(brokers)
+    if raw and reading.rules.active:
+        typer.secho("--raw would show what [redaction] takes away; leave it out", err=True)
+        raise typer.Exit(Exit.USAGE)
+    found = reading.boxes.letter(*named)
+    if parse_topic(named[0]) is None and not found.letter.says_it_failed:
+        typer.secho(f"{place}: a record that no header calls a dead letter", fg="yellow", err=True)
+    if raw:
+        sys.stdout.buffer.write(found.letter.value or b"")
+    elif output is Output.json:
+        facts = fields_of(found, reading.rules)
+        typer.echo(json_text(facts, indent=2))
+    else:
+        typer.echo(letter_text(found, reading.rules))
+
+
+dlq_app.command()(export)
+dlq_app.command()(replay)
+dlq_app.command()(discard)
+dlq_app.command()(archive)
+dlq_app.command()(jobs)
+dlq_app.command()(cancel)

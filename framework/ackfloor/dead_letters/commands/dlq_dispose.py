@@ -1,0 +1,111 @@
+"""`ackfloor dlq discard|archive`: dead letters that nobody is to handle any more.
+
+They stay in Kafka as they are. What was done with them is noted, and hides them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
+    BrokersOption,
+    DryRunOption,
+    MaxOption,
+    Output,
+    OutputOption,
+    YesOption,
+)
+from ackfloor.dead_letters.commands.dead_letter_archive import LetterArchive
+from ackfloor.dead_letters.commands.filter_options import FilterOptions
+from ackfloor.dead_letters.commands.redriving import Part, carry_out
+from ackfloor.dead_letters.commands.selection import LetterReading, Places, PlacesArgument
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dispositions import Disposition
+from ackfloor.dead_letters.rules.redrive_rules import Order
+from ackfloor.errors import RedriveRefused
+from ackfloor.redrive import job_name, operator
+
+_Foreign = Annotated[
+    bool,
+    typer.Option(
+        "--foreign", help="It is a dead-letter topic of another tool, although no header says so."
+    ),
+]
+
+
+def discard(
+    places: PlacesArgument,
+    wanted: FilterOptions,
+    most: MaxOption = None,
+    foreign: _Foreign = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Note dead letters as discarded: hidden, and sent nowhere again. None is deleted."""
+    reading = LetterReading.open(brokers)
+    order = Order(
+        Places.of(places).topic, "", job_name(), operator(), None, most,
+        action=Disposition.DISCARDED,
+    )  # fmt: skip
+    part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
+    carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
+
+
+def archive(
+    places: PlacesArgument,
+    wanted: FilterOptions,
+    file: Annotated[
+        Path, typer.Option(help="Where they are kept, as `dlq export` writes them; appended to.")
+    ],
+    most: MaxOption = None,
+    foreign: _Foreign = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Write dead letters to a file, and note them as archived: hidden, and sent nowhere again.
+
+    Each is on the disk before it is noted. What [redaction] takes away is not in the file.
+    """
+    reading = LetterReading.open(brokers)
+    order = Order(
+        Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
+        action=Disposition.ARCHIVED,
+    )  # fmt: skip
+    part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
+    if reading.rules.active:
+        typer.secho("what [redaction] takes away will not be in the file", err=True)
+    with ExitStack() as stack:
+        if not dry_run:
+            kept = stack.enter_context(LetterArchive(file, order.dlq, reading.rules))
+            part.keep = kept.keep
+        carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
+
+
+def _part(
+    reading: LetterReading, order: Order, places: Places, wanted: LetterFilter, *, foreign: bool
+) -> Part:
+    """What is to be disposed of.
+
+    Raises:
+        RedriveRefused: these are no dead letters, as far as anything says, or can't be had.
+    """
+    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+
+    job = RedriveJob(reading.options, order)
+    chosen = reading.choose(places, wanted)
+    if chosen.unmarked and not foreign:
+        raise RedriveRefused(
+            f"{places.topic} is no dead-letter topic of ackfloor, and {chosen.unmarked:,} of "
+            f"{len(chosen):,} records have no header that any tool gives a dead letter; if it is "
+            "one of another tool all the same, say --foreign"
+        )
+    return Part(job, chosen.offsets)

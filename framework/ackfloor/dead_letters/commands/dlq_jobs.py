@@ -1,0 +1,69 @@
+"""`ackfloor dlq jobs|cancel`: who has put dead letters back to work, or disposed of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ackfloor.cli.shared.confirmation import confirm
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, OfGroupOption, YesOption
+from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
+from ackfloor.dead_letters.commands.dead_letter_views import moment
+from ackfloor.dead_letters.commands.selection import LetterReading, TopicsArgument
+from ackfloor.redrive import operator
+
+if TYPE_CHECKING:
+    from ackfloor.dead_letters.rules.redrive_jobs import JobNote
+
+
+def jobs(
+    topics: TopicsArgument = None,
+    group: OfGroupOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """The jobs of replay, discard and archive: what they did, how far they are, who asked.
+
+    `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
+    likely. `dlq replay TOPIC --resume JOB` goes on with it.
+    """
+    boxes = LetterReading.open(brokers).boxes
+    rows = [
+        _row(topic, note) for topic in topics or boxes.names(group) for note in boxes.jobs(topic)
+    ]
+    print_rows(rows, output, spare=("why", "target", "by", "last", "began", "of", "action"))
+
+
+def _row(topic: str, note: JobNote) -> dict[str, Any]:
+    from ackfloor.dead_letters.kafka.redrive_notes import state_of
+
+    return {
+        "job": note.job,
+        "state": state_of(note).value,
+        "action": note.action,
+        "done": note.done,
+        "of": note.wanted,
+        "began": moment(note.began_ms),
+        "last": moment(note.at_ms),
+        "by": note.by,
+        "topic": topic,
+        "target": note.target,
+        "why": note.why,
+    }
+
+
+def cancel(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job, as `dlq jobs` names it.")],
+    yes: YesOption = False,
+    brokers: BrokersOption = OF_SETTINGS,
+) -> None:
+    """End a job, wherever it runs: it can write nothing more. What it has done stays done."""
+    from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
+
+    reading = LetterReading.open(brokers)
+    if not yes:
+        confirm(f"End job {job}?", f"job {job} would be ended")
+    note = cancelled(reading.options, topic, job, operator())
+    typer.echo(f"{note.job}: {note.state.value}, {note.done:,} of {note.wanted:,} {note.action}")

@@ -1,0 +1,249 @@
+"""`ackfloor dlq replay`: dead letters back to work, each once, killed and resumed or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
+    BrokersOption,
+    DryRunOption,
+    MaxOption,
+    Output,
+    OutputOption,
+    RateOption,
+    YesOption,
+)
+from ackfloor.dead_letters.commands.edit_input import EditedLines, function_edit
+from ackfloor.dead_letters.commands.filter_options import FilterOptions
+from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
+from ackfloor.dead_letters.commands.selection import LetterReading, Places, PlacesArgument
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
+from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, Order
+from ackfloor.errors import RedriveRefused
+from ackfloor.redrive import job_name, operator
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.redaction import Redaction
+    from ackfloor.dead_letters.rules.redrive_jobs import JobNote
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay was asked for: given on the command line, or read from the note of its job.
+
+    Attributes:
+        ends: partition -> offset; what is at or behind it came later and is not meant. None where
+            everything is.
+        topic_id: of the dead-letter topic when the job began; "" where that is not known.
+        edit: what was to be edited, and by what; "" for nothing.
+    """
+
+    places: Places
+    wanted: LetterFilter
+    to: str
+    limit: int | None
+    max_replays: int
+    ends: dict[int, int] | None = None
+    topic_id: str = ""
+    edit: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """As the note of the job has it."""
+        return {
+            # A file may name very many, and such a job is not resumed by its note.
+            "places": [] if self.edit else self.places.texts(),
+            "filter": self.wanted.told(),
+            "to": self.to,
+            "max": self.limit,
+            "max_replays": self.max_replays,
+            "ends": {str(partition): end for partition, end in (self.ends or {}).items()},
+            "topic_id": self.topic_id,
+            "edit": self.edit,
+        }
+
+    @classmethod
+    def of(cls, topic: str, note: JobNote) -> Replay:
+        """The same again.
+
+        Raises:
+            RedriveRefused: another command, or a newer version, has written the note.
+        """
+        asked = note.asked
+        if asked.get("edit"):
+            raise RedriveRefused(
+                f"--resume={note.job!r}: it edited what it sent ({asked['edit']}); give the "
+                "command that began it again, and it goes on"
+            )
+        try:
+            return cls(
+                _places(topic, _kind(list, asked["places"])),
+                LetterFilter.of(_kind(dict, asked["filter"])),
+                _kind(str, asked["to"]),
+                None if asked["max"] is None else _kind(int, asked["max"]),
+                _kind(int, asked["max_replays"]),
+                {int(p): _kind(int, end) for p, end in _kind(dict, asked["ends"]).items()},
+                _kind(str, asked["topic_id"]),
+            )
+        except (KeyError, TypeError, ValueError, typer.BadParameter) as exc:
+            raise RedriveRefused(
+                f"--resume={note.job!r}: not a job of this command; give the command that began "
+                "it again, and it goes on"
+            ) from exc
+
+
+def _places(topic: str, texts: list[str]) -> Places:
+    """The places of a note, which are in its own topic; raises ValueError and typer's error."""
+    places = Places.of(texts or [topic])
+    if places.topic != topic:
+        raise ValueError(places.topic)
+    return places
+
+
+def _kind(kind: type[Read], value: object) -> Read:
+    """What a note holds where something of this type belongs; raises TypeError."""
+    if type(value) is not kind:
+        raise TypeError(value)
+    return value
+
+
+def replay(
+    places: PlacesArgument,
+    wanted: FilterOptions,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="`retry`: the first retry topic, so that only this group sees them; `source`: the "
+            "topic they came from; or a topic.",
+            show_default=TO_RETRY,
+        ),
+    ] = None,
+    rate: RateOption = None,
+    most: MaxOption = None,
+    max_replays: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="What was replayed so often stays where it is.",
+            show_default=str(MAX_REPLAYS),
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JOB",
+            help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
+        ),
+    ] = None,
+    edit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Send these as they are here: lines of `dlq export`, with value or headers "
+            "corrected. Only dead letters in the file are meant.",
+        ),
+    ] = None,
+    edit_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Send what this function of yours makes of each DeadLetter.",
+        ),
+    ] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Put dead letters back to work, with their budget whole. Nothing is sent without --yes.
+
+    Each is sent once in effect: killed or asked for again, the command goes on where it was. What
+    was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
+    What is edited is shown by --dry-run as a diff, and tried on all before the first is sent.
+    """
+    named, rate_per_s, as_json = Places.of(places), rate_of(rate), output is Output.json
+    given = (to, most, max_replays, named.only, edit, edit_with)
+    if resume and (wanted != LetterFilter() or any(each is not None for each in given)):
+        raise typer.BadParameter(
+            "the job says what is meant: give only the topic, and --rate, --dry-run or --yes",
+            param_hint="--resume",
+        )
+    reading = LetterReading.open(brokers)
+    edits = _edits(named, edit, edit_with, reading.rules)
+    if isinstance(edits, EditedLines):
+        named = Places(named.topic, edits.wanted())
+    if resume:
+        order, asked = _resumed(reading, named.topic, resume)
+    else:
+        asked = Replay(
+            named, wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
+            edit=str(edit or edit_with or ""),
+        )  # fmt: skip
+        order = Order(named.topic, asked.to, job_name(), operator(), limit=most)
+    order = replace(order, rate_per_s=rate_per_s, max_replays=asked.max_replays)
+    part = _part(reading, order, asked)
+    part.edit, part.rules = edits, reading.rules
+    carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redaction) -> Edit:
+    """What is to be edited.
+
+    Raises:
+        typer.BadParameter, RedriveRefused, StartError: what was given can't be used.
+    """
+    if edit is None:
+        return unedited if edit_with is None else function_edit(edit_with, rules)
+    if edit_with is not None or named.only is not None:
+        raise typer.BadParameter(
+            "the file says which dead letters are meant, and what becomes of them: give the "
+            "topic alone, and no --edit-with",
+            param_hint="--edit",
+        )
+    if rules.active:
+        raise typer.BadParameter(
+            "[redaction] leaves parts out of what is exported, and they would be missing in what "
+            "is sent: use --edit-with",
+            param_hint="--edit",
+        )
+    return EditedLines(edit, named.topic)
+
+
+def _resumed(reading: LetterReading, topic: str, job: str) -> tuple[Order, Replay]:
+    """The order of a job that was ended, with what is left of its maximum."""
+    notes = {note.job: note for note in reading.boxes.jobs(topic)}
+    if job not in notes:
+        raise RedriveRefused(
+            f"--resume={job!r}: no such job; `ackfloor dlq jobs {topic}` lists them"
+        )
+    note = notes[job]
+    asked = Replay.of(topic, note)
+    left = None if asked.limit is None else asked.limit - note.done
+    if left is not None and left < 1:
+        raise RedriveRefused(f"--resume={job!r}: the job has sent its {asked.limit:,}")
+    return Order(topic, asked.to, job, operator(), limit=left, before=note.done), asked
+
+
+def _part(reading: LetterReading, order: Order, asked: Replay) -> Part:
+    """The job, refused before anything is read where it can't be done, and what it is to send."""
+    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+
+    job = RedriveJob(reading.options, order)
+    topic_id = job.topics.dlq_id
+    if asked.topic_id not in {"", topic_id}:
+        raise RedriveRefused(
+            f"--resume={order.job!r}: {order.dlq} was deleted and created anew since, and holds "
+            "other dead letters"
+        )
+    chosen = reading.choose(asked.places, asked.wanted, asked.ends)
+    if asked.ends is None:
+        asked = replace(asked, ends=chosen.ends, topic_id=topic_id)
+    job.order = replace(order, asked=asked.told())
+    return Part(job, chosen.offsets)

@@ -1,0 +1,73 @@
+"""What a filter did not find: values that no record has, beside those that some have.
+
+A misspelt handler means nothing, and nothing found must not read as "all is well".
+"""
+
+from __future__ import annotations
+
+import typer
+
+from ackfloor.core.values.printable import plain
+from ackfloor.core.values.suggestions import there_are
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter, cause_of
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+
+#: So many different values of a kind are remembered.
+MOST = 1_000
+
+
+class Misses:
+    """A filter at work, and what it has passed over."""
+
+    def __init__(self, wanted: LetterFilter) -> None:
+        self._wanted = wanted
+        self._found = False
+        #: What was asked for -> what there is, of each option that was given.
+        self._there: dict[str, set[str]] = {
+            option: set() for option, value in _asked(wanted).items() if value is not None
+        }
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Whether this one is meant."""
+        if self._wanted.matches(letter):
+            self._found = True
+            return True
+        if self._there and not self._found:
+            self._note(letter)
+        return False
+
+    def _note(self, letter: DeadLetter) -> None:
+        told = letter.envelope
+        has: dict[str, set[str | None]] = {
+            "--handler": {told.handler},
+            "--reason": {told.reason},
+            "--error": {told.error_type, cause_of(told)},
+            "--release": {told.release},
+        }
+        for option, there in self._there.items():
+            if len(there) < MOST:
+                there |= {each for each in has[option] if each}
+
+    def tell(self) -> None:
+        """Where nothing was meant: which value nothing has, and which there are."""
+        if self._found:
+            return
+        for option, there in self._there.items():
+            value = _asked(self._wanted)[option]
+            if value is not None and not self._has(option, value, there):
+                text = f"nothing has {option} {value!r}: {there_are(value, there)}"
+                typer.secho(plain(text), fg="yellow", err=True)
+
+    @staticmethod
+    def _has(option: str, value: str, there: set[str]) -> bool:
+        short = {each.rpartition(".")[2] for each in there} if option == "--error" else set()
+        return value in there | short
+
+
+def _asked(wanted: LetterFilter) -> dict[str, str | None]:
+    return {
+        "--handler": wanted.handler,
+        "--reason": wanted.reason,
+        "--error": wanted.error,
+        "--release": wanted.release,
+    }

@@ -1,0 +1,170 @@
+"""How a redrive is shown: what it would do, how far it is, what it did.
+
+No payload is shown but what an edit changes in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.core.values.printable import plain
+from ackfloor.dead_letters.rules.dispositions import Disposition
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order
+from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
+
+CAUSES = 10
+
+
+def dead_letters(count: int) -> str:
+    """So many, in words."""
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
+#: What is done, as people say it: done, and to be done.
+DONE = {
+    Disposition.REPLAYED: "sent",
+    Disposition.DISCARDED: "discarded",
+    Disposition.ARCHIVED: "archived",
+}
+TO_DO = {
+    Disposition.REPLAYED: "Send",
+    Disposition.DISCARDED: "Discard",
+    Disposition.ARCHIVED: "Archive",
+}
+
+
+def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any]:
+    """A dry run as JSON."""
+    # Not at the top: who imports this for programs needs no terminal.
+    from ackfloor.dead_letters.commands.dead_letter_views import changed_lines
+
+    return {
+        "dlq": order.dlq,
+        "target": preview.target.topic,
+        f"would_{TO_DO[order.action].lower()}": preview.tally.sent,
+        "left": dict(preview.tally.left),
+        "causes": [
+            {"handler": handler, "reason": reason, "error_type": error, "count": count}
+            for (handler, reason, error), count in preview.causes.most_common()
+        ],
+        "samples": [_sample(letter) for letter in preview.samples],
+        "edited": preview.edited,
+        "changes": [
+            {
+                "partition": before.partition,
+                "offset": before.offset,
+                "lines": changed_lines(before, after, rules),
+            }
+            for before, after in preview.changes
+        ],
+    }
+
+
+def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
+    """What a job did, as JSON."""
+    return {
+        "dlq": order.dlq,
+        "job": order.job,
+        "target": target,
+        DONE[order.action]: tally.sent,
+        "left": dict(tally.left),
+        "stopped": tally.stopped,
+        "remaining": tally.remaining,
+        "resume": resume_of(order, tally) if tally.stopped else None,
+    }
+
+
+def resume_of(order: Order, tally: Tally) -> str | None:
+    """The command that goes on with a job; None where that is the command that began it."""
+    # There is a note of what was sent, and it can be asked for again if it says how.
+    asked = order.asked if order.sends and (tally.sent or order.before) else {}
+    if not asked or asked.get("edit"):
+        return None
+    return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
+
+
+def _sample(letter: DeadLetter) -> dict[str, Any]:
+    told = letter.envelope
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "origin": letter.origin or None,
+        "handler": told.handler,
+        "reason": told.reason,
+        "error_type": told.error_type,
+        "attempt": told.attempt,
+        "replays": told.replays,
+    }
+
+
+def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
+    """A dry run for people."""
+    from ackfloor.dead_letters.commands.dead_letter_views import changed_lines
+
+    would = f"would be {DONE[order.action]}"
+    lines = [line_of(order, preview.target.topic, preview.tally, verb=would)]
+    causes = preview.causes.most_common(CAUSES)
+    lines += [f"  {count:>9,}  {_cause(*cause)}" for cause, count in causes]
+    if more := len(preview.causes) - len(causes):
+        lines.append(f"  {'':>9}  and {more} other causes")
+    for letter in preview.samples:
+        told = letter.envelope
+        origin = f"from {letter.origin}" if letter.origin else ""
+        if told.origin_topic is None:
+            origin = ", ".join(filter(None, ("no header of ours", origin)))
+        lines.append(
+            f"    {letter.partition}/{letter.offset}  {origin}, attempt {told.attempt}, "
+            f"replayed {told.replays} times"
+        )
+    if preview.edited:
+        lines.append(f"  {preview.edited:>9,}  of them edited")
+    for before, after in preview.changes:
+        lines.append(f"    {before.partition}/{before.offset}")
+        lines += [f"      {line}" for line in changed_lines(before, after, rules)]
+    return plain("\n".join(lines))
+
+
+def _cause(handler: str, reason: str, error: str) -> str:
+    return ", ".join(part for part in (handler, reason, error) if part) or "not said"
+
+
+def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
+    """What a job did, or would do."""
+    where = f"{order.dlq} to {target}" if target else order.dlq
+    lines = [f"{where}: {tally.sent:,} {verb or DONE[order.action]}"]
+    left = sorted(tally.left.items(), key=lambda each: list(Left).index(each[0]))
+    lines += [f"  {count:>9,}  left out: {why.words}" for why, count in left]
+    if tally.stopped:
+        lines.append(f"  {tally.remaining:>9,}  not {DONE[order.action]}")
+        lines.append(f"  stopped: {tally.stopped} (job {order.job})")
+        how = resume_of(order, tally) or "give the same command again"
+        lines.append(f"  to go on: {how}")
+    return plain("\n".join(lines))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error where that is a terminal, nothing elsewhere.
+
+    It is told how many are done, and of how many; before the first time that is not known.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = TextColumn("dead letters"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

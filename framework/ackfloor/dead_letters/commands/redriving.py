@@ -1,0 +1,217 @@
+"""Redriving: a job on the command line, from the look first to its exit code.
+
+    parts = [Part(RedriveJob(options, order), wanted)]
+    carry_out(parts, dry_run=False, yes=False, as_json=False)
+
+One way for every command that chooses dead letters, however it chooses them: show what would be
+done, ask, do it, say what was done. It is public for the commands of other packages.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.commands.redrive_views import (
+    DONE,
+    TO_DO,
+    dead_letters,
+    line_of,
+    progress_bar,
+    report_of,
+    result_of,
+    text_of,
+)
+from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Wanted
+from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
+from ackfloor.errors import RedriveBusy
+from ackfloor.redrive import parse_rate
+from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+    from ackfloor.dead_letters.rules.redrive_jobs import JobNote
+
+__all__ = ["Part", "carry_out", "rate_of"]
+
+
+@dataclass(slots=True)
+class Part:
+    """What is to be done about one dead-letter topic.
+
+    Attributes:
+        older: how many were asked for that are of an earlier topic of this name.
+        keep: given each batch before it is disposed of.
+        edit: given each dead letter, returns it as it is to be sent.
+        rules: what is not shown of an edit.
+    """
+
+    job: RedriveJob
+    wanted: Wanted
+    older: int = 0
+    keep: Callable[[Sequence[DeadLetter]], None] = lambda _letters: None
+    edit: Edit = unedited
+    rules: Redaction = field(default_factory=Redaction)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.wanted.values())) + self.older
+
+
+def rate_of(text: str | None) -> float | None:
+    """Records a second, from what `--rate` was given.
+
+    Raises:
+        typer.BadParameter: it is no rate.
+    """
+    import typer
+
+    try:
+        return None if text is None else parse_rate(text)
+    except SettingError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--rate") from None
+
+
+def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Show, ask, do and tell.
+
+    Args:
+        parts: with one and the same action.
+        dry_run: only show.
+        yes: do not ask.
+
+    Raises:
+        typer.Exit: 1 nothing could be done, 2 no confirmation, 5 some is left.
+        RedriveBusy: another job works on one of these topics.
+        RedriveRefused, KafkaUnreachable: as the job raises them.
+    """
+    import typer
+
+    from ackfloor.cli.shared.confirmation import confirm
+
+    if not any(map(len, parts)):
+        typer.secho("no dead letter is meant: nothing was done", err=True)
+        if as_json:
+            typer.echo("[]")
+        return
+    if dry_run or not yes:
+        previews = _previews(parts)
+        _show(previews, as_json=as_json)
+        if dry_run:
+            return
+        action = parts[0].job.order.action
+        letters = dead_letters(sum(preview.tally.sent for _, preview in previews))
+        confirm(f"{TO_DO[action]} {letters}?", f"{letters} would be {DONE[action]}")
+    elif any(part.edit is not unedited for part in parts):
+        # An edit that is refused is so before anything is sent.
+        _previews(parts)
+    for part in parts:
+        if (other := part.job.active()) is not None:
+            raise RedriveBusy(_told(part.job.order.dlq, other))
+    tallies = _run(parts, as_json=as_json)
+    if not all(tally.complete for tally in tallies):
+        some = any(tally.sent for tally in tallies)
+        raise typer.Exit(Exit.PARTIAL if some else Exit.FAILURE)
+
+
+def _told(dlq: str, other: JobNote) -> str:
+    return (
+        f"job {other.job} of {other.by} is at work on {dlq}: {other.done:,} of {other.wanted:,} "
+        f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
+    )
+
+
+def _previews(parts: list[Part]) -> list[tuple[Part, Preview]]:
+    """What would be done."""
+    previews: list[tuple[Part, Preview]] = []
+    for part in _within_max(parts, lambda: sum(preview.tally.sent for _, preview in previews)):
+        preview = part.job.preview(part.wanted, edit=part.edit)
+        preview.tally = _with_older(preview.tally, part)
+        previews.append((part, preview))
+    return previews
+
+
+def _show(previews: Sequence[tuple[Part, Preview]], *, as_json: bool) -> None:
+    import typer
+
+    if as_json:
+        reports = [report_of(part.job.order, each, part.rules) for part, each in previews]
+        typer.echo(json.dumps(reports, indent=2))
+    else:
+        for part, each in previews:
+            typer.echo(text_of(part.job.order, each, part.rules))
+
+
+def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
+    import typer
+
+    done: list[tuple[Part, Tally]] = []
+    most = parts[0].job.order.limit
+    with _interrupts() as stopping, progress_bar() as advance:
+
+        def sent() -> int:
+            return sum(tally.sent for _, tally in done)
+
+        def tell(tally: Tally, later: int) -> None:
+            total = sent() + tally.sent + tally.remaining + later
+            advance(sent() + tally.sent, total if most is None else min(total, most))
+
+        for number, part in enumerate(_within_max(parts, sent), 1):
+            # How many of these were disposed of before is known when it is their turn.
+            later = sum(sum(map(len, each.wanted.values())) for each in parts[number:])
+            tally = part.job.run(
+                part.wanted,
+                progress=lambda tally, later=later: tell(tally, later),  # type: ignore[misc]
+                stopping=lambda: bool(stopping),
+                keep=part.keep,
+                edit=part.edit,
+            )
+            tell(tally, later)
+            done.append((part, _with_older(tally, part)))
+    told = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
+    if as_json:
+        typer.echo(json.dumps([result_of(*each) for each in told], indent=2))
+    else:
+        for each in told:
+            typer.echo(line_of(*each))
+    return [tally for _, tally in done]
+
+
+def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part]:
+    """The parts, each with what the ones before have left of the maximum."""
+    for part in parts:
+        order = part.job.order
+        if order.limit is not None:
+            if (left := order.limit - sent()) < 1:
+                return
+            part.job.order = replace(order, limit=left)
+        yield part
+        # It is asked again: after the look, for the work itself.
+        part.job.order = order
+
+
+def _with_older(tally: Tally, part: Part) -> Tally:
+    return tally.leave(Left.GONE, part.older) if part.older else tally
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM ends the job after its transaction; a second one at once."""
+    seen: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        seen.append(number)
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

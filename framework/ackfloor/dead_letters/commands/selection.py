@@ -1,0 +1,225 @@
+"""Dead letters as commands read them: the ones that are meant, with what may be shown of them."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from ackfloor.cli.shared.parameters import Brokers
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.dead_letters.commands.filter_misses import Misses
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.redrive_rules import Wanted
+from ackfloor.redrive import select
+
+Read = TypeVar("Read")
+
+if TYPE_CHECKING:
+    from ackfloor.core.records.redaction import Redaction
+    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter, LetterBoxes
+    from ackfloor.dead_letters.kafka.record_reading import Gone
+    from ackfloor.kafka.client.client_options import KafkaOptions
+
+PlacesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC[/PARTITION/OFFSET]...",
+        help="A dead-letter topic, or single dead letters of one, as `dlq ls` prints them.",
+    ),
+]
+TopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="Also those that were replayed, discarded or archived.")
+]
+PartitionOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Read this partition only."),
+]
+_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})/(?P<offset>[0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What a command was given: a whole topic, or (`only`) single dead letters of it."""
+
+    topic: str
+    only: Wanted | None = None
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Places:
+        """From what stands on the command line.
+
+        Raises:
+            typer.BadParameter: places of two topics, or what is neither topic nor place.
+        """
+        if len(texts) == 1 and "/" not in texts[0]:
+            return cls(texts[0])
+        found = [place_of(text) for text in texts]
+        topics = {topic for topic, _, _ in found}
+        if len(topics) != 1:
+            raise typer.BadParameter(f"{', '.join(sorted(topics))}: name places of one topic")
+        return cls(topics.pop(), select((partition, offset) for _, partition, offset in found))
+
+    def texts(self) -> list[str]:
+        """The single dead letters as they are written."""
+        return [f"{self.topic}/{p}/{o}" for p, each in (self.only or {}).items() for o in each]
+
+
+def place_of(text: str) -> tuple[str, int, int]:
+    """Topic, partition and offset of one dead letter.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r}: give TOPIC/PARTITION/OFFSET, as `dlq ls` prints it")
+    return match["topic"], int(match["partition"]), int(match["offset"])
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The dead letters that are meant.
+
+    Attributes:
+        offsets: of each partition, ascending.
+        ends: partition -> the offset behind the last one that was looked at.
+        read: how many were looked at.
+        unmarked: how many of them, in a topic that is not ours, no header calls a dead letter.
+    """
+
+    offsets: dict[int, array[int]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    read: int = 0
+    unmarked: int = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self.offsets.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class LetterReading:
+    """A cluster's dead letters, and what may be shown of them."""
+
+    options: KafkaOptions
+    boxes: LetterBoxes
+    rules: Redaction
+
+    @classmethod
+    def open(cls, brokers: Brokers) -> LetterReading:
+        """By the settings.
+
+        Raises:
+            ConfigError, KafkaUnreachable: a setting is refused, or no broker answers.
+        """
+        from ackfloor.dead_letters.kafka.dead_letter_topic import LetterBoxes
+
+        rules, options = brokers.settings().redaction.rules(), brokers.options()
+        return cls(options, LetterBoxes(options), rules)
+
+    def letters(
+        self,
+        places: Places,
+        wanted: LetterFilter,
+        partition: int | None = None,
+        scan_limit: int | None = None,
+    ) -> Iterator[Letter]:
+        """Those that are meant and there, counted on a terminal as they are read.
+
+        Args:
+            partition: only of this one.
+            scan_limit: how many are read, meant or not; where there are more, that is told.
+
+        Raises:
+            RedriveRefused: they can't be read, or one that is named is not there.
+            KafkaUnreachable: no broker answers.
+            typer.BadParameter: single dead letters are named, and a partition as well.
+        """
+        from ackfloor.dead_letters.kafka.parked_topics import not_there
+        from ackfloor.dead_letters.kafka.record_reading import Gone
+
+        misses = Misses(wanted)
+        for number, each in enumerate(self._found(places, partition)):
+            if number == scan_limit:
+                text = (
+                    f"stopped after {number:,} were read: raise --scan-limit, or name a --partition"
+                )
+                typer.secho(text, err=True)
+                return
+            if isinstance(each, Gone):
+                raise not_there(places.topic, each)
+            if misses.matches(each.letter):
+                yield each
+        misses.tell()
+
+    def choose(
+        self, places: Places, wanted: LetterFilter, ends: Mapping[int, int] | None = None
+    ) -> Chosen:
+        """The offsets of those that are meant, for a job to deal with.
+
+        Disposed ones are among them, and so are places that are named and not there: the job says
+        of each why it was left.
+
+        Args:
+            ends: partition -> offset; what is at or behind it is not meant.
+
+        Raises:
+            RedriveRefused, KafkaUnreachable: they can't be read.
+        """
+        from ackfloor.dead_letters.kafka.record_reading import Gone
+
+        chosen, misses = Chosen(), Misses(wanted)
+        ours = parse_topic(places.topic) is not None
+        for each in self._found(places):
+            letter = each if isinstance(each, Gone) else each.letter
+            partition, offset = letter.partition, letter.offset
+            if ends is not None and offset >= ends.get(partition, 0):
+                continue
+            chosen.read += 1
+            chosen.ends[partition] = offset + 1
+            if isinstance(letter, Gone) or misses.matches(letter):
+                chosen.offsets.setdefault(partition, array("q")).append(offset)
+                if not (ours or isinstance(letter, Gone) or letter.says_it_failed):
+                    chosen.unmarked += 1
+        misses.tell()
+        return chosen
+
+    def _found(self, places: Places, partition: int | None = None) -> Iterator[Letter | Gone]:
+        if places.only is not None and partition is not None:
+            raise typer.BadParameter(
+                "places name their partitions: leave it out", param_hint="--partition"
+            )
+        found: Iterable[Letter | Gone]
+        if places.only is None:
+            found = self.boxes.letters(places.topic, partition)
+        else:
+            found = self.boxes.at(places.topic, places.only)
+        return counted(found, places.topic)
+
+
+def counted(letters: Iterable[Read], topic: str) -> Iterator[Read]:
+    """What is read, with how many there were told on a terminal."""
+    columns = SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} read")
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
+        reading = p.add_task(topic, total=None)
+        for number, letter in enumerate(letters):
+            if number % 500 == 0:
+                p.update(reading, completed=number)
+            yield letter
+
+
+def tell_hidden(hidden: int) -> None:
+    """How many were not shown because they are disposed of."""
+    if hidden:
+        typer.secho(f"{hidden:,} replayed, discarded or archived: not shown (--all)", err=True)

@@ -1,0 +1,98 @@
+"""A dead-letter topic as its reader meets it: its letters, and which of them are disposed of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
+from ackfloor.dead_letters.kafka.parked_topics import Boxes
+from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
+from ackfloor.dead_letters.kafka.redrive_topics import described
+from ackfloor.dead_letters.rules.dispositions import Disposed, dispositions_topic_of
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
+from ackfloor.kafka.topics.topic_ids import printed
+
+
+class Letter(NamedTuple):
+    """A dead letter, and whether it was replayed, discarded or archived before."""
+
+    letter: DeadLetter
+    disposed: bool
+
+
+class LetterBoxes(Boxes):
+    """The dead-letter topics of a cluster."""
+
+    def names(self, group: str | None = None) -> list[str]:
+        """Dead-letter topics of ours, of one consumer group or of all.
+
+        Raises:
+            RedriveRefused: there is nothing of this group.
+        """
+        return [name for name, _ in self.of_kind("dlq", group)]
+
+    def letters(self, topic: str, partition: int | None = None) -> Iterator[Letter]:
+        """Every dead letter of a topic, in the order of its partitions, or of one partition.
+
+        Raises:
+            RedriveRefused: there is no such topic or partition, or it may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        partitions = range(self.count(topic))
+        if partition is not None:
+            self.check(topic, [partition])
+            partitions = range(partition, partition + 1)
+        disposed = self._disposed(topic)
+        with closing(DeadLetterReader(self._options, topic)) as reader:
+            for letter in reader.all(partitions):
+                yield Letter(letter, disposed.hides(letter.partition, letter.offset))
+
+    def at(self, topic: str, wanted: Wanted) -> Iterator[Letter | Gone]:
+        """The dead letters at these places, in order; those that are not there as `Gone`.
+
+        Raises:
+            RedriveRefused: there is no such topic or partition, or it may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        self.count(topic)
+        disposed = self._disposed(topic)
+        for found in self.records(topic, wanted):
+            if isinstance(found, Gone):
+                yield found
+            else:
+                yield Letter(found, disposed.hides(found.partition, found.offset))
+
+    def letter(self, topic: str, partition: int, offset: int) -> Letter:
+        """One dead letter.
+
+        Raises:
+            RedriveRefused: it is not there, or may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        found = self.record(topic, partition, offset)
+        return Letter(found, self._disposed(topic).hides(partition, offset))
+
+    def jobs(self, topic: str) -> list[JobNote]:
+        """The jobs that worked on a topic, latest first.
+
+        Raises:
+            RedriveRefused: there is no such topic, or its dispositions may not be read.
+            KafkaUnreachable: the broker says nothing.
+        """
+        self.count(topic)
+        return self._disposed(topic).jobs.latest_first()
+
+    def _disposed(self, topic: str) -> Disposed:
+        try:
+            log = dispositions_topic_of(topic)
+        except SettingError:  # of another tool: nobody notes what was done with its letters
+            return Disposed("")
+        if log not in self.partitions:
+            return Disposed("")
+        disposed = Disposed(printed(described(self.admin, [topic])[topic].topic_id))
+        DispositionsLog(self._options, log, self.partitions[log]).read_on(disposed)
+        return disposed

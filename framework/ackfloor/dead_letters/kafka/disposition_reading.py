@@ -1,0 +1,76 @@
+"""The dispositions of one dead-letter topic, read to their end.
+
+Only committed records count. Whoever writes dispositions writes them in transactions of one
+transactional id; who has just made that id his own therefore reads all of them, and nobody adds
+any: see `dead_letters/kafka/redrive_job.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from ackfloor.dead_letters.kafka.record_reading import (
+    EOF,
+    PATIENCE_S,
+    next_batch,
+    offset_of,
+    read_error,
+    reading_consumer,
+    silent,
+)
+from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.kafka.client.client_errors import kafka_error
+from ackfloor.kafka.client.client_options import KafkaOptions
+
+
+class DispositionsLog:
+    """Reads a dispositions topic, from where it stopped the last time."""
+
+    def __init__(self, options: KafkaOptions, topic: str, partitions: int) -> None:
+        self._options = options
+        self._topic = topic
+        self._next = dict.fromkeys(range(partitions), OFFSET_BEGINNING)
+
+    def read_on(self, disposed: Disposed) -> None:
+        """Take in everything up to the end.
+
+        Raises:
+            KafkaUnreachable: the broker says nothing for a minute.
+            RedriveRefused: the topic may not be read.
+            ConfigError: a property is refused.
+        """
+        # A client of its own each time: it tells where a partition ends whenever it begins.
+        with closing(reading_consumer(self._options)) as consumer:
+            try:
+                self._read(consumer, disposed)
+            except KafkaException as exc:
+                error = kafka_error(exc)
+                raise (
+                    silent(self._topic) if error is None else read_error(error, self._topic)
+                ) from exc
+
+    def _read(self, consumer: Consumer, disposed: Disposed) -> None:
+        consumer.assign([TopicPartition(self._topic, p, at) for p, at in self._next.items()])
+        reading = set(self._next)
+        until_s = time.monotonic() + PATIENCE_S
+        while reading:
+            batch = next_batch(consumer)
+            if batch:
+                until_s = time.monotonic() + PATIENCE_S
+            elif time.monotonic() >= until_s:
+                raise silent(self._topic)
+            for message in batch:
+                partition, error = message.partition() or 0, message.error()
+                if error is None:
+                    key, value = message.key(), message.value()
+                    assert not isinstance(key, str)
+                    assert not isinstance(value, str)
+                    disposed.note(key, value)
+                    self._next[partition] = offset_of(message) + 1
+                elif error.code() == EOF:
+                    reading.discard(partition)
+                elif not error.retriable():
+                    raise KafkaException(error)

@@ -1,0 +1,55 @@
+"""Ending a redrive from outside: who takes the transactional id ends whoever had it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
+from ackfloor.dead_letters.kafka.redrive_notes import now_ms
+from ackfloor.dead_letters.kafka.redrive_topics import RedriveTopics
+from ackfloor.dead_letters.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge, Unwritten
+from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
+from ackfloor.dead_letters.rules.redrive_rules import Order
+from ackfloor.errors import KafkaUnreachable, RedriveRefused
+from ackfloor.kafka.client.client_options import KafkaOptions
+
+
+def cancelled(options: KafkaOptions, dlq: str, job: str, by: str) -> JobNote:
+    """End a job of a dead-letter topic; returns its note, which is exact from here on.
+
+    A job that has ended is left as it is.
+
+    Raises:
+        RedriveRefused: there is no such job, or this user may not.
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+    topics = RedriveTopics.find(options, Order(dlq, "", job, by, action=Disposition.DISCARDED))
+    if not topics.dispositions_partitions:
+        raise _unknown(dlq, job)
+    disposed = Disposed(topics.dlq_id)
+    log = DispositionsLog(options, topics.dispositions, topics.dispositions_partitions)
+    log.read_on(disposed)
+    if job not in disposed.jobs.notes:
+        raise _unknown(dlq, job)
+    if disposed.jobs.notes[job].state is not JobState.RUNNING:
+        return disposed.jobs.notes[job]
+    writer = RedriveWriter(options, f"ackfloor-redrive-{dlq}")
+    try:
+        writer.take()
+        # What it wrote before it was ended is there now, and it adds nothing.
+        log.read_on(disposed)
+        note = disposed.jobs.notes[job]
+        if note.state is JobState.RUNNING:
+            note = replace(note, state=JobState.STOPPED, at_ms=now_ms(), why=f"cancelled by {by}")
+            writer.write([NewRecord(topics.dispositions, 0, note.key, note.to_bytes())])
+    except (TooLarge, Unwritten) as exc:
+        raise KafkaUnreachable(f"{topics.dispositions} can't be written: {exc}") from exc
+    finally:
+        writer.discard()
+    return note
+
+
+def _unknown(dlq: str, job: str) -> RedriveRefused:
+    return RedriveRefused(f"{job!r}: no such job; `ackfloor dlq jobs {dlq}` lists them")

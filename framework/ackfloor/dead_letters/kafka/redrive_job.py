@@ -1,0 +1,323 @@
+"""RedriveJob: sends dead letters back to work, each exactly once in effect.
+
+A transaction holds new records, their dispositions and the note of the job, so a dead letter is
+either both sent and noted or neither, and what the job says of itself is so. The transactional id
+belongs to the dead-letter topic (and so to one group), not to the job. It follows that one job is
+active at a time, and that a job need not remember anything:
+
+1. `take` the id. Whoever had it, alive or killed, can write no more; what it left open is ended.
+2. Read the dispositions to their end. Nobody else can add any now, so this is all that was done.
+3. Send what has none, a batch in a transaction.
+4. Where a transaction failed or its end is not known: from 1, with what is left of the batch.
+
+A job that was killed is therefore resumed by asking for the same again. Two jobs at once: the
+younger one fences the older one, which says so and ends. Whoever does not want that asks for
+`active` first.
+
+Discarding and archiving are the same job, in which nothing is sent: dispositions alone are written.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import islice
+
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
+from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
+from ackfloor.dead_letters.kafka.redrive_notes import (
+    JobSign,
+    caught_up,
+    now_ms,
+    state_of,
+    who_ended,
+)
+from ackfloor.dead_letters.kafka.redrive_topics import RedriveTopics
+from ackfloor.dead_letters.kafka.redrive_writer import (
+    NewRecord,
+    RedriveWriter,
+    Superseded,
+    TooLarge,
+    Unwritten,
+)
+from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote, disposition_key
+from ackfloor.dead_letters.rules.redrive_edit import Edit, edited, unedited
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
+from ackfloor.dead_letters.rules.redrive_rules import (
+    DeadLetter,
+    Left,
+    Order,
+    Wanted,
+    redriven_headers,
+    target_partition,
+    why_left,
+)
+from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
+from ackfloor.errors import AckfloorError, KafkaUnreachable, RedriveRefused
+from ackfloor.kafka.client.client_options import KafkaOptions
+
+#: Most records of one transaction, and most bytes.
+BATCH = 500
+BATCH_BYTES = 8 * 1024 * 1024
+#: How long a job goes on trying when nothing can be written.
+PATIENCE_S = 60.0
+PAUSE_S = 0.2
+#: Puts dead letters where they are kept, before they are disposed of.
+Keep = Callable[[Sequence[DeadLetter]], None]
+
+
+class RedriveJob:
+    """One order, carried out.
+
+    Raises:
+        RedriveRefused: a topic is missing or may not be used.
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions, order: Order) -> None:
+        self.order = order
+        self.topics = RedriveTopics.find(options, order)
+        self._options = options
+        self._disposed = Disposed(self.topics.dlq_id)
+        self._writer = RedriveWriter(options, f"ackfloor-redrive-{order.dlq}")
+        self._log: DispositionsLog | None = None
+        self._tally = Tally()
+        self._next_at_s = 0.0
+        self._sign: JobSign | None = None
+
+    def active(self) -> JobNote | None:
+        """Another job that is at work on the same dead-letter topic, as far as is known.
+
+        Raises:
+            RedriveRefused, KafkaUnreachable: see the class.
+        """
+        self._look()
+        others = (each for each in self.jobs() if each.job != self.order.job)
+        return next((each for each in others if state_of(each) is JobState.RUNNING), None)
+
+    def jobs(self) -> list[JobNote]:
+        """The notes that were read so far, latest job first."""
+        return self._disposed.jobs.latest_first()
+
+    def _look(self) -> None:
+        """Read the dispositions as they are; others may add to them."""
+        if count := self.topics.dispositions_partitions:
+            self._log_of(count).read_on(self._disposed)
+
+    def _log_of(self, partitions: int) -> DispositionsLog:
+        if self._log is None:
+            self._log = DispositionsLog(self._options, self.topics.dispositions, partitions)
+        return self._log
+
+    def preview(self, wanted: Wanted, *, edit: Edit = unedited) -> Preview:
+        """Read everything, write nothing; a job that is active is not disturbed.
+
+        Raises:
+            RedriveRefused, KafkaUnreachable: see the class; or an edit is refused.
+        """
+        self._look()
+        preview = Preview(self.topics.target)
+        self._tally = Tally()
+        letters = self._letters(self._undone(wanted))
+        for letter in islice(self._sendable(letters), self.order.limit):
+            preview.add(letter, _edited(letter, edit))
+            self._tally = self._tally.send(1)
+        preview.tally = self._tally
+        return preview
+
+    def run(
+        self,
+        wanted: Wanted,
+        *,
+        progress: Callable[[Tally], None] = lambda _tally: None,
+        stopping: Callable[[], bool] = lambda: False,
+        keep: Keep = lambda _letters: None,
+        edit: Edit = unedited,
+    ) -> Tally:
+        """Send what has no disposition yet; returns how far it came, however it ended.
+
+        Args:
+            wanted: partition -> ascending offsets.
+            progress: told after each transaction.
+            stopping: asked between transactions.
+            keep: given each batch before it is disposed of; may get one again.
+            edit: given each dead letter, returns it as it is to be sent.
+        """
+        self._tally = Tally()
+        try:
+            self._log_of(self.topics.create_dispositions(self._options))
+            self._begin()
+            self.order = caught_up(self.order, self._disposed.jobs)
+            undone = self._undone(wanted)
+            self._sign = self._new_sign(self._told(wanted).remaining)
+            letters = self._sendable(self._letters(undone))
+            for batch in self._batches(_edited(letter, edit) for letter in letters):
+                self._keep_to_rate(len(batch), stopping)
+                if stopping():
+                    self._tally = replace(self._tally, stopped="it was told to stop")
+                    break
+                keep(batch)
+                self._send(batch)
+                progress(self._told(wanted))
+        except Superseded as exc:
+            assert self._log is not None
+            why = who_ended(self._log, self._disposed, self._sign) or str(exc)
+            self._tally = replace(self._tally, stopped=why)
+        except AckfloorError as exc:
+            self._tally = replace(self._tally, stopped=str(exc))
+        except BaseException as exc:
+            self._tally = replace(self._tally, stopped=f"{type(exc).__name__}")
+            raise
+        finally:
+            self._sign_off()
+            self._writer.discard()
+        return self._told(wanted)
+
+    def _told(self, wanted: Wanted) -> Tally:
+        """How far it is, and how far it has to go."""
+        return self._tally.of(sum(map(len, wanted.values())), self.order.limit)
+
+    def _undone(self, wanted: Wanted) -> dict[int, array[int]]:
+        """What is asked for and not disposed."""
+        left = {}
+        for partition, offsets in wanted.items():
+            hides = self._disposed.hides
+            left[partition] = array("q", (o for o in offsets if not hides(partition, o)))
+            if hidden := len(offsets) - len(left[partition]):
+                self._tally = self._tally.leave(Left.DISPOSED, hidden)
+        return left
+
+    def _letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
+        """These dead letters, from Kafka."""
+        with closing(DeadLetterReader(self._options, self.order.dlq)) as reader:
+            for partition in [p for p in left if p >= self.topics.dlq_partitions]:
+                yield from (Gone(partition, offset) for offset in left.pop(partition))
+            yield from reader.read(left)
+
+    def _sendable(self, letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
+        for letter in letters:
+            if isinstance(letter, Gone):
+                self._tally = self._tally.leave(Left.GONE)
+            elif (why := why_left(letter, self.order, self._disposed)) is not None:
+                self._tally = self._tally.leave(why)
+            else:
+                yield letter
+
+    def _batches(self, letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
+        batch: list[DeadLetter] = []
+        size = 0
+        for letter in islice(letters, self.order.limit):
+            batch.append(letter)
+            size += letter.size
+            if len(batch) >= self._most or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    @property
+    def _most(self) -> int:
+        """The records of one transaction."""
+        # Two transactions a second, so that a slow job is slow evenly.
+        rate = self.order.rate_per_s
+        return BATCH if rate is None else max(1, min(BATCH, int(rate / 2)))
+
+    def _keep_to_rate(self, count: int, stopping: Callable[[], bool]) -> None:
+        if self.order.rate_per_s is not None:
+            while not stopping() and (wait_s := self._next_at_s - time.monotonic()) > 0:
+                time.sleep(min(wait_s, PAUSE_S))
+            self._next_at_s = max(self._next_at_s, time.monotonic()) + count / self.order.rate_per_s
+
+    def _send(self, batch: list[DeadLetter]) -> None:
+        """Write a batch, whatever it takes; what is too large for its topic is left."""
+        assert self._sign is not None
+        left, until_s = batch, time.monotonic() + PATIENCE_S
+        while left:
+            try:
+                records = [record for each in left for record in self._records(each)]
+                done = self._tally.sent + len(left)
+                self._writer.write([*records, self._sign.record(JobState.RUNNING, done)])
+                break
+            except TooLarge:
+                self._begin()
+                if len(left) == 1:
+                    self._tally = self._tally.leave(Left.TOO_LARGE)
+                    return
+                # The broker refuses a batch as a whole, and does not say for whose sake.
+                for each in left:
+                    self._send([each])
+                return
+            except Unwritten as exc:
+                if time.monotonic() >= until_s:
+                    raise _given_up(exc) from exc
+                self._begin()
+                hides = self._disposed.hides
+                left = [each for each in left if not hides(each.partition, each.offset)]
+        self._tally = self._tally.send(len(batch))
+
+    def _begin(self) -> None:
+        """Take the id, and read what has been done."""
+        assert self._log is not None
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._writer.take()
+                break
+            except Unwritten as exc:
+                if time.monotonic() >= until_s:
+                    raise _given_up(exc) from exc
+                time.sleep(PAUSE_S)
+        self._log.read_on(self._disposed)
+        if self._sign is not None and (why := self._sign.ended_by(self._disposed.jobs)):
+            raise AckfloorError(why)
+
+    def _records(self, letter: DeadLetter) -> list[NewRecord]:
+        """The note of what is done with a dead letter, and the new record where it is sent."""
+        topics, at_ms, target = self.topics, now_ms(), self.topics.target
+        note = DispositionNote(
+            self.order.action, at_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
+        )
+        noted = NewRecord(
+            topics.dispositions,
+            letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
+            disposition_key(letter.partition, letter.offset),
+            note.to_bytes(),
+        )
+        if not self.order.sends:
+            return [noted]
+        place = target_partition(letter, target)
+        headers = redriven_headers(letter, at_ms)
+        return [NewRecord(target.topic, place, letter.key, letter.value, headers), noted]
+
+    def _new_sign(self, to_do: int) -> JobSign:
+        order = self.order
+        pause_s = 0.0 if order.rate_per_s is None else self._most / order.rate_per_s
+        earlier = self._disposed.jobs.notes.get(order.job)
+        return JobSign(order, self.topics, earlier, to_do, pause_s)
+
+    def _sign_off(self) -> None:
+        """Say how the job ended; where that can't be written, its silence says so."""
+        sign, tally = self._sign, self._tally
+        if sign is None or not self._writer.ready or not (tally.sent or sign.earlier):
+            return
+        state = JobState.STOPPED if tally.stopped else JobState.DONE
+        with suppress(AckfloorError, TooLarge, Unwritten):
+            self._writer.write([sign.record(state, tally.sent, tally.stopped)])
+
+
+def _edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
+    try:
+        return edited(letter, edit)
+    except SettingError as exc:
+        raise RedriveRefused(f"the edit of {exc.value}: {exc.why}; {exc.fix}") from exc
+
+
+def _given_up(exc: Unwritten) -> KafkaUnreachable:
+    return KafkaUnreachable(
+        f"nothing could be written for {PATIENCE_S:g} s ({exc}); run it again to go on"
+    )

@@ -1,0 +1,149 @@
+"""The topics of a redrive: found, checked and, for the dispositions, created, before it begins.
+
+Permissions are asked for and not found out half-way: the broker says what this user may do with
+each topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.rules.dispositions import dispositions_topic_of
+from ackfloor.dead_letters.rules.redrive_rules import Order, Target, target_topic
+from ackfloor.errors import RedriveRefused, StartError
+from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.topics.cluster_topics import Cluster
+from ackfloor.kafka.topics.topic_ids import printed
+from ackfloor.kafka.topics.topic_requirements import Action, TopicPlan
+
+REQUEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveTopics:
+    """What a redrive reads and writes.
+
+    Attributes:
+        dlq_id: the dead-letter topic's id as Kafka prints it.
+        dispositions_partitions: 0 where the topic does not exist yet.
+    """
+
+    dlq: str
+    dlq_id: str
+    dlq_partitions: int
+    replicas: int
+    target: Target
+    dispositions: str
+    dispositions_partitions: int
+
+    @classmethod
+    def find(cls, options: KafkaOptions, order: Order) -> RedriveTopics:
+        """Ask the cluster.
+
+        Raises:
+            RedriveRefused: a topic is missing or may not be used; the message says what to do.
+            KafkaUnreachable: no broker answers.
+        """
+        admin, partitions = known_topics(options)
+        names = partitions.keys()
+        if order.dlq not in names:
+            raise RedriveRefused(
+                f"the dead-letter topic {order.dlq} does not exist, or this user may not see it"
+            )
+        try:
+            dispositions = dispositions_topic_of(order.dlq)
+            target = target_topic(order, names) if order.sends else ""
+        except SettingError as exc:
+            raise RedriveRefused(f"--{exc}") from exc
+        found = described(admin, sorted({order.dlq, target, *({dispositions} & names)} - {""}))
+        _may(found[order.dlq], order.dlq, AclOperation.READ)
+        if order.sends:
+            _may(found[target], target, AclOperation.WRITE)
+        if dispositions in found:
+            _may(found[dispositions], dispositions, AclOperation.WRITE)
+            _may(found[dispositions], dispositions, AclOperation.READ)
+        dlq = found[order.dlq]
+        return cls(
+            order.dlq,
+            printed(dlq.topic_id),
+            len(dlq.partitions),
+            min(len(partition.replicas) for partition in dlq.partitions),
+            Target(target, len(found[target].partitions), order.to)
+            if order.sends
+            else Target(order.to, 0, order.to),
+            dispositions,
+            len(found[dispositions].partitions) if dispositions in found else 0,
+        )
+
+    def create_dispositions(self, options: KafkaOptions) -> int:
+        """See to it that the dispositions topic exists; returns how many partitions it has.
+
+        Raises:
+            RedriveRefused: it does not and can't be created.
+        """
+        if self.dispositions_partitions:
+            return self.dispositions_partitions
+        config = {
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(max(1, self.replicas - 1)),
+        }
+        plan = TopicPlan(
+            self.dispositions, self.dlq, "", Action.CREATE, self.dlq_partitions, self.replicas,
+            config,
+        )  # fmt: skip
+        try:
+            Cluster(options).create([plan])
+        except StartError as exc:
+            raise RedriveRefused(
+                f"{exc}; grant CREATE on it, or create it with cleanup.policy=compact and "
+                f"{self.dlq_partitions} partitions"
+            ) from exc
+        return self.dlq_partitions
+
+
+def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:
+    """A client to go on asking with, and how many partitions each topic of the cluster has.
+
+    Raises:
+        KafkaUnreachable: no broker answers.
+        ConfigError: a client property is refused.
+    """
+    contact = Contact(options)
+    topics = contact.metadata().topics
+    return contact.admin, {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:
+    """These topics as the broker tells of them, with what this user may do with each.
+
+    Raises:
+        RedriveRefused: it does not tell of one.
+    """
+    futures: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection(list(names)),
+        include_authorized_operations=True,
+        request_timeout=REQUEST_S,
+    )
+    found = {}
+    for name, future in futures.items():
+        try:
+            found[name] = future.result(REQUEST_S + 1.0)
+        except (KafkaException, TimeoutError) as exc:
+            raise RedriveRefused(f"{name} can't be described: {told(exc)}") from exc
+    return found
+
+
+def _may(topic: Any, name: str, operation: AclOperation) -> None:
+    allowed = topic.authorized_operations
+    # None: this broker does not say.
+    if allowed is not None and operation not in allowed:
+        raise RedriveRefused(f"no permission: grant {operation.name} on topic {name}")

@@ -1,0 +1,122 @@
+"""Dead letters by handler and cause: how many, and since when.
+
+Letters with the same handler and the same cause (fingerprint, else error type, else reason) are
+one group, however many there are: what is kept is a count, the first and the last time, the latest
+place, and when each release first failed so. Memory is bounded by `MOST_GROUPS`; what goes beyond
+is counted in one group of its own, so that no letter is left out of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ackfloor.core.records.envelope import (
+    ERROR_FINGERPRINT,
+    ERROR_MESSAGE,
+    ERROR_TYPE,
+    FAILED_AT,
+    HANDLER,
+    ORIGIN_TOPIC,
+    REASON,
+    RELEASE,
+    read_number,
+    read_text,
+)
+from ackfloor.dead_letters.rules.dead_letter_filter import cause_of
+from ackfloor.dead_letters.rules.foreign_headers import CAUSES
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+
+MOST_GROUPS: Final = 5_000
+#: Of so many releases it is known when they first failed so; a cause that lives longer is old.
+MOST_RELEASES: Final = 100
+REST: Final = "(more causes)"
+
+#: The headers that say which group a letter is in.
+_OF_GROUP: Final = (HANDLER, ERROR_FINGERPRINT, ERROR_TYPE, REASON, ORIGIN_TOPIC, RELEASE, *CAUSES)
+
+
+@dataclass(slots=True)
+class LetterGroup:
+    """Dead letters of one topic, handler and cause.
+
+    Attributes:
+        first_ms, last_ms: when the first and the last of them failed, in wall-clock ms.
+        partition, offset, message: of the one that failed last.
+        releases: release -> when the first of its letters failed, in wall-clock ms.
+    """
+
+    topic: str
+    handler: str
+    cause: str
+    error_type: str
+    count: int
+    first_ms: int
+    last_ms: int
+    partition: int
+    offset: int
+    message: str
+    releases: dict[str, int] = field(default_factory=dict)
+
+    def releases_in_order(self) -> list[str]:
+        """The releases that failed so, by when each first did."""
+        return sorted(self.releases, key=lambda each: (self.releases[each], each))
+
+
+class LetterGroups:
+    """Groups that grow letter by letter."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, str], LetterGroup] = {}
+        #: What a few headers say, byte for byte -> the group, error type and release. They are read
+        #: where these bytes are new: a million dead letters have few causes.
+        self._seen: dict[tuple[str | bytes | None, ...], tuple[LetterGroup, str, str]] = {}
+
+    def add(self, letter: DeadLetter) -> None:
+        """One more."""
+        raw = dict(letter.headers or ())
+        at_ms = read_number(raw.get(FAILED_AT))
+        if at_ms is None:
+            at_ms = letter.timestamp_ms
+        seen = (letter.topic, *map(raw.get, _OF_GROUP))
+        found = self._seen.get(seen)
+        if found is None:
+            found = self._group_of(letter, at_ms)
+            if len(self._seen) < MOST_GROUPS:
+                self._seen[seen] = found
+        group, error_type, release = found
+        group.count += 1
+        if release and (release in group.releases or len(group.releases) < MOST_RELEASES):
+            group.releases[release] = min(at_ms, group.releases.get(release, at_ms))
+        group.first_ms = min(group.first_ms, at_ms)
+        if at_ms >= group.last_ms:
+            group.last_ms = at_ms
+            group.partition, group.offset = letter.partition, letter.offset
+            group.error_type = error_type
+            group.message = _message(raw, letter)
+
+    def _group_of(self, letter: DeadLetter, at_ms: int) -> tuple[LetterGroup, str, str]:
+        """The group of a letter, made where it is new, with its error type and release there."""
+        told = letter.envelope
+        name = (letter.topic, told.handler or "", cause_of(told))
+        if name not in self._groups and len(self._groups) >= MOST_GROUPS:
+            name = (letter.topic, "", REST)
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = LetterGroup(
+                *name, "", 0, at_ms, at_ms, letter.partition, letter.offset, ""
+            )
+        error_type = "" if name[2] == REST else told.error_type or told.reason or ""
+        return group, error_type, told.release or ""
+
+    def largest_first(self) -> list[LetterGroup]:
+        """All of them."""
+        return sorted(self._groups.values(), key=lambda g: (-g.count, g.topic, g.handler, g.cause))
+
+
+def _message(raw: Mapping[str, bytes | None], letter: DeadLetter) -> str:
+    """What the error said, as `letter.envelope` has it, at less cost for our own."""
+    if read_text(raw.get(ORIGIN_TOPIC)) is not None:
+        return read_text(raw.get(ERROR_MESSAGE)) or ""
+    return letter.envelope.error_message or ""

@@ -1,0 +1,291 @@
+"""Redrive: what a dead letter becomes when it goes back to work, and which ones may not go.
+
+A dead letter goes back as a new record: into the first retry tier of its group, so that only this
+group sees it; into its source topic, where every group does; or into a topic that the operator
+names. Key, value and own headers stay byte for byte, and so does what is known of the origin.
+The budget is whole again: no attempt, failure or timeout is counted. What the last error was stays
+behind in the dead letter: the new record has not failed. `replays` counts how often this has
+happened, and a cap on it keeps a message from going round for ever.
+
+Invariants. A dead letter with a disposition goes nowhere again. One without our headers goes only
+where the operator says by name, and gets none of ours but the count. Whatever was asked for and is
+not sent is counted under the reason why: nothing is left out in silence.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.envelope import (
+    EDITED,
+    PREFIX,
+    REPLAYS,
+    Envelope,
+    copies_for_others,
+    read_envelope,
+    write_headers,
+)
+from ackfloor.core.records.record import Headers
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
+from ackfloor.dead_letters.rules.foreign_headers import read_foreign
+
+#: How often one message may go back to work, unless the operator says otherwise.
+MAX_REPLAYS: Final = 5
+#: Where a dead letter goes: these two words, or the name of a topic.
+TO_RETRY: Final = "retry"
+TO_SOURCE: Final = "source"
+
+#: Dead letters asked for, of one topic: partition -> offsets, ascending, each once.
+Wanted = Mapping[int, "array[int]"]
+
+
+class Left(StrEnum):
+    """Why a dead letter that was asked for was not sent."""
+
+    DISPOSED = "disposed"
+    GONE = "gone"
+    CAPPED = "capped"
+    FOREIGN = "foreign"
+    UNREADABLE = "unreadable"
+    TOO_LARGE = "too_large"
+
+    @property
+    def words(self) -> str:
+        """The reason for people."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Left.DISPOSED: "replayed, discarded or archived before",
+    Left.GONE: "not in the topic: removed by retention, or never there",
+    Left.CAPPED: "replayed as often as is allowed",
+    Left.FOREIGN: "without ackfloor's headers: goes only to a topic that is named",
+    Left.UNREADABLE: "the name of a header is not UTF-8, and the client can't carry it over",
+    Left.TOO_LARGE: "larger than the target topic allows",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One record of a dead-letter topic; `headers` None where the client can't read them."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    timestamp_ms: int = -1
+
+    @property
+    def envelope(self) -> Envelope:
+        """What our headers say; of another tool's letter, what failed as its headers say."""
+        told = read_envelope(self.headers)
+        if told.origin_topic is not None or (other := read_foreign(self.headers)) is None:
+            return told
+        return replace(
+            told,
+            group=told.group or other.group,
+            handler=told.handler or other.handler,
+            attempt=told.attempt or other.attempt,
+            error_type=told.error_type or other.error_type,
+            error_message=told.error_message or other.error_message,
+            error_stack=told.error_stack or other.error_stack,
+        )
+
+    @property
+    def origin(self) -> str:
+        """The record that it was, as far as headers say: `orders/3/41927`; "" where none does."""
+        told = read_envelope(self.headers)
+        if told.origin_topic is None:
+            return other.origin if (other := read_foreign(self.headers)) else ""
+        parts = (told.origin_topic, told.origin_partition, told.origin_offset)
+        return "/".join("?" if part is None else str(part) for part in parts)
+
+    @property
+    def says_it_failed(self) -> bool:
+        """Whether headers of ours, or those of another tool, make it a dead letter."""
+        ours = read_envelope(self.headers)
+        return ours.origin_topic is not None or read_foreign(self.headers) is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        own = sum(len(name) + len(value or b"") for name, value in self.headers or ())
+        return len(self.key or b"") + len(self.value or b"") + own
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an operator asks for.
+
+    Attributes:
+        dlq: the dead-letter topic.
+        to: `TO_RETRY`, `TO_SOURCE` or the name of a topic; where nothing is sent, what the
+            dispositions name as the target.
+        job: the job's name, in every disposition.
+        by: who asks, in every disposition.
+        rate_per_s: at most so many records a second; None for no limit.
+        limit: at most so many records in all; None for no limit.
+        max_replays: what has been replayed so often stays where it is.
+        action: what is done with each; only `REPLAYED` sends it anywhere.
+        asked: what was asked for, as JSON has it, for the job's note.
+        before: how many this job had done when it was ended.
+    """
+
+    dlq: str
+    to: str
+    job: str
+    by: str
+    rate_per_s: float | None = None
+    limit: int | None = None
+    max_replays: int = MAX_REPLAYS
+    action: Disposition = Disposition.REPLAYED
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    before: int = 0
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise SettingError("max", self.limit, "nothing would be sent", "give 1 or more")
+        if self.max_replays < 1:
+            raise SettingError(
+                "max_replays", self.max_replays, "nothing would be sent", "give 1 or more"
+            )
+
+    @property
+    def sends(self) -> bool:
+        """Whether dead letters go somewhere."""
+        return self.action is Disposition.REPLAYED
+
+    @property
+    def named(self) -> bool:
+        """Whether the operator names the target topic."""
+        return self.to not in {TO_RETRY, TO_SOURCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an order's records go; `partitions` is how many it has."""
+
+    topic: str
+    partitions: int
+    to: str
+
+
+def target_topic(order: Order, topics: Iterable[str]) -> str:
+    """The topic that an order means.
+
+    Args:
+        topics: all topics of the cluster.
+
+    Raises:
+        SettingError: there is none; the message says why and what to do.
+    """
+    known = set(topics)
+    if order.named:
+        target = _existing(order.to, known)
+        if target == order.dlq:
+            raise SettingError(
+                "to", order.to, "they are there already: each would become another dead letter",
+                "name the topic that a handler reads",
+            )  # fmt: skip
+        return target
+    parsed = parse_topic(order.dlq)
+    if parsed is None or parsed.kind != "dlq":
+        raise SettingError(
+            "to", order.to, f"{order.dlq} is not one of ackfloor's dead-letter topics, so it has "
+            "neither a retry topic nor a source", "name the target: --to TOPIC",
+        )  # fmt: skip
+    if order.to == TO_SOURCE:
+        return _existing(parsed.topic, known)
+    tiers = []
+    for name in known:
+        tier = parse_topic(name)
+        if tier is not None and (tier.topic, tier.group) == (parsed.topic, parsed.group):
+            tiers += [(tier.delay_s, name)] if tier.delay_s is not None else []
+    if not tiers:
+        raise SettingError(
+            "to", order.to, f"group {parsed.group!r} has no retry topic for {parsed.topic!r} (its "
+            "handler retries in place, or this user may not see it)",
+            "use --to source or --to TOPIC",
+        )  # fmt: skip
+    return min(tiers)[1]
+
+
+def _existing(topic: str, known: set[str]) -> str:
+    if topic not in known:
+        raise SettingError(
+            "to", topic, "the topic does not exist, or this user may not see it",
+            "create it or grant DESCRIBE on it, or correct the name",
+        )  # fmt: skip
+    if (parsed := parse_topic(topic)) is not None and parsed.kind != "retry":
+        raise SettingError(
+            "to", topic, f"a {parsed.kind} topic is not read by any handler",
+            "name a retry topic or a source topic",
+        )  # fmt: skip
+    return topic
+
+
+def why_left(letter: DeadLetter, order: Order, disposed: Disposed) -> Left | None:
+    """Why this dead letter is not sent; None where it is."""
+    if disposed.hides(letter.partition, letter.offset):
+        return Left.DISPOSED
+    if order.action is Disposition.DISCARDED:
+        return None
+    if letter.headers is None:
+        return Left.UNREADABLE
+    if not order.sends:
+        return None
+    envelope = letter.envelope
+    if envelope.replays >= order.max_replays:
+        return Left.CAPPED
+    if envelope.origin_topic is None and not order.named:
+        return Left.FOREIGN
+    return None
+
+
+def redriven_headers(letter: DeadLetter, now_ms: int) -> list[tuple[str, bytes | None]]:
+    """The headers of the new record: own ones as they are, then ours with a whole budget."""
+    headers = letter.headers or ()
+    before = letter.envelope
+    if before.origin_topic is None:
+        own = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+        edited = [] if before.edited is None else [(EDITED, before.edited.encode())]
+        return [*own, (REPLAYS, b"%d" % (before.replays + 1)), *edited]
+    envelope = Envelope(
+        origin_topic=before.origin_topic,
+        origin_partition=before.origin_partition,
+        origin_offset=before.origin_offset,
+        origin_timestamp_ms=before.origin_timestamp_ms,
+        group=before.group,
+        handler=before.handler,
+        first_failed_at_ms=before.first_failed_at_ms,
+        not_before_ms=now_ms,
+        replays=before.replays + 1,
+        edited=before.edited,
+        truncated="headers" if "headers" in (before.truncated or "") else None,
+    )
+    spring, kafka = copies_for_others(headers)
+    return write_headers(envelope, headers, spring=spring, kafka=kafka)
+
+
+def target_partition(letter: DeadLetter, target: Target) -> int | None:
+    """The partition of the new record; None leaves it to the producer.
+
+    In a tier, records of one key share a partition and so keep their order, and those without a
+    key are spread evenly. A source topic is entered where the record came from.
+    """
+    if target.to == TO_RETRY:
+        spread = letter.offset if letter.key is None else zlib.crc32(letter.key)
+        return spread % target.partitions
+    origin = letter.envelope.origin_partition
+    if target.to == TO_SOURCE and origin is not None and origin < target.partitions:
+        return origin
+    return None

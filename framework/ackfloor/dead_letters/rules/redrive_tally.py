@@ -1,0 +1,84 @@
+"""How far a job is, and what a dry run found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Target
+
+#: Handler, reason and error type; "" where one is not known.
+Cause = tuple[str, str, str]
+SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a job is, or what a dry run found.
+
+    Attributes:
+        sent: records written (in a dry run: that would be written).
+        left: why others were not, and how many.
+        stopped: why it ended before its end; "" where it did not.
+        remaining: how many are still to be sent, as far as is known; 0 at its end.
+    """
+
+    sent: int = 0
+    left: Mapping[Left, int] = field(default_factory=dict)
+    stopped: str = ""
+    remaining: int = 0
+
+    def leave(self, why: Left, count: int = 1) -> Tally:
+        """One more that is not sent."""
+        return replace(self, left={**self.left, why: self.left.get(why, 0) + count})
+
+    def send(self, count: int) -> Tally:
+        """So many more that are sent."""
+        return replace(self, sent=self.sent + count)
+
+    def of(self, asked: int, limit: int | None) -> Tally:
+        """The same, with what is still to be sent of so many that were asked for."""
+        remaining = asked - self.sent - sum(self.left.values())
+        if limit is not None:
+            remaining = min(remaining, limit - self.sent)
+        return replace(self, remaining=remaining)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything asked for has been sent, now or before."""
+        return not self.stopped and not self.left.keys() - {Left.DISPOSED}
+
+
+@dataclass(slots=True)
+class Preview:
+    """What a job would do.
+
+    Attributes:
+        causes: how many would be sent, by cause.
+        samples: the first few that would be sent.
+        edited: how many of them an edit changes.
+        changes: the first few of these, before and after.
+    """
+
+    target: Target
+    tally: Tally = field(default_factory=Tally)
+    causes: Counter[Cause] = field(default_factory=Counter)
+    samples: list[DeadLetter] = field(default_factory=list)
+    edited: int = 0
+    changes: list[tuple[DeadLetter, DeadLetter]] = field(default_factory=list)
+
+    def add(self, letter: DeadLetter, after: DeadLetter | None = None) -> None:
+        """One more that would be sent.
+
+        Args:
+            after: as it would be sent; None where that is as it is.
+        """
+        told = letter.envelope
+        self.causes[told.handler or "", told.reason or "", told.error_type or ""] += 1
+        if len(self.samples) < SAMPLES:
+            self.samples.append(letter)
+        if after is not None and after is not letter:
+            self.edited += 1
+            if len(self.changes) < SAMPLES:
+                self.changes.append((letter, after))

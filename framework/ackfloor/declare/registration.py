@@ -1,0 +1,426 @@
+"""HandlerSpec: one handler and its rules, and what is refused about them.
+
+A spec checks itself when it is made, so one that was changed by an operator's setting
+(`dataclasses.replace`) is held to the same rules as one written in code. Each refusal names the
+field as the settings know it (`handlers.bill.concurrency`), the value and the fix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, cast, get_args
+
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.parking.topic_names import check_source_topic
+from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.state.assignment import HandlerRules
+from ackfloor.core.values.durations import format_duration, parse_duration
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.core.values.sizes import parse_size
+from ackfloor.declare.codec import Decoder, SchemaDecoder
+from ackfloor.declare.flood_guard import FIX, WHY, FloodGuard
+from ackfloor.declare.signature import check_function
+from ackfloor.delivery import Delivery
+from ackfloor.errors import ConfigError, Outcome
+
+Ordering = Literal["unordered", "key", "partition"]
+OnFailure = Literal["park", "block"]
+Ack = Literal["auto", "manual"]
+ExecutorKind = Literal["async", "thread", "process"]
+Middleware = Callable[[Delivery, Callable[[], Any]], Any]
+
+DEFAULT_CONCURRENCY = 64
+DEFAULT_CONSUME_TIMEOUT_S = 60.0
+DEFAULT_BATCH_WAIT_S = 0.2
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+
+
+class HandlerOptions(TypedDict, total=False):
+    """The options of `.handler(...)`; each is explained there."""
+
+    name: str
+    ordering: Ordering
+    on_failure: OnFailure
+    concurrency: int
+    consume_timeout: timedelta | str | None
+    retry: RetryPolicy
+    breaker: CircuitBreaker | None
+    guard: FloodGuard | bool | None
+    dead_letter_on: tuple[type[Exception], ...]
+    ack: Ack
+    max_extend: timedelta | str | None
+    executor: ExecutorKind
+    decoder: Decoder | SchemaDecoder
+    middleware: Sequence[Middleware]
+    batch: int
+    batch_wait: timedelta | str
+    process_memory_limit: int | str | None
+    process_max_records: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec:
+    """One handler and its rules.
+
+    Attributes:
+        name: unique in the app; header, metric label and settings key.
+        topics: what it handles; no other handler of the app does.
+        function: the function as its author wrote it.
+        executor: "async" runs it on the event loop, "thread" on threads, "process" in processes
+            that can be killed.
+        consume_timeout_s: from handler start to answer, None for no limit.
+        max_extend_s: how far after its start a delivery's deadline may be moved.
+        process_memory_limit_bytes: resident memory beyond which one of its processes is replaced.
+        process_max_records: records after which one of its processes is replaced.
+        batch: how many records one call takes at most; None where it takes a single one.
+        batch_wait_s: how long an incomplete batch waits since its first record was read.
+        given: the options that were given in code, for telling them from built-in defaults.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    function: Callable[..., Any]
+    executor: ExecutorKind
+    ordering: Ordering = "unordered"
+    on_failure: OnFailure = "park"
+    concurrency: int = DEFAULT_CONCURRENCY
+    consume_timeout_s: float | None = DEFAULT_CONSUME_TIMEOUT_S
+    retry: RetryPolicy = RetryPolicy()
+    breaker: CircuitBreaker = CircuitBreaker()
+    dead_letter_on: tuple[type[BaseException], ...] = ()
+    ack: Ack = "auto"
+    max_extend_s: float | None = None
+    decoder: Decoder | SchemaDecoder | None = None
+    middleware: tuple[Middleware, ...] = ()
+    process_memory_limit_bytes: int | None = None
+    process_max_records: int | None = None
+    batch: int | None = None
+    batch_wait_s: float = DEFAULT_BATCH_WAIT_S
+    given: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be meant."""
+        _check_choices(self)
+        _check_numbers(self)
+        _check_classes(self)
+        check_isolation(self)
+        check_batches(self)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it runs on the event loop."""
+        return self.executor == "async"
+
+    @property
+    def manual(self) -> bool:
+        """Whether answers come through the delivery, not by return."""
+        return self.ack == "manual"
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a failed record is delivered again where it is, not through retry topics."""
+        return self.on_failure == "block"
+
+    def tiers(self) -> tuple[float, ...]:
+        """The delays of its retry topics in seconds; none where it retries in place."""
+        return () if self.in_place else self.retry.tiers()
+
+    def rules(self) -> HandlerRules:
+        """What the engine must know of it."""
+        return HandlerRules(
+            name=self.name,
+            ordering=self.ordering,
+            concurrency=self.concurrency,
+            consume_timeout_s=self.consume_timeout_s,
+            policy=self.retry,
+            manual=self.manual,
+            max_extend_s=self.max_extend_s,
+            in_place=self.in_place,
+            breaker=self.breaker,
+            killable=self.executor == "process",
+            batch=self.batch,
+            batch_wait_s=self.batch_wait_s,
+        )
+
+
+def settings_key(name: str) -> str:
+    """A handler's name as environment variables can spell it: two names must differ in it."""
+    return re.sub(r"[.-]", "_", name).lower()
+
+
+def make_spec(
+    function: Callable[..., Any], topics: tuple[str, ...], options: HandlerOptions
+) -> HandlerSpec:
+    """Turn a registration into a spec, or refuse it."""
+    name = _name(function, options)
+    is_async = check_function(function, handler=name)
+    given = cast("Mapping[str, Any]", options)
+    _check_known(name, given)
+    ordering = options.get("ordering", "unordered")
+    values: dict[str, Any] = {
+        key: given[key]
+        for key in (
+            "concurrency", "retry", "dead_letter_on", "ack", "decoder", "process_max_records",
+            "batch",
+        )
+        if key in given
+    }  # fmt: skip
+    executor = _executor(name, options, is_async)
+    if executor == "process":
+        values.setdefault("concurrency", cores())
+    if "process_memory_limit" in given:
+        field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
+        values["process_memory_limit_bytes"] = size_in_bytes(field, limit)
+    for key in ("consume_timeout", "max_extend", "batch_wait"):
+        if key in given:
+            values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
+    if (breaker := _breaker(name, given)) is not None:
+        values["breaker"] = breaker
+    return HandlerSpec(
+        name=name,
+        topics=_check_topics(name, topics),
+        function=function,
+        executor=executor,
+        ordering=ordering,
+        on_failure=options.get("on_failure", "park" if ordering == "unordered" else "block"),
+        middleware=tuple(options.get("middleware", ())),
+        given=frozenset(given) - {"name"},
+        **values,
+    )
+
+
+def _breaker(name: str, given: Mapping[str, Any]) -> Any:
+    """A circuit breaker as it was given: None or False for none; None where nothing was said."""
+    if "guard" in given:
+        guard = given["guard"]
+        if guard is not None and not isinstance(guard, bool | FloodGuard):
+            raise _refuse(name, "guard", guard, WHY, FIX)
+        warnings.warn(f"handlers.{name}.guard: {WHY}: {FIX}", DeprecationWarning, stacklevel=4)
+        enabled = guard.enabled if isinstance(guard, FloodGuard) else bool(guard)
+        if "breaker" not in given:
+            return None if enabled else CircuitBreaker(enabled=False)
+    asked = given.get("breaker", True)
+    if asked is True:
+        return None
+    return CircuitBreaker(enabled=False) if asked is None or asked is False else asked
+
+
+def _refuse(name: str, option: str, value: object, why: str, fix: str) -> ConfigError:
+    return ConfigError(f"handlers.{name}.{option}", value, why, fix)
+
+
+def _name(function: Callable[..., Any], options: HandlerOptions) -> str:
+    name = options.get("name", getattr(function, "__name__", repr(function)))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            "name", name, "a handler's name is a header, a metric label and a settings key",
+            'pass name="..." of letters, digits, "_", "." and "-", at most 100',
+        )  # fmt: skip
+    return name
+
+
+def _seconds(field: str, value: object) -> float | None:
+    if value is None:
+        return None
+    try:
+        return parse_duration(cast("timedelta | str", value), field=field)
+    except SettingError as exc:
+        raise ConfigError.of(exc) from None
+
+
+def _check_known(name: str, given: Mapping[str, Any]) -> None:
+    known = HandlerOptions.__annotations__
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            fix = f"did you mean {near[0]}=?" if near else f"options are {', '.join(known)}"
+            raise _refuse(name, option, given[option], "no such option", fix)
+
+
+def _executor(name: str, options: HandlerOptions, is_async: bool) -> ExecutorKind:
+    own: ExecutorKind = "async" if is_async else "thread"
+    asked = options.get("executor", own)
+    if asked == "process" and not is_async:
+        return "process"
+    if asked != own:
+        kind = "async def" if is_async else "def"
+        why = f"the function is an `{kind}`, which runs on {own!r}"
+        raise _refuse(name, "executor", asked, why, "leave it out, or change the function")
+    return asked
+
+
+def _check_topics(name: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    if not topics:
+        raise _refuse(name, "topics", topics, "no topic", 'name one: @app.handler("orders")')
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise _refuse(
+                name, "topics", topic, "not a topic's name", 'write @app.handler("orders")'
+            )
+        if topic.startswith("^"):
+            why = "topic patterns are not available in this version"
+            raise _refuse(name, "topics", topic, why, "name each topic")
+        try:
+            check_source_topic(topic)
+        except SettingError as exc:
+            raise ConfigError.of(exc, field=f"handlers.{name}.topics") from None
+        if topics.count(topic) > 1:
+            raise _refuse(name, "topics", topic, "named twice", "name it once")
+    return topics
+
+
+def _check_choices(spec: HandlerSpec) -> None:
+    for option, choices in (("ordering", Ordering), ("on_failure", OnFailure), ("ack", Ack)):
+        value, allowed = getattr(spec, option), get_args(choices)
+        if value not in allowed:
+            fix = f"choose one of {', '.join(map(repr, allowed))}"
+            raise _refuse(spec.name, option, value, "no such choice", fix)
+    if not isinstance(spec.retry, RetryPolicy):
+        fix = 'write retry=RetryPolicy(initial_delay="1s", max_redeliveries=6)'
+        raise _refuse(spec.name, "retry", spec.retry, "not a RetryPolicy", fix)
+    if not isinstance(spec.breaker, CircuitBreaker):
+        fix = "write breaker=CircuitBreaker(failures=50), or None for none"
+        raise _refuse(spec.name, "breaker", spec.breaker, "not a CircuitBreaker", fix)
+
+
+def _check_numbers(spec: HandlerSpec) -> None:
+    count: object = spec.concurrency
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        why = "not a number of deliveries to run at once"
+        raise _refuse(spec.name, "concurrency", count, why, "pass a whole number from 1")
+    timeout_s, extend_s = spec.consume_timeout_s, spec.max_extend_s
+    if timeout_s is None:
+        if spec.manual:
+            why = 'ack="manual" without a timeout: an answer that never comes would never be missed'
+            raise _refuse(spec.name, "consume_timeout", None, why, 'pass consume_timeout="60s"')
+        if extend_s is not None:
+            why = "there is no deadline to extend"
+            value = format_duration(extend_s)
+            raise _refuse(spec.name, "max_extend", value, why, "pass consume_timeout= or drop it")
+        return
+    if timeout_s <= 0:
+        why = "no time at all"
+        fix = 'pass consume_timeout="30s", or None for no limit'
+        raise _refuse(spec.name, "consume_timeout", format_duration(timeout_s), why, fix)
+    if extend_s is not None and extend_s < timeout_s:
+        why = f"shorter than consume_timeout={format_duration(timeout_s)}"
+        fix = "it counts from the handler's start: make it the longer of the two"
+        raise _refuse(spec.name, "max_extend", format_duration(extend_s), why, fix)
+
+
+def _check_classes(spec: HandlerSpec) -> None:
+    classes: object = spec.dead_letter_on
+    if not isinstance(classes, tuple):
+        fix = "write dead_letter_on=(InvalidOrder,)"
+        raise _refuse(spec.name, "dead_letter_on", classes, "not a tuple of exceptions", fix)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            why, fix = "not a class of exceptions", "name subclasses of Exception"
+            raise _refuse(spec.name, "dead_letter_on", each, why, fix)
+        if issubclass(each, Outcome):
+            why, fix = "says itself how the delivery ends", "take it out"
+            raise _refuse(spec.name, "dead_letter_on", each, why, fix)
+    if spec.decoder is not None and not any(
+        callable(getattr(spec.decoder, name, None)) for name in ("decode", "bind")
+    ):
+        fix = "pass an object with decode(data, record), such as one of ackfloor.schemas"
+        raise _refuse(spec.name, "decoder", spec.decoder, "has no method decode", fix)
+    for around in spec.middleware:
+        if not callable(around):
+            fix = "pass functions: around(delivery, call_next)"
+            raise _refuse(spec.name, "middleware", around, "not callable", fix)
+
+
+def check_batches(spec: HandlerSpec) -> None:
+    """Refuse what can't be meant about a handler's batches.
+
+    Raises:
+        ConfigError: names the option, its value and the fix.
+    """
+
+    def refuse(option: str, value: object, why: str, fix: str) -> ConfigError:
+        return ConfigError(f"handlers.{spec.name}.{option}", value, why, fix)
+
+    size: object = spec.batch
+    wait_s: object = spec.batch_wait_s
+    if size is None:
+        if "batch_wait" in spec.given:
+            value, why = format_duration(spec.batch_wait_s), "it takes one record at a time"
+            raise refuse("batch_wait", value, why, "write batch=100 too, or drop it")
+        return
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        why = "not a number of records for one call"
+        raise refuse("batch", size, why, "pass a whole number from 1")
+    if wait_s is None:
+        raise refuse("batch_wait", None, "no duration", 'write batch_wait="200ms"')
+    if spec.manual:
+        why = "in a batch every record can be answered through its delivery, and return is the rest"
+        raise refuse("ack", spec.ack, why, 'leave ack="auto", or drop batch=')
+    if spec.middleware:
+        why = "middleware goes around one delivery, and a batch has many"
+        fix = "do it in the function, or give the middleware to other handlers only"
+        raise refuse("middleware", len(spec.middleware), why, fix)
+
+
+def cores() -> int:
+    """How many cores this process may use: as many process handlers run at once by default."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def size_in_bytes(field: str, value: object) -> object:
+    """A size as it was given, in bytes; None for no limit."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value, field=field)
+    except SettingError as exc:
+        raise ConfigError.of(exc) from None
+
+
+def check_isolation(spec: HandlerSpec) -> None:
+    """Refuse what can't be meant about a handler's processes.
+
+    Raises:
+        ConfigError: names the option, its value and the fix.
+    """
+    field = f"handlers.{spec.name}"
+    limit, records = spec.process_memory_limit_bytes, spec.process_max_records
+    if spec.executor != "process":
+        for option, value in (("process_memory_limit", limit), ("process_max_records", records)):
+            if value is not None:
+                why = f"the handler runs on {spec.executor!r}, which has no processes of its own"
+                fix = 'pass executor="process" (of a `def` handler), or drop it'
+                raise ConfigError(f"{field}.{option}", value, why, fix)
+        return
+    name = spec.function.__qualname__
+    if "<lambda>" in name or "<locals>" in name:
+        what = "a lambda" if name.endswith("<lambda>") else "defined inside another function"
+        why = f"{what}: a process of its own has to import it by name"
+        raise ConfigError(f"{field}.executor", name, why, "define it with `def` at module level")
+    if spec.manual:
+        why = "a process handler answers by its return or its exception"
+        raise ConfigError(
+            f"{field}.ack", spec.ack, why, 'leave it "auto", or drop executor="process"'
+        )
+    _check_count(f"{field}.process_memory_limit", limit, 'write a size such as "512MiB"')
+    _check_count(f"{field}.process_max_records", records, "write a whole number from 1")
+    if limit is not None and not sys.platform.startswith("linux"):
+        why = f"resident memory is read from /proc, which {sys.platform} has not"
+        raise ConfigError(f"{field}.process_memory_limit", limit, why, "leave it out here")
+
+
+def _check_count(field: str, value: object, fix: str) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(field, value, "not a positive whole number", fix)

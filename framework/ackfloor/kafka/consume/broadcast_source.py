@@ -1,0 +1,227 @@
+"""KafkaBroadcastSource: every partition of the topics, read without a group.
+
+The consumer is given its partitions by hand, so the broker knows of no member and of no group.
+Reading starts at the log's end as it is at the start. A partition that appears later is read
+from its beginning: everything in it was written since.
+
+Which partitions there are is asked by a thread with a client of its own, because the question
+blocks for as long as a broker is away, and the owner thread has deadlines to keep. Only at the
+start, when there is nothing else to do, it is the owner that asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
+
+from ackfloor.core.records.record import CommitPosition, StartPosition
+from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.consume.committer import Committer, Result
+from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+from ackfloor.kafka.consume.membership import Membership
+from ackfloor.kafka.consume.source import KafkaSource
+from ackfloor.kafka.consume.split_consumer import SplitConsumer
+from ackfloor.kafka.consume.start_positions import PATIENCE_S, REQUEST_S, ask, log_range
+from ackfloor.kafka.topics.topic_ids import TopicIds
+from ackfloor.ports import SourceListener
+
+log = logging.getLogger("ackfloor.kafka")
+
+#: Seconds between two looks for new partitions, unless the client's own property says otherwise.
+LOOK_S = 30.0
+LOOK_PROPERTY = "topic.metadata.refresh.interval.ms"
+
+
+class KafkaBroadcastSource(KafkaSource):
+    """Reads all records of its topics; implements `ports.Source`.
+
+    Args:
+        options: the client's properties.
+        group: the app's group; the client wants a name and does not join it.
+        watched, spare: as for `KafkaSource`.
+
+    Raises:
+        ConfigError: a property is refused.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        group: str,
+        *,
+        watched: Collection[str] = (),
+        spare: Collection[str] = (),
+    ) -> None:
+        super().__init__(options, group, watched=watched, spare=spare)
+        self._options = options
+        self._answers: list[Result] = []
+        self._watch: PartitionWatch | None = None
+
+    def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
+        """Read these topics; partitions come with the first poll."""
+        interval_s = float(self._config.get(LOOK_PROPERTY, LOOK_S * 1000)) / 1000
+        self._watch = PartitionWatch(self._options, topics, interval_s)
+        super().subscribe(topics, listener)
+
+    def _make_membership(self) -> Membership:
+        assert self._watch is not None
+        return _Everything(
+            self._consumer,
+            self._reading,
+            self._listener,
+            self._commits,
+            self._watch,
+            self._topic_ids,
+        )
+
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
+        """Report what there is; see `ports.Source`."""
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._listener.on_committed(answers)
+        return super().poll(timeout_s, ahead=ahead)
+
+    def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
+        """There is nobody to commit for: every position is as good as committed."""
+        results: list[Result] = [(position, None) for position in positions]
+        if wait:
+            self._listener.on_committed(results)
+        else:
+            self._answers.extend(results)
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._watch is not None:
+            self._watch.stop()
+        super().close()
+
+
+class _Everything(Membership):
+    """All partitions of the topics, whoever else reads them."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        reading: SplitConsumer,
+        listener: SourceListener,
+        commits: Committer,
+        watch: PartitionWatch,
+        topic_ids: TopicIds,
+    ) -> None:
+        super().__init__(
+            consumer,
+            reading,
+            listener,
+            commits,
+            topic_ids=topic_ids,
+            followers=Followers({}, {}),
+            incremental=True,
+            start="latest",
+        )
+        self._watch = watch
+        #: Topic -> how many partitions are read.
+        self._known: dict[str, int] = {}
+
+    def join(self, topics: Sequence[str]) -> None:
+        """There is nothing to join: the first look takes what there is."""
+        self._known = dict.fromkeys(topics, 0)
+
+    def look(self) -> None:
+        """Take what is new: at the end the first time, from the beginning later.
+
+        Raises:
+            SourceFailed: at the start, a broker did not answer or a topic is not there.
+        """
+        if not self._watch.running:
+            until_s = time.monotonic() + PATIENCE_S
+            what = f"the partitions of {', '.join(self._known)}"
+            counts = ask(what, lambda: self._counts(self._consumer), until_s)
+            self._take(counts, end=True)
+            self._topic_ids.learn(self._known)
+            self._watch.start()
+        elif self._watch.counts != self._known:
+            self._take(self._watch.counts, end=False)
+        super().look()
+
+    def _counts(self, consumer: Consumer) -> dict[str, int] | None:
+        counts = partition_counts(consumer.list_topics(timeout=REQUEST_S), self._known)
+        return counts if all(counts.get(topic) for topic in self._known) else None
+
+    def _take(self, counts: Mapping[str, int], *, end: bool) -> None:
+        new = [
+            (topic, partition)
+            for topic, count in counts.items()
+            for partition in range(self._known[topic], count)
+        ]
+        if not new:
+            return
+        # A new partition begins at 0; whether it still does, the fetch tells.
+        starts = [
+            StartPosition(topic, partition, self._end(topic, partition) if end else 0)
+            for topic, partition in new
+        ]
+        self._known.update({t: max(self._known[t], count) for t, count in counts.items()})
+        self._assign([TopicPartition(s.topic, s.partition, s.position) for s in starts])
+        if not end:
+            log.info("new partitions: %s", ", ".join(f"{t}/{p}" for t, p in new))
+        self._announce(starts)
+
+    def _end(self, topic: str, partition: int) -> int:
+        return log_range(self._consumer, topic, partition)[1]
+
+
+class PartitionWatch:
+    """Asks now and then how many partitions there are, on a thread of its own.
+
+    Args:
+        interval_s: seconds between two questions; not above 0: it never asks.
+
+    Attributes:
+        counts: topic -> partitions, as last told; replaced whole.
+        running: whether it was started.
+    """
+
+    def __init__(self, options: KafkaOptions, topics: Sequence[str], interval_s: float) -> None:
+        self._config = admin_config(options)
+        self._topics = tuple(topics)
+        self._interval_s = interval_s
+        self._ending = threading.Event()
+        self.counts: Mapping[str, int] = {}
+        self.running = False
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self.running = True
+        if self._interval_s > 0:
+            threading.Thread(target=self._run, name="ackfloor:partitions", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more; an answer that is waited for is not waited for here."""
+        self._ending.set()
+
+    def _run(self) -> None:
+        admin = make_client(AdminClient, "admin", self._config, logger=log)
+        while not self._ending.wait(self._interval_s):
+            try:
+                metadata = admin.list_topics(timeout=REQUEST_S)
+            except KafkaException as exc:
+                # It is away, which the consumer says loudly enough.
+                log.debug("partitions can't be listed: %s", exc)
+            else:
+                self.counts = partition_counts(metadata, self._topics)
+
+
+def partition_counts(
+    metadata: ClusterMetadata, topics: Sequence[str] | Mapping[str, int]
+) -> dict[str, int]:
+    """How many partitions each of these topics has, as far as they are there."""
+    return {
+        name: len(found.partitions)
+        for name in topics
+        if (found := metadata.topics.get(name)) is not None and found.error is None
+    }

@@ -1,0 +1,105 @@
+"""NewTiers: whether the group has retry topics that this worker does not know.
+
+A worker with other delays (a new release, a canary that is taken back) makes retry topics of its
+own, and parks in all their partitions. Those that follow a partition of ours are ours to read (see
+`followers`). So a worker that finds such a topic ends and starts afresh: then it knows it, as one
+that is left over from another policy.
+
+Asked on a thread and by a client of its own, at moments that differ from worker to worker: all of
+them find the same, and need not start again together.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Collection, Mapping
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]
+
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.state.worker_state import UNHURRIED_S
+from ackfloor.errors import TopicAppeared
+from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
+
+log = logging.getLogger("ackfloor.kafka")
+
+REQUEST_S = 10.0
+#: Seconds between two questions, at least and at most. Wide, because each worker of a large group
+#: that starts again is two rebalances.
+BETWEEN_S = (60.0, 300.0)
+
+
+class NewTiers:
+    """Looks for them until it is stopped.
+
+    Args:
+        options: the client's properties.
+        group: whose retry topics.
+
+    Raises:
+        ConfigError: an admin property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions, group: str) -> None:
+        self._config = admin_config(options)
+        self._group = group
+        self._ending = threading.Event()
+        self._found = ""
+        #: How often it was answered.
+        self.looks = 0
+
+    def start(self, sources: Collection[str], known: Collection[str]) -> None:
+        """Begin to look for retry topics of these sources, other than those that are known."""
+        threading.Thread(
+            target=self._run, args=(sources, known), name="ackfloor:tiers", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Look no more; an answer that is waited for is not waited for here."""
+        self._ending.set()
+
+    def check(self) -> None:
+        """Say whether one was found.
+
+        Raises:
+            TopicAppeared: it was.
+        """
+        if self._found:
+            raise TopicAppeared(
+                f"retry topic {self._found} is new: this worker starts afresh to read its part"
+            )
+
+    def _run(self, sources: Collection[str], known: Collection[str]) -> None:
+        admin = make_client(AdminClient, "admin", self._config, logger=log)
+        while not self._ending.wait(random.uniform(*BETWEEN_S)):  # noqa: S311 - no secret
+            try:
+                topics = admin.list_topics(timeout=REQUEST_S).topics
+            except KafkaException as exc:
+                # It is away, which the consumer says loudly enough.
+                log.debug("topics can't be listed: %s", exc)
+            else:
+                self._found = self._unknown(topics, sources, known)
+                self.looks += 1
+
+    def _unknown(
+        self,
+        topics: Mapping[str, TopicMetadata],
+        sources: Collection[str],
+        known: Collection[str],
+    ) -> str:
+        """A retry topic that should be read and is not known; empty where there is none."""
+        for name, found in topics.items():
+            parsed = parse_topic(name)
+            if (
+                parsed is not None
+                and found.error is None
+                and (parsed.group, parsed.kind) == (self._group, "retry")
+                and parsed.topic in sources
+                and (parsed.delay_s or 0.0) >= UNHURRIED_S
+                and name not in known
+            ):
+                return name
+        return ""

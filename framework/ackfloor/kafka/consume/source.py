@@ -1,0 +1,336 @@
+"""KafkaSource: the group's consumer; implements `ports.Source`.
+
+How Kafka really behaves, and what is done about it (each has a test on a real broker that fails
+without it, tests/framework/kafka/consume/test_source.py):
+
+* Polling for the first record and then taking what is there costs a millisecond at a trickle;
+  `consume(n, timeout)` would wait for n. The first record is reported before the rest is asked
+  for, because a rebalance may run inside that second call.
+* A pause throws the prefetch away, and `resume` alone takes up to a second to deliver again;
+  resume followed by a seek to the next position takes a millisecond.
+* `position()` passes records that never arrive (aborted transactions, markers) at the log's
+  end, where no record would ever say so.
+* Commits are not fenced by ownership: they carry the epoch, and are dropped by the engine when
+  it is over. A commit without offsets would wipe metadata, so there is none. A blocking commit
+  has no time limit: see `committer`.
+* Who has which partition from when on: see `membership`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ackfloor.core.messages.fault_causes import DENIED, Trouble
+from ackfloor.core.records.record import CommitPosition, Record
+from ackfloor.core.records.record import TopicPartition as Partition
+from ackfloor.errors import SourceFailed, TopicReplaced
+from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
+from ackfloor.kafka.client.client_options import (
+    KafkaOptions,
+    check_drain,
+    consumer_config,
+    incremental,
+    leaves_in_silence,
+    make_client,
+    poll_limit_ms,
+    reader_config,
+)
+from ackfloor.kafka.consume.committer import Committer, Result
+from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+from ackfloor.kafka.consume.membership import Membership
+from ackfloor.kafka.consume.new_retry_topics import NewTiers
+from ackfloor.kafka.consume.split_consumer import SplitConsumer
+from ackfloor.kafka.consume.start_positions import Start
+from ackfloor.kafka.topics.topic_ids import TopicIds
+from ackfloor.ports import SourceListener
+
+log = logging.getLogger("ackfloor.kafka")
+
+BATCH = 1_000
+#: How long a revoke waits for its commit to be answered.
+COMMIT_S = 10.0
+#: How long the end may take, its commits included: a supervisor waits for `GRACE_S` seconds only.
+LEAVE_S = 8.0
+#: Whatever has been waited for before, a broker that answers gets its chance.
+SHORTEST_S = 1.0
+#: An error that stays is logged this often.
+SAY_AGAIN_S = 30.0
+DIFFERENT_ERRORS = 100
+
+
+class KafkaSource:
+    """Reads a consumer group's records.
+
+    Args:
+        options: the client's properties.
+        group: the consumer group.
+        start: where a group without commits begins.
+        batch: how many records one poll takes at most.
+        drain_s: how long a listener may take over `on_revoked`, in seconds.
+        instance_id: the member's name in the group, to be taken over by its successor; None for
+            a member that leaves when it ends.
+        watched: topics that must not become others meanwhile, whether or not they are read.
+        spare: those of them and of what follows that may be deleted: nothing new goes there.
+        unhurried: topics that may be read a moment later, by a client of their own.
+        followers: those of them that are not shared out by the group.
+        new_tiers: looks for others that should be read.
+
+    Raises:
+        ConfigError: a property is refused.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        group: str,
+        start: Start = "earliest",
+        batch: int = BATCH,
+        *,
+        drain_s: float = 0.0,
+        instance_id: str | None = None,
+        watched: Collection[str] = (),
+        spare: Collection[str] = (),
+        unhurried: Collection[str] = (),
+        followers: Followers | None = None,
+        new_tiers: NewTiers | None = None,
+    ) -> None:
+        self._unhurried = unhurried
+        self._followers = followers or Followers({}, {})
+        self._new_tiers = new_tiers
+        self._config = consumer_config(options, group, instance_id)
+        self._instance_id = instance_id
+        check_drain(self._config, drain_s)
+        self._topic_ids = TopicIds(options, {*watched, *self._followers.topics}, spare)
+        self._start = start
+        self._batch = batch
+        self._consumer: Consumer
+        self._reading: SplitConsumer
+        self._listener: SourceListener
+        self._commits = Committer(self._committed)
+        self._membership: Membership
+        self._full = False
+        #: Error text -> when it may be logged again.
+        self._say_again_s: dict[str, float] = {}
+        #: The group, where this user may not work in it: until it assigns or takes a commit.
+        self._denied: dict[str, Trouble] = {}
+        self._told = 0
+        self._closed = False
+        #: When it has to be gone (monotonic seconds), once it leaves.
+        self._leave_until_s = inf
+
+    def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
+        """Join the group for these topics."""
+        self._listener = listener
+        config = {**self._config, "on_commit": self._commits.on_commit}
+        self._consumer = make_client(Consumer, "consumer", config, logger=log)
+        reader = None
+        if self._unhurried:
+            reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
+        self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
+        self._reading.learn(self._unhurried)
+        self._membership = self._make_membership()
+        subscribed = [topic for topic in topics if topic not in self._followers]
+        self._membership.join(subscribed)
+        if self._new_tiers is not None:
+            self._new_tiers.start(subscribed, self._followers.topics)
+
+    def _make_membership(self) -> Membership:
+        return Membership(
+            self._consumer,
+            self._reading,
+            self._listener,
+            self._commits,
+            topic_ids=self._topic_ids,
+            followers=self._followers,
+            incremental=incremental(self._config),
+            start=self._start,
+        )
+
+    # Records.
+
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
+        """Report what there is; see `ports.Source`."""
+        count = self._read(timeout_s) if ahead else self._read_tiers(timeout_s)
+        self._membership.look()
+        if self._new_tiers is not None:
+            self._new_tiers.check()
+        if self._denied and self._membership.told != self._told:
+            self._denied.clear()
+        return count
+
+    def _read(self, timeout_s: float) -> int:
+        count = 0
+        if not self._full:
+            count = self._read_first(timeout_s)
+        if count or self._full:
+            batch = self._reading.consume(self._batch)
+            self._check()
+            self._full = len(batch) >= self._batch
+            count += self._report(batch)
+        return count
+
+    def _read_first(self, timeout_s: float) -> int:
+        first = self._reading.poll(timeout_s)
+        self._check()
+        return 0 if first is None else self._report([first])
+
+    def _read_tiers(self, timeout_s: float) -> int:
+        """All of the tiers, and the one record of the source that comes with the callbacks."""
+        time.sleep(timeout_s)
+        count = self._read_first(0.0)
+        batch = self._reading.consume_tiers(self._batch)
+        self._check()
+        return count + self._report(batch)
+
+    def _check(self) -> None:
+        """Fail before anything is reported that a broken rebalance has let through."""
+        failure = self._membership.failure
+        if isinstance(failure, TopicReplaced):
+            raise failure
+        if failure is not None:
+            raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
+
+    def _report(self, messages: list[Message]) -> int:
+        failed: list[tuple[KafkaError, Message]] = []
+        # One pass for errors, which are rare, keeps the usual batch as it came.
+        if any(map(Message.error, messages)):
+            failed = [(error, m) for m in messages if (error := m.error()) is not None]
+            messages = [message for message in messages if message.error() is None]
+        if messages:
+            records: Sequence[Record] = messages  # type: ignore[assignment]
+            self._listener.on_records(records)
+        # Last: an error may end its partition's epoch, to which the records above belong.
+        for error, message in failed:
+            self._erred(error, message)
+        return len(messages)
+
+    def troubles(self) -> Mapping[str, Trouble]:
+        """What is in the way at the brokers; see `ports.Source`."""
+        return {**self._topic_ids.troubles, **self._denied}
+
+    def look_closer(self) -> None:
+        """Ask soon about the topics; see `ports.Source`."""
+        self._topic_ids.hurry()
+
+    def _erred(self, error: KafkaError, message: Message) -> None:
+        # What ends the client is told as a message, whose error does not call itself fatal.
+        if is_fatal(error):
+            raise ended_for_good(error, self._instance_id)
+        topic, partition = message.topic(), message.partition()
+        if error.code() in OUT_OF_RANGE and topic is not None and partition is not None:
+            if (topic, partition) in self._membership:
+                self._membership.restart(topic, partition, message.offset())
+            return
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            group = self._config["group.id"]
+            fix = f"grant READ on group {group}"
+            self._denied[f"group {group}"] = Trouble(DENIED, "not allowed", fix)
+            self._told = self._membership.told
+        text = told(error) + advice(error)
+        now_s = time.monotonic()
+        if now_s >= self._say_again_s.get(text, 0.0):
+            log.warning("%s", text)
+            if len(self._say_again_s) >= DIFFERENT_ERRORS:
+                self._say_again_s.clear()
+            self._say_again_s[text] = now_s + SAY_AGAIN_S
+
+    # Commits.
+
+    def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
+        """Commit positions with their metadata; see `ports.Source`."""
+        if wait:
+            within_s = min(COMMIT_S, self._leave_until_s - time.monotonic())
+            self._commits.commit_now(self._consumer, positions, max(SHORTEST_S, within_s))
+        else:
+            self._commits.commit(self._consumer, positions)
+
+    def _committed(self, results: Sequence[Result]) -> None:
+        if any(refused is None for _, refused in results):
+            self._denied.clear()
+        self._listener.on_committed(results)
+
+    def membership(self) -> object:
+        """Member and generation; a transaction begun with them fails once they are outdated."""
+        return self._consumer.consumer_group_metadata()
+
+    # Flow.
+
+    def pause(self, partitions: Sequence[Partition]) -> None:
+        """Stop fetching partitions."""
+        mine = [p for p in partitions if p in self._membership]
+        if mine:
+            self._reading.pause([TopicPartition(*p) for p in mine])
+
+    def resume(self, positions: Sequence[tuple[Partition, int]]) -> None:
+        """Fetch partitions again, each from its next unread position."""
+        for partition, position in positions:
+            if partition in self._membership:
+                target = TopicPartition(partition.topic, partition.partition, position)
+                self._reading.resume([target])
+                try:
+                    self._reading.seek(target)
+                except KafkaException:
+                    self._membership.reassign([target])
+
+    def positions(self) -> Mapping[tuple[str, int], int]:
+        """The consumer's own next positions."""
+        assigned = self._membership.partitions()
+        if not assigned:
+            return {}
+        return {
+            (p.topic, p.partition): p.offset
+            for p in self._reading.position(assigned)
+            if p.offset >= 0
+        }
+
+    def high_watermarks(self) -> Mapping[tuple[str, int], int]:
+        """The last known log ends."""
+        ends: dict[tuple[str, int], int] = {}
+        for partition in self._membership.partitions():
+            end = self._membership.last_end(partition)
+            if end >= 0:
+                ends[partition.topic, partition.partition] = end
+        return ends
+
+    def poll_limit_s(self) -> float:
+        """`max.poll.interval.ms` in seconds."""
+        return poll_limit_ms(self._config) / 1000
+
+    def close(self) -> None:
+        """Leave the group; the listener's `on_revoked` runs first, on this thread."""
+        if self._closed:
+            return
+        self._closed = True
+        self._leave_until_s = time.monotonic() + LEAVE_S
+        try:
+            self._membership.leave()
+        finally:
+            self._topic_ids.close()
+            if self._new_tiers is not None:
+                self._new_tiers.stop()
+            # With a commit unanswered this can take minutes; only the process's end is as quick.
+            leaving = threading.Thread(target=self._leave, name="ackfloor:leave", daemon=True)
+            leaving.start()
+            leaving.join(max(SHORTEST_S, self._leave_until_s - time.monotonic()))
+            if leaving.is_alive():
+                log.warning(
+                    "the broker did not confirm in time that this consumer leaves; its "
+                    "partitions are given to others when its session times out"
+                )
+
+    def _leave(self) -> None:
+        try:
+            # A static member is to stay: its successor takes its partitions over.
+            if self._instance_id is None:
+                # The close comes after it, in the same bound.
+                at_least_s = time.monotonic() + SHORTEST_S / 2
+                until_s = max(at_least_s, self._leave_until_s - SHORTEST_S)
+                self._membership.unsubscribe(until_s, silent=leaves_in_silence(self._config))
+        finally:
+            self._reading.close()

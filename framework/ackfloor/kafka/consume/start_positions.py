@@ -1,0 +1,291 @@
+"""Where assigned partitions are read from: our decision, never the client's.
+
+`auto.offset.reset` is `error`, so every position is explicit and comes from the same reply that
+carries the commit's metadata.
+
+* A group without a commit starts at `earliest` or `latest`, and that position is committed at
+  once. `latest` is meant for a topic as the group first finds it: a partition that was added
+  since holds records that came after, and a retry tier holds the group's own, so both are read
+  from their start.
+* A commit below the log's start goes on at the start and says how much retention took; what it
+  holds as settled above that is settled still.
+* A commit that names another topic id belongs to an earlier topic of this name: start again.
+* The log's range only checks a commit: a broker that can't tell it (a leader whose followers are
+  away, until enough of them are back) keeps no partition with a commit waiting, and so no other.
+* Whether a position is beyond the log's end only the fetch can tell, because the end that is
+  told here stops at the first open transaction; see `Membership.restart`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from ackfloor.core.acks.gap_set import MetadataRefused, decode, topic_hash
+from ackfloor.core.parking.topic_names import TopicTemplates
+from ackfloor.core.records.record import StartPosition
+from ackfloor.errors import SourceFailed
+from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.topics.log_ranges import Place, Range
+from ackfloor.kafka.topics.topic_ids import Described
+
+log = logging.getLogger("ackfloor.kafka")
+
+Start = Literal["earliest", "latest"]
+#: How long one question may be repeated. A topic that was just created has no leader yet, and
+#: a coordinator that moves is away for seconds; a worker that gives up starts again from here.
+PATIENCE_S = 30.0
+REQUEST_S = 10.0
+#: How long the ranges of all logs may take that are asked for together. What is left is asked for
+#: one by one, as each has its own patience.
+TOGETHER_S = 1.0
+#: How long all partitions with a commit together may wait for the ranges of their logs. Those
+#: that are left do without.
+RANGES_S = 2.0
+#: How long all partitions together may wait whose topic may not be there any more.
+FLEETING_S = 2.0
+SHORTEST_REQUEST_S = 0.5
+PAUSE_S = 0.2
+
+T = TypeVar("T")
+#: Tells the ranges of these logs within so many seconds, as far as they are told.
+AskRanges = Callable[[Collection[Place], float], Mapping[Place, Range]]
+
+
+class _Logs:
+    """The ranges of some logs: told together, of the rest each is asked for alone."""
+
+    def __init__(
+        self,
+        ask_ranges: AskRanges,
+        partitions: Sequence[TopicPartition],
+        reads: Callable[[str], Consumer],
+    ) -> None:
+        self._told = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
+        self._reads = reads
+
+    def range(self, partition: TopicPartition, until_s: float) -> Range:
+        """The first position of a log and its end; see `log_range`."""
+        place = partition.topic, partition.partition
+        if place in self._told:
+            return self._told[place]
+        return log_range(self._reads(partition.topic), *place, until_s)
+
+    def range_in_time(self, partition: TopicPartition, until_s: float) -> Range | None:
+        """The range of a log that can be done without: it has a commit."""
+        if time.monotonic() >= until_s and (partition.topic, partition.partition) not in self._told:
+            return None
+        try:
+            return self.range(partition, until_s)
+        except SourceFailed as exc:
+            log.warning("%s; going on at the committed position, %d", exc, partition.offset)
+            return None
+
+
+def resolve(
+    consumer: Consumer,
+    committed: Sequence[TopicPartition],
+    start: Start,
+    described: Mapping[str, Described],
+    ask_ranges: AskRanges,
+    reads: Callable[[str], Consumer] | None = None,
+    fleeting: Container[str] = (),
+) -> list[StartPosition]:
+    """The start position of each assigned partition.
+
+    Args:
+        consumer: the member of the group.
+        committed: what the group has of each.
+        described: what the broker tells of each topic.
+        ask_ranges: asks for the ranges of many logs at once.
+        reads: who reads a topic and knows its partitions, where that is not the member.
+        fleeting: topics that may not be there any more. Nothing is waited for long, and those of
+            their partitions whose start is not found are left out.
+
+    Raises:
+        SourceFailed: the broker did not say within `PATIENCE_S` seconds.
+    """
+    until_s = time.monotonic() + PATIENCE_S
+    fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
+    begun = _begun(consumer, fresh, ask_ranges, until_s) if start == "latest" else {}
+    ranges_until_s = time.monotonic() + RANGES_S
+    logs = _Logs(ask_ranges, committed, reads or (lambda _: consumer))
+    fleeting_until_s, given_up = time.monotonic() + FLEETING_S, False
+    starts: list[StartPosition] = []
+    for found in committed:
+        if found.offset < 0:
+            # Another worker of the group may have committed it since it was asked for.
+            found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
+        goes = found.topic in fleeting
+        if goes and given_up and found.offset < 0:
+            continue
+        try:
+            starts.append(
+                _resolve(
+                    logs,
+                    found,
+                    "earliest" if found.topic in begun else start,
+                    described[found.topic].topic_id,
+                    fleeting_until_s if goes else until_s,
+                    ranges_until_s,
+                )
+            )
+        except SourceFailed as exc:
+            if not goes:
+                raise
+            log.warning("%s; it is not read for now", exc)
+            # Each of many would take a request's time.
+            given_up = time.monotonic() >= fleeting_until_s
+    return starts
+
+
+def _begun(
+    consumer: Consumer, fresh: Mapping[str, Described], ask_ranges: AskRanges, until_s: float
+) -> dict[str, dict[int, TopicPartition]]:
+    """The topics that the group has read before, with what it has committed of each.
+
+    Of the others, every partition begins now. The positions of a new topic are committed for all
+    of its partitions at once, whoever gets them: from then on a partition without a commit is one
+    that was added. Workers that start together all find a new topic, and the first to commit
+    decides for all: who comes second begins where it is told, and overwrites nothing.
+
+    Raises:
+        SourceFailed: the broker does not tell which partitions a topic has.
+    """
+    begun: dict[str, dict[int, TopicPartition]] = {}
+    for topic, described in fresh.items():
+        if TopicTemplates().parse(topic) is not None:
+            begun[topic] = {}
+            continue
+        if not described.partitions:
+            # One that was added can't be told from one of a new topic: not to be guessed.
+            raise SourceFailed(f"the broker does not tell which partitions {topic} has")
+        all_ = [TopicPartition(topic, partition) for partition in described.partitions]
+        has = _has(consumer, all_, until_s)
+        if not has:
+            logs = _Logs(ask_ranges, all_, lambda _: consumer)
+            ends = [TopicPartition(topic, p.partition, logs.range(p, until_s)[1]) for p in all_]
+            has = _has(consumer, all_, until_s)
+            if not has:
+                consumer.commit(offsets=ends, asynchronous=True)
+        if has:
+            begun[topic] = has
+    return begun
+
+
+def _has(
+    consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
+) -> dict[int, TopicPartition]:
+    """Partition -> what the group has committed, of those partitions of a topic that it has."""
+    found = _committed(consumer, partitions, until_s)
+    return {partition.partition: partition for partition in found if partition.offset >= 0}
+
+
+def _committed(
+    consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
+) -> list[TopicPartition]:
+    found: list[TopicPartition] = ask(
+        "the committed positions",
+        lambda: consumer.committed(list(partitions), timeout=REQUEST_S),
+        until_s,
+    )
+    for partition in found:
+        if partition.error is not None:
+            raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
+    return found
+
+
+def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
+    """Repeat a question to the broker until it is answered; None is no answer.
+
+    Raises:
+        SourceFailed: the time `until_s` (monotonic seconds) is over.
+    """
+    while True:
+        try:
+            answer = question()
+        except KafkaException as exc:
+            why = told(exc)
+            log.debug("%s: %s", what, why)
+        else:
+            if answer is not None:
+                return answer
+            why = "no answer"
+        if time.monotonic() >= until_s:
+            raise SourceFailed(f"{what} could not be read in time: {why}")
+        time.sleep(PAUSE_S)
+
+
+def _resolve(
+    logs: _Logs,
+    committed: TopicPartition,
+    start: Start,
+    topic_id: str,
+    until_s: float,
+    ranges_until_s: float,
+) -> StartPosition:
+    topic, partition, position = committed.topic, committed.partition, committed.offset
+    metadata = committed.metadata or ""
+    earlier = _of_an_earlier_topic(metadata, topic, partition, topic_id)
+    if position < 0 or earlier:
+        low, high = logs.range(committed, until_s)
+    else:
+        found = logs.range_in_time(committed, ranges_until_s)
+        if found is None:
+            return StartPosition(topic, partition, position, True, metadata, 0, topic_id)
+        low, high = found
+    if position < 0:
+        first = low if start == "earliest" else high
+        return StartPosition(topic, partition, first, False, topic_id=topic_id)
+    if earlier:
+        log.error(
+            "%s/%d: the group's position %d belongs to an earlier topic of this name; reading "
+            "this one from its start, %d",
+            topic, partition, position, low,
+        )  # fmt: skip
+        return StartPosition(topic, partition, low, False, topic_id=topic_id)
+    if position < low:
+        log.error(
+            "%s/%d: retention has moved the log's start beyond the group's position, %d; going on "
+            "at %d",
+            topic, partition, position, low,
+        )  # fmt: skip
+        lost = low - position
+        return StartPosition(topic, partition, low, False, metadata, lost, topic_id, high)
+    return StartPosition(topic, partition, position, True, metadata, 0, topic_id, high)
+
+
+def _of_an_earlier_topic(metadata: str, topic: str, partition: int, topic_id: str) -> bool:
+    try:
+        hashed = decode(metadata, topic, partition).topic_hash
+    except MetadataRefused:
+        return False
+    return bool(topic_id and hashed) and hashed != topic_hash(topic_id)
+
+
+def log_range(
+    consumer: Consumer, topic: str, partition: int, until_s: float | None = None
+) -> tuple[int, int]:
+    """The first position and the end of a partition's log.
+
+    The end is that of finished transactions: it can lie below a position that another client of
+    the group, one that reads uncommitted records, has committed.
+
+    Raises:
+        SourceFailed: the broker did not say.
+    """
+    until = time.monotonic() + PATIENCE_S if until_s is None else until_s
+
+    def question() -> tuple[int, int] | None:
+        # The client repeats it by itself, for as long as it is allowed to.
+        allowed_s = min(REQUEST_S, max(SHORTEST_REQUEST_S, until - time.monotonic()))
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=allowed_s, cached=False
+        )
+        return found
+
+    return ask(f"the log range of {topic}/{partition}", question, until)

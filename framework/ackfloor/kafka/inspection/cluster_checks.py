@@ -1,0 +1,213 @@
+"""The doctor: can a worker do its work on this cluster, and what to do if not. Changes nothing.
+
+Rights are what the broker says that this user may do; it is asked, and nothing is tried out. So the
+right to a transactional id, of which a broker does not tell, is not looked at, nor the right to
+create topics where only some names may be created.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import (
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+)
+
+from ackfloor.core.values.doctor_result import Finding, State
+from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.groups.coordinator import coordinated
+from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
+
+REQUEST_S = 10.0
+PROBE_S = 1.0
+#: Seconds that a record may be ahead of this machine's clock.
+AHEAD_S = 5.0
+
+_MAX_TIMESTAMP: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+
+_NEW_GROUP = "new: nobody has worked in it yet"
+_UNREACHABLE = "start one (ackfloor broker up), or set ACKFLOOR_BOOTSTRAP_SERVERS"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What came of connecting.
+
+    Attributes:
+        admin: a client that has an answer; None where there was none.
+        refused: a broker was there, and did not let us in.
+        brokers: how many there are.
+    """
+
+    admin: AdminClient | None
+    finding: Finding
+    refused: bool = False
+    brokers: int = 0
+
+
+def connect(options: KafkaOptions, timeout_s: float) -> Connection:
+    """Connect, or find out why not.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+    contact, until_s = Contact(options), time.monotonic() + timeout_s
+    while True:
+        try:
+            brokers = len(contact.admin.list_topics(timeout=PROBE_S).brokers)
+        except KafkaException as exc:
+            refused = contact.refusal()
+            if refused is not None:
+                found = Finding("brokers", "fail", refused.why, refused.fix)
+                return Connection(None, found, refused.let_in)
+            if time.monotonic() < until_s:
+                continue
+            why = f"within {timeout_s:g} s: {contact.why(exc)}"
+            servers = f"{contact.servers}{' (the default)' * contact.by_default}"
+            text = f"no broker has answered at {servers} {why}"
+            return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
+        found = Finding("brokers", "ok", f"{brokers} known through {contact.servers}")
+        return Connection(contact.admin, found, brokers=brokers)
+
+
+def versions() -> Finding:
+    """What this side runs on."""
+    client, library = confluent_kafka.__version__, confluent_kafka.libversion()[0]
+    return Finding("client", "ok", f"confluent-kafka {client}, librdkafka {library}")
+
+
+def group_protocol(admin: AdminClient, wanted: str) -> Finding:
+    """Whether the brokers speak the protocol that the group is to use."""
+    check, name = "group protocol", "group.coordinator.rebalance.protocols"
+    try:
+        broker = next(iter(admin.list_topics(timeout=REQUEST_S).brokers))
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        (future,) = admin.describe_configs([resource], request_timeout=REQUEST_S).values()
+        entry = future.result(REQUEST_S + 1.0).get(name)
+    except (KafkaException, TimeoutError) as exc:
+        fix = "grant DESCRIBE_CONFIGS on the cluster to have it looked at"
+        return Finding(check, "not tried", f"{wanted}; the brokers don't say: {told(exc)}", fix)
+    spoken = "classic" if entry is None else str(entry.value)
+    if wanted in spoken.split(","):
+        return Finding(check, "ok", f"{wanted}; the brokers speak {spoken}")
+    fix = 'leave out kafka.consumer."group.protocol", or use brokers from 4.0 on'
+    return Finding(check, "fail", f"{wanted} is not among what the brokers speak: {spoken}", fix)
+
+
+def group_rights(admin: AdminClient, group: str) -> Finding:
+    """Whether this user may work in the group, and who does."""
+    check, fix = f"group {group}", f"grant READ on group {group}"
+    try:
+        found = _described(admin, group)
+    except (KafkaException, TimeoutError) as exc:
+        error = kafka_error(exc)
+        if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return Finding(check, "ok", _NEW_GROUP)
+        if error is not None and error.code() in DENIED:
+            return Finding(check, "fail", told(exc), fix)
+        return Finding(check, "not tried", told(exc), "ask again")
+    allowed = found.authorized_operations
+    if allowed is not None and AclOperation.READ not in allowed:
+        return Finding(check, "fail", "this user may not work in it", fix)
+    if found.state is ConsumerGroupState.DEAD:
+        return Finding(check, "ok", _NEW_GROUP)
+    return Finding(check, "ok", f"{found.state.name.lower()}, members: {len(found.members)}")
+
+
+def _described(admin: AdminClient, group: str) -> Any:
+    """A group as its coordinator tells of it."""
+
+    def ask() -> Any:
+        futures = admin.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=REQUEST_S
+        )
+        return futures[group].result(REQUEST_S + 1.0)
+
+    return coordinated(ask, REQUEST_S)
+
+
+def topic_rights(
+    admin: AdminClient, topics: Collection[str], unseen: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Whether this user may do with each topic what a worker does.
+
+    Args:
+        topics: those that this user sees.
+        unseen: those that are not there, or hidden from him: only the latter are told of.
+    """
+    asked = sorted(name for name in {*topics, *unseen} if needed(name))
+    futures: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection(asked),
+        include_authorized_operations=True,
+        request_timeout=REQUEST_S,
+    )
+    for name in asked:
+        found = _topic_right(name, futures[name])
+        if name in topics or found.state == "fail":
+            yield found
+
+
+def _topic_right(name: str, future: Future[Any]) -> Finding:
+    check, wanted = f"rights on {name}", needed(name)
+    try:
+        allowed = future.result(REQUEST_S + 1.0).authorized_operations
+    except (KafkaException, TimeoutError) as exc:
+        error = kafka_error(exc)
+        state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
+        return Finding(check, state, told(exc), f"grant {named(wanted)} on topic {name}")
+    if allowed is None:
+        return Finding(check, "not tried", "this broker does not tell what a user may do")
+    lacking = missing(name, allowed)
+    if not lacking:
+        return Finding(check, "ok", named(wanted))
+    fix = f"grant {named(lacking)} on topic {name}"
+    if DISPENSABLE.issuperset(lacking):
+        text = "a worker works without; what the topic is like can't be compared with the plan"
+        return Finding(check, "warn", f"not allowed: {named(lacking)}; {text}", fix)
+    return Finding(check, "fail", f"not allowed: {named(lacking)}", fix)
+
+
+def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:
+    """Whether this machine's clock is behind those who write: then retries come late.
+
+    Args:
+        topics: name -> number of partitions.
+    """
+    asked = {
+        TopicPartition(name, number): _MAX_TIMESTAMP
+        for name, count in topics.items()
+        for number in range(count)
+    }
+    newest_ms, newest = -1, ""
+    futures = admin.list_offsets(asked, request_timeout=REQUEST_S) if asked else {}
+    for place, future in futures.items():
+        try:
+            at_ms = future.result(REQUEST_S + 1.0).timestamp
+        except (KafkaException, TimeoutError):
+            continue
+        if at_ms > newest_ms:
+            newest_ms, newest = at_ms, f"{place.topic}/{place.partition}"
+    if newest_ms < 0:
+        return Finding("clock", "not tried", "there are no records to compare it with")
+    ahead_s = newest_ms / 1000 - time.time()
+    if ahead_s <= AHEAD_S:
+        return Finding("clock", "ok", "no record is from the future")
+    text = f"the newest record of {newest} is {ahead_s:.0f} s ahead of this machine's clock"
+    return Finding("clock", "warn", text, "set the clocks, of this machine or of who wrote it")

@@ -1,0 +1,70 @@
+"""The doctor's look at the schema registry: does it answer, and may this user read the subjects.
+
+It asks for the latest schema of each topic's values, once, as the deserialisers would. Subjects
+that are named otherwise are not found, which is no fault: there may be no record yet either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from json import JSONDecodeError
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from ackfloor.core.values.doctor_result import Finding
+from ackfloor.kafka.registry.schema_client import UNKNOWN
+from ackfloor.settings import RegistrySettings
+
+CHECK = "schema registry"
+_URL_FIX = "mend registry.url"
+_LOGIN_FIX = (
+    "mend registry.username and its password (ACKFLOOR_REGISTRY__PASSWORD, or "
+    "ACKFLOOR_REGISTRY__PASSWORD_FILE)"
+)
+_TLS_FIX = "mend registry.ssl_ca_location, or the registry's certificate"
+_AWAY_FIX = f"start it, or {_URL_FIX}"
+_LATER_FIX = "its log says why; records stay open until it answers"
+
+
+def registry_findings(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[Finding]:
+    """What there is to say of the registry that the values of these topics need."""
+    client = SchemaRegistryClient(settings.client())
+    known, unknown = [], []
+    for topic in sorted(topics):
+        subject = f"{topic}-value"
+        try:
+            client.get_latest_version(subject)
+        except SchemaRegistryError as exc:
+            if exc.error_code in UNKNOWN:
+                unknown.append(subject)
+                continue
+            yield _refused(settings, subject, exc)
+            return
+        except Exception as exc:  # noqa: BLE001 -- whatever the HTTP client has
+            yield _away(settings, exc)
+            return
+        known.append(subject)
+    told = [f"it has {', '.join(known)}"] * bool(known)
+    told += [f"no {', '.join(unknown)} yet, or under another name"] * bool(unknown)
+    yield Finding(CHECK, "ok", f"{settings.url}: {'; '.join(told)}")
+
+
+def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError) -> Finding:
+    """It has answered, with a no."""
+    status = exc.http_status_code
+    text = f"{settings.url}: HTTP {status} for {subject}: {str(exc.error_message)[:200]}"
+    if status == 403:
+        return Finding(CHECK, "fail", text, f"grant this user to read the subject {subject}")
+    fix = {401: _LOGIN_FIX, 404: f"this is no schema registry: {_URL_FIX}"}.get(status, _LATER_FIX)
+    return Finding(CHECK, "fail", text, fix)
+
+
+def _away(settings: RegistrySettings, exc: Exception) -> Finding:
+    """It has not, or what has is something else."""
+    if isinstance(exc, JSONDecodeError):
+        text = f"{settings.url}: its answer is no JSON, so this is no schema registry"
+        return Finding(CHECK, "fail", text, _URL_FIX)
+    said = f"{type(exc).__name__}: {str(exc)[:200]}"
+    fix = _TLS_FIX if "SSL" in said or "certificate" in said.lower() else _AWAY_FIX
+    return Finding(CHECK, "fail", f"{settings.url}: no answer: {said}", fix)

@@ -1,0 +1,79 @@
+"""What the doctor says of topics: the plan of `topic_plan` beside what the cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ackfloor.core.values.doctor_result import Finding
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
+
+
+def topic_findings(
+    specs: Sequence[HandlerSpec],
+    group: str,
+    existing: Mapping[str, TopicFacts],
+    *,
+    brokers: int,
+    replication_factor: int | None,
+    dlq_retention_s: float,
+    create_topics: bool,
+) -> Iterator[Finding]:
+    """Each source topic, and each retry and dead-letter topic that the handlers need.
+
+    Args:
+        specs: the handlers, settings applied.
+        existing: every topic of the cluster that matters: sources and ours.
+        brokers: how many there are.
+        replication_factor, dlq_retention_s: as `plan_topics` has them.
+        create_topics: whether a worker creates what is missing.
+
+    Raises:
+        ConfigError: a name can't be used.
+    """
+    for spec in specs:
+        for topic in spec.topics:
+            yield _source(spec, topic, existing.get(topic), brokers)
+        plans = (
+            plan_topics(
+                [spec], group, existing, replication_factor=replication_factor,
+                dlq_retention_s=dlq_retention_s,
+            )
+            if all(topic in existing for topic in spec.topics)
+            else ()
+        )  # fmt: skip
+        for plan in plans:
+            yield _ours(plan, existing.get(plan.topic), create_topics)
+
+
+def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: int) -> Finding:
+    check = f"topic {topic}"
+    if found is None:
+        text = f"handler {spec.name} reads it, and it does not exist, or this user may not see it"
+        return Finding(check, "fail", text, "create it, or correct the name")
+    if found.replication_factor == 1 and brokers > 1:
+        text = f"1 replica on a cluster of {brokers}: a broker that is lost takes records along"
+        return Finding(check, "warn", text, "give it more replicas")
+    partitions, replicas = found.partitions, found.replication_factor
+    return Finding(check, "ok", f"partitions: {partitions}, replicas: {replicas}")
+
+
+def _ours(plan: TopicPlan, found: TopicFacts | None, create_topics: bool) -> Finding:
+    check = f"topic {plan.topic}"
+    if plan.action is Action.CREATE and create_topics:
+        return Finding(check, "ok", "not there yet: a worker creates it when it starts")
+    if plan.action is Action.CREATE:
+        text = "not there, and app.create_topics is false"
+        return Finding(check, "fail", text, "ackfloor topics apply MODULE:APP")
+    if plan.action is Action.LEFTOVER:
+        return Finding(check, "ok", "; ".join(plan.notes))
+    assert found is not None
+    if plan.action is Action.OK:
+        text = f"partitions: {found.partitions}, replicas: {found.replication_factor}"
+        if not found.config:
+            return Finding(check, "ok", f"{text}; its settings can't be read")
+        return Finding(check, "ok", f"{text}, as planned")
+    in_sync = int(found.config.get("min.insync.replicas", "1"))
+    stuck = in_sync > found.replication_factor
+    fix = "ackfloor topics plan MODULE:APP shows the plan; kafka-configs changes a topic"
+    return Finding(check, "fail" if stuck else "warn", "; ".join(plan.notes), fix)

@@ -1,0 +1,165 @@
+"""KafkaSink: parks records durably; implements `ports.Sink`.
+
+Every parcel ends in exactly one report: confirmed by all in-sync replicas, or failed. What
+`produce` raises is a failed park like any other; a report that has not come when the sink closes
+counts as failed. A producer with a fatal error refuses everything from then on, so it is
+discarded, its outstanding parcels are reported as failed, and a new one takes its place.
+
+A broker refuses a batch that is over the topic's limit as a whole, records that would fit
+included, and the client does not split it. So a parcel that was refused for its size goes once
+more, alone in its request, before it is called too large: else it would shed headers for its
+neighbours' sake, and a topic with a small limit would take nothing at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.kafka.client.client_errors import TOO_LARGE, is_fatal, kafka_error, told
+from ackfloor.kafka.client.client_options import ALONE, KafkaOptions, make_client, producer_config
+from ackfloor.kafka.produce.delivery_reports import failure
+from ackfloor.ports import SinkListener
+
+log = logging.getLogger("ackfloor.kafka")
+
+#: librdkafka's "unassigned": the partitioner chooses.
+PARTITION_UA = -1
+
+#: What `produce` raises where the client does not take a parcel.
+REFUSED = (BufferError, KafkaException, ValueError, TypeError)
+
+
+def produce(
+    producer: Producer,
+    parcel: Parcel,
+    on_delivery: Callable[[KafkaError | None, Message], None],
+) -> None:
+    """Hand a parcel to a producer; raises one of `REFUSED`."""
+    record = parcel.delivery.record
+    producer.produce(
+        parcel.topic,
+        value=record.value(),
+        key=record.key(),
+        headers=list(parcel.headers),
+        on_delivery=on_delivery,
+        partition=PARTITION_UA if parcel.partition is None else parcel.partition,
+    )
+
+
+class KafkaSink:
+    """Writes parcels with an idempotent producer.
+
+    Raises:
+        ConfigError: a property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._config = producer_config(options)
+        self._listener: SinkListener
+        self._producer: Producer | None = None
+        #: Sends each record in a request of its own; made when it is first needed.
+        self._single: Producer | None = None
+        self._outstanding: dict[int, Parcel] = {}
+        self._fatal = ""
+
+    def open(self, listener: SinkListener) -> None:
+        """Make ready to write."""
+        self._listener = listener
+        self._producer = self._make()
+
+    def _make(self, **extra: object) -> Producer:
+        # Log lines wait in memory for the next poll, and an idle sink is not polled; that brokers
+        # come and go is in the consumer's log.
+        return make_client(
+            Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
+        )
+
+    def publish(self, parcel: Parcel) -> None:
+        """Start writing a parcel."""
+        if self._fatal:
+            self._replace()
+        if self._producer is None:
+            self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
+            return
+        self._outstanding[id(parcel)] = parcel
+        self._produce(self._producer, parcel, self._delivered)
+
+    def _produce(
+        self,
+        producer: Producer,
+        parcel: Parcel,
+        delivered: Callable[[Parcel, KafkaError | None, Message], None],
+    ) -> None:
+        try:
+            produce(producer, parcel, partial(delivered, parcel))
+        except REFUSED as exc:
+            self._report(parcel, told(exc), kafka_error(exc))
+
+    def _delivered(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() in TOO_LARGE and id(parcel) in self._outstanding:
+            if self._single is None:
+                self._single = self._make(**ALONE)
+            self._produce(self._single, parcel, self._delivered_alone)
+            return
+        self._delivered_alone(parcel, error, message)
+
+    def _delivered_alone(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+        error = failure(error, message)
+        if error is None:
+            if self._outstanding.pop(id(parcel), None) is not None:
+                self._listener.on_published(parcel)
+            return
+        self._report(parcel, told(error), error)
+
+    def _report(self, parcel: Parcel, text: str, error: KafkaError | None) -> None:
+        if self._outstanding.pop(id(parcel), None) is None:
+            return
+        if is_fatal(error):
+            self._fatal = text
+        too_large = error is not None and error.code() in TOO_LARGE
+        self._listener.on_publish_failed(parcel, text, too_large=too_large)
+
+    def poll(self) -> None:
+        """Report what has been confirmed or has failed, without waiting."""
+        if self._producer is None:
+            return
+        self._producer.poll(0)
+        if self._single is not None:
+            self._single.poll(0)
+        if self._fatal:
+            self._replace()
+
+    def _replace(self) -> None:
+        log.error("the parking producer failed for good (%s); making a new one", self._fatal)
+        self._fatal = ""
+        self._fail_outstanding("the producer was replaced")
+        for old in (self._producer, self._single):
+            if old is not None:
+                # Nobody waits for what it still holds.
+                old.purge(blocking=False)
+        self._producer, self._single = self._make(), None
+
+    def _fail_outstanding(self, why: str) -> None:
+        outstanding, self._outstanding = self._outstanding, {}
+        for parcel in outstanding.values():
+            self._listener.on_publish_failed(parcel, why, too_large=False)
+
+    def pending(self) -> int:
+        """Parcels whose report is outstanding."""
+        return len(self._outstanding)
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for outstanding reports, then stop."""
+        if self._producer is not None:
+            until_s = time.monotonic() + timeout_s
+            self._producer.flush(timeout_s)
+            if self._single is not None:
+                self._single.flush(max(0.0, until_s - time.monotonic()))
+            self._producer = self._single = None
+            self._fail_outstanding("not confirmed before the worker closed")

@@ -1,0 +1,206 @@
+"""Topics on the cluster: wait for a broker, describe, plan, create."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    ConfigResource,
+    NewTopic,
+)
+
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.state.worker_state import Route
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.errors import ConfigError, StartError
+from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
+
+log = logging.getLogger("ackfloor.kafka")
+
+REQUEST_S = 10.0
+PROBE_S = 2.0
+SAY_EVERY_S = 5.0
+
+
+class Cluster:
+    """The cluster's topics through an admin client.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._contact = Contact(options)
+        self._admin = self._contact.admin
+
+    def wait(
+        self,
+        timeout_s: float | None,
+        stopping: Callable[[], bool] = lambda: False,
+        waits: Callable[[str], None] = lambda _why: None,
+    ) -> None:
+        """Wait until a broker answers, saying so every few seconds; `waits` hears of each change.
+
+        Raises:
+            KafkaUnreachable: none did within `timeout_s` seconds (None: wait for ever), or
+                before `stopping` said that it is no longer of use.
+        """
+        started_s = time.monotonic()
+        say_at_s, said = started_s, ""
+        while True:
+            try:
+                self._admin.list_topics(timeout=PROBE_S)
+            except KafkaException as exc:
+                why = self._contact.why(exc)
+                waited_s = time.monotonic() - started_s
+                if why != said:
+                    said = why
+                    waits(why)
+                if stopping() or (timeout_s is not None and waited_s >= timeout_s):
+                    waited_s = round(waited_s) if timeout_s is None else timeout_s
+                    raise self._contact.unreachable(exc, waited_s) from None
+                if time.monotonic() >= say_at_s:
+                    say_at_s = time.monotonic() + SAY_EVERY_S
+                    log.warning("waiting for Kafka at %s: %s", self._contact.servers, why)
+                time.sleep(0.2)
+            else:
+                if said:
+                    waits("")
+                return
+
+    def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
+        """The source topics and every topic of ours for them, as the cluster has them."""
+        wanted = set(sources)
+        metadata = self._contact.metadata()
+        names = []
+        for name, topic in metadata.topics.items():
+            parsed = parse_topic(name)
+            ours = parsed is not None and parsed.group == group and parsed.topic in wanted
+            if topic.error is None and (name in wanted or ours):
+                names.append(name)
+        configs = self._configs(names)
+        return {
+            name: TopicFacts(
+                len(metadata.topics[name].partitions),
+                min(len(p.replicas) for p in metadata.topics[name].partitions.values()),
+                configs[name],
+            )
+            for name in names
+        }
+
+    def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in self._admin.describe_configs(
+            resources, request_timeout=REQUEST_S
+        ).items():
+            try:
+                entries = future.result()
+            except KafkaException as exc:
+                # Without the right to describe configs there is nothing to compare with.
+                log.warning("settings of topic %s can't be read: %s", resource.name, told(exc))
+                entries = {}
+            found[resource.name] = {
+                name: entry.value for name, entry in entries.items() if entry.value is not None
+            }
+        return found
+
+    def plan(
+        self,
+        specs: Sequence[HandlerSpec],
+        group: str,
+        *,
+        replication_factor: int | None,
+        dlq_retention_s: float,
+    ) -> tuple[TopicPlan, ...]:
+        """Plan the group's topics; raises ConfigError where a source is missing."""
+        sources = [topic for spec in specs for topic in spec.topics]
+        return plan_topics(
+            specs,
+            group,
+            self.facts(sources, group),
+            replication_factor=replication_factor,
+            dlq_retention_s=dlq_retention_s,
+        )
+
+    def create(self, plans: Iterable[TopicPlan]) -> list[str]:
+        """Create what the plan says is missing; returns the names created.
+
+        Raises:
+            StartError: a topic could not be created; the message says which and why.
+        """
+        missing = [plan for plan in plans if plan.action is Action.CREATE]
+        if not missing:
+            return []
+        new = [
+            NewTopic(p.topic, p.partitions, p.replication_factor, config=dict(p.config))
+            for p in missing
+        ]
+        futures: Mapping[str, Future[None]] = self._admin.create_topics(
+            new, request_timeout=REQUEST_S
+        )
+        created = []
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as exc:
+                error = kafka_error(exc)
+                if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                denied = error is not None and error.code() in DENIED
+                fix = f"; grant CREATE on topic {name}" if denied else ""
+                raise StartError(f"topic {name} could not be created: {told(exc)}{fix}") from exc
+            created.append(name)
+        self._await_topics([plan.topic for plan in missing])
+        return created
+
+    def _await_topics(self, names: Sequence[str]) -> None:
+        """A created topic is usable once every broker's metadata shows its leaders."""
+        until_s = time.monotonic() + REQUEST_S
+        while time.monotonic() < until_s:
+            topics = self._contact.metadata().topics
+            if all(
+                name in topics and all(p.leader >= 0 for p in topics[name].partitions.values())
+                for name in names
+            ):
+                return
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Let the client go."""
+        del self._admin, self._contact
+
+
+def check_complete(plans: Iterable[TopicPlan]) -> None:
+    """Refuse to start while topics are missing and creation is off.
+
+    Raises:
+        ConfigError: names the topics and the command that makes them.
+    """
+    missing = [plan.topic for plan in plans if plan.action is Action.CREATE]
+    if missing:
+        raise ConfigError(
+            "app.create_topics",
+            False,
+            f"these topics are missing: {', '.join(missing)}",
+            "run `ackfloor topics apply MODULE:APP`, or set create_topics=true",
+        )
+
+
+def routes_of(plans: Iterable[TopicPlan], specs: Iterable[HandlerSpec]) -> dict[str, Route]:
+    """What each subscribed topic is: the sources, and every tier, leftover ones included."""
+    routes = {topic: Route(spec.name, topic) for spec in specs for topic in spec.topics}
+    for plan in plans:
+        parsed = parse_topic(plan.topic)
+        if parsed is not None and parsed.kind == "retry":
+            routes[plan.topic] = Route(plan.handler, plan.source, parsed.delay_s)
+    return routes

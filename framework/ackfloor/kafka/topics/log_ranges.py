@@ -1,0 +1,84 @@
+"""Where many logs begin and end, in two requests for each broker that leads some of them.
+
+A broker answers what came over one connection in its order. A consumer's own question
+(`get_watermark_offsets`) takes the connection of its fetches, so it waits behind one that the
+broker holds until there is a record, up to `fetch.wait.max.ms`; and it is one partition's. The
+client that reads the retry topics goes on fetching in a rebalance, so that a member that took over
+a dozen idle ones stood in its callback for seconds. So an administrative client asks, which
+fetches nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from ackfloor.kafka.client.client_errors import told
+
+log = logging.getLogger("ackfloor.kafka")
+
+Place = tuple[str, int]
+#: The first position of a log and its end, that of finished transactions.
+Range = tuple[int, int]
+
+TRIES = 2
+#: The request's share of a try's time.
+BROKERS_SHARE = 0.8
+
+FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def log_ranges(
+    admin: AdminClient, places: Collection[Place], timeout_s: float
+) -> Mapping[Place, Range]:
+    """The ranges of these partitions' logs; what is not told within the time is missing.
+
+    Asked twice: a leader that has moved is found once the one before has refused. A broker that
+    does not answer keeps the others' answers back until the request's own time is over, so that
+    is shorter than ours.
+    """
+    found: dict[Place, Range] = {}
+    for _ in range(TRIES):
+        missing = [place for place in places if place not in found]
+        if missing:
+            found.update(_asked(admin, missing, timeout_s / TRIES))
+    return found
+
+
+def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
+    until_s = time.monotonic() + timeout_s
+    firsts, ends = [
+        admin.list_offsets(
+            {TopicPartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=timeout_s * BROKERS_SHARE,
+        )
+        for spec in (FIRST, END)
+    ]
+    lows, highs = told_offsets(firsts, until_s), told_offsets(ends, until_s)
+    return {place: (low, highs[place]) for place, low in lows.items() if place in highs}
+
+
+def told_offsets(futures: Mapping[TopicPartition, Future[Any]], until_s: float) -> dict[Place, int]:
+    """What an admin client's `list_offsets` tells until then, in monotonic seconds.
+
+    Of a broker that has not answered, where others have, the client tells no error, but a negative
+    offset.
+    """
+    found: dict[Place, int] = {}
+    for partition, future in futures.items():
+        try:
+            offset: int = future.result(max(0.0, until_s - time.monotonic())).offset
+        except (KafkaException, TimeoutError) as exc:
+            log.debug("an end of %s/%s: %s", partition.topic, partition.partition, told(exc))
+        else:
+            if offset >= 0:
+                found[partition.topic, partition.partition] = offset
+    return found

@@ -1,0 +1,272 @@
+"""TopicIds: whether a topic is still the one it was.
+
+A topic that is deleted and created anew under its name has another id, and its offsets begin
+again: a position in the old one means nothing in the new one, and once the new one has grown
+past it, no error says so. The ids are asked for at each assignment and every few seconds after,
+those of the topics that are parked to as well.
+
+A client can't follow. librdkafka takes it that a partition's leader epoch only grows, so it ignores
+where the leaders of the new topic are, and neither reads nor writes there again (its issue 4898).
+New clients can, so the worker ends and is started afresh; the id in the commit's metadata then
+tells it to read the new topic from its start.
+
+The same look says which topics are gone, what the user may not do with a topic any more, and
+whether a broker lets anybody in (`troubles`): what the consumer is told of that comes once, and
+never that it is over, and of a topic that is only written nothing is told before something is due.
+
+A broker that does not tell (it is away, or an ACL forbids it) leaves the id unknown, which
+checks nothing and hinders nothing.
+
+It has a client of its own because this is asked inside rebalance callbacks: there, the
+consumer's own `list_topics` breaks the client, which aborts the process at the next callback.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from math import inf
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+
+from ackfloor.core.messages.fault_causes import DENIED as NOT_ALLOWED
+from ackfloor.core.messages.fault_causes import MISSING, UNCONFIRMED, Trouble, mend_writing
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.errors import TopicReplaced
+from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, kafka_error, told
+from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.client.login_failures import refusal
+from ackfloor.kafka.topics.log_ranges import END, Place, Range, log_ranges, told_offsets
+from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
+
+log = logging.getLogger("ackfloor.kafka")
+
+REQUEST_S = 5.0
+#: Seconds between two looks at the topics of the partitions that are assigned.
+LOOK_EVERY_S = 5.0
+#: And where something can't be written, or seems so.
+LOOK_SOON_S = 1.0
+
+
+class Described(NamedTuple):
+    """A topic as the broker tells of it: "" and nothing where it does not.
+
+    `absent` where it says that there is no such topic.
+    """
+
+    topic_id: str = ""
+    partitions: tuple[int, ...] = ()
+    absent: bool = False
+
+
+def printed(topic_id: object) -> str:
+    """A topic id as Kafka prints it: librdkafka uses base64's first alphabet, Kafka the other."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
+
+
+class TopicIds:
+    """The ids of the topics that are read or written.
+
+    Args:
+        options: the client's properties.
+        watched: topics to look at whether or not they are read.
+        spare: topics that may be deleted: nothing new goes there.
+
+    Raises:
+        ConfigError: an admin property is refused.
+    """
+
+    def __init__(
+        self, options: KafkaOptions, watched: Collection[str] = (), spare: Collection[str] = ()
+    ) -> None:
+        self._watched = frozenset(watched)
+        self._spare = frozenset(spare)
+        quiet = logging.getLogger("ackfloor.kafka.admin")
+        quiet.setLevel(logging.CRITICAL)
+        #: What the client said since the last look.
+        self._heard: deque[KafkaError] = deque(maxlen=10)
+        config = {**admin_config(options), "error_cb": self._heard.append}
+        self._admin: AdminClient | None = make_client(AdminClient, "admin", config, logger=quiet)
+        #: What was in the way at the last look: topic, or "brokers" -> why, and what to do.
+        self.troubles: Mapping[str, Trouble] = {}
+        self._unanswered = ""
+        #: Topic -> its id as it was first told.
+        self._known: dict[str, str] = {}
+        self._asked: Mapping[str, Future[Any]] = {}
+        #: Where logs ended that were resting at one of the last looks.
+        self.ends: dict[Place, int] = {}
+        self._asked_ends: Mapping[TopicPartition, Future[Any]] = {}
+        #: Topics that a broker did not know at the last look.
+        self._absent: set[str] = set()
+        #: Topics that were deleted and created anew.
+        self._replaced: set[str] = set()
+        #: When it looked last (monotonic seconds), and whether the next look is to come soon.
+        self._looked_s = -inf
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """Look soon: something can't be written, or seems so."""
+        self._hurried = True
+
+    def gone(self, topic: str) -> bool:
+        """Whether a topic that was there was not at the last look, or is another one now."""
+        return topic in self._replaced or (topic in self._absent and topic in self._known)
+
+    def learn(self, topics: Collection[str]) -> Mapping[str, Described]:
+        """Ask about topics, and wait for the answer.
+
+        Raises:
+            TopicReplaced: one has become another topic.
+        """
+        asked = self._ask(topics)
+        return {
+            topic: self._noted(topic, asked[topic], REQUEST_S) if topic in asked else Described()
+            for topic in topics
+        }
+
+    def look(
+        self, read: Collection[Place], resting: Collection[Place] = ()
+    ) -> Mapping[str, Described]:
+        """Ask every few seconds about the topics that are read and the watched ones; never waits.
+
+        What was asked is answered some calls later.
+
+        Args:
+            read: the partitions that are read now.
+            resting: of which no fetch tells where their logs end; asked for with the rest.
+
+        Returns:
+            What has been answered since the last call.
+
+        Raises:
+            TopicReplaced: one has become another topic.
+        """
+        self._note_ends()
+        if self._asked:
+            if not all(future.done() for future in self._asked.values()):
+                return {}
+            asked, self._asked = self._asked, {}
+            self.troubles = self._found_troubles(asked)
+            return {topic: self._noted(topic, future, 0.0) for topic, future in asked.items()}
+        since_s = time.monotonic() - self._looked_s
+        if since_s >= LOOK_EVERY_S or (self._hurried and since_s >= LOOK_SOON_S):
+            self._looked_s, self._hurried = time.monotonic(), False
+            self._asked = self._ask(self._watched.union(topic for topic, _ in read))
+            self._ask_ends(resting)
+        return {}
+
+    def _ask_ends(self, places: Collection[Place]) -> None:
+        if self._admin is not None and places and not self._asked_ends:
+            asked = {TopicPartition(*place): END for place in places}
+            self._asked_ends = self._admin.list_offsets(asked, request_timeout=REQUEST_S)
+
+    def _note_ends(self) -> None:
+        if self._asked_ends and all(future.done() for future in self._asked_ends.values()):
+            self.ends.update(told_offsets(self._asked_ends, time.monotonic()))
+            self._asked_ends = {}
+
+    def _found_troubles(self, asked: Mapping[str, Future[Any]]) -> Mapping[str, Trouble]:
+        """What the answers say of topics; a broker that does not answer, once for all."""
+        found: dict[str, Trouble] = {}
+        unanswered, absent = "", set[str]()
+        for topic, future in asked.items():
+            exc = future.exception(0)
+            error = None if exc is None else kafka_error(exc)
+            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                absent.add(topic)
+            elif error is not None and error.code() in NO_ANSWER:
+                unanswered = told(exc or error)
+            elif lacking := _lacking(topic, future):
+                found[topic] = _denied(topic, lacking)
+        for topic in absent - self._spare:
+            # A broker may not have heard of a new one yet: only what was there is gone at once.
+            if topic in self._known or topic in self._absent:
+                found[topic] = _gone(topic)
+        self._absent = absent
+        if trouble := self._of_brokers(unanswered):
+            found["brokers"] = trouble
+        return found
+
+    def _of_brokers(self, unanswered: str) -> Trouble | None:
+        """What it means that a broker has not answered, if it has not."""
+        before, self._unanswered = self._unanswered, unanswered
+        heard, refused = unanswered != "", refusal(self._heard)
+        self._heard.clear()
+        if heard and refused is not None:
+            return Trouble(UNCONFIRMED, refused.why, refused.fix)
+        # The second time: one answer that comes late is no trouble.
+        return Trouble(UNCONFIRMED, unanswered) if heard and before else None
+
+    def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
+        found = answer(topic, future, timeout_s)
+        if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
+            self._replaced.add(topic)
+            raise TopicReplaced(
+                f"topic {topic} was deleted and created anew: this worker starts afresh, with "
+                "clients that know the new one, and reads it from its start"
+            )
+        return found
+
+    def log_ranges(self, places: Collection[Place], timeout_s: float) -> Mapping[Place, Range]:
+        """Where the logs of partitions begin and end; see `log_ranges`."""
+        return {} if self._admin is None else log_ranges(self._admin, places, timeout_s)
+
+    def close(self) -> None:
+        """Let go of the client now: one that is collected inside a callback aborts the process.
+
+        On a thread: where a broker went away in the middle of an answer, the client may never end.
+        """
+        going: list[object] = [self._admin, self._asked, self._asked_ends]
+        self._admin, self._asked, self._asked_ends = None, {}, {}
+        threading.Thread(target=going.clear, name="ackfloor:forget", daemon=True).start()
+
+    def _ask(self, topics: Collection[str]) -> Mapping[str, Future[Any]]:
+        if self._admin is None or not topics:
+            return {}
+        futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
+            TopicCollection(sorted(set(topics))),
+            include_authorized_operations=True,
+            request_timeout=REQUEST_S,
+        )
+        return futures
+
+
+def _lacking(topic: str, future: Future[Any]) -> Collection[AclOperation]:
+    """What the user may not do with a topic that is there, of what a worker can't do without."""
+    exc = future.exception(0)
+    if exc is None:
+        allowed = future.result(0).authorized_operations
+        lacking = [] if allowed is None else missing(topic, allowed)
+        return () if DISPENSABLE.issuperset(lacking) else lacking
+    error = kafka_error(exc)
+    return needed(topic) if error is not None and error.code() in DENIED else ()
+
+
+def _denied(topic: str, lacking: Collection[AclOperation]) -> Trouble:
+    fix = f"grant {named(lacking)} on topic {topic}"
+    unwritable = AclOperation.WRITE in lacking
+    return Trouble(NOT_ALLOWED, "not allowed", fix, unwritable=unwritable)
+
+
+def _gone(topic: str) -> Trouble:
+    ours = parse_topic(topic) is not None
+    fix = mend_writing(topic, MISSING) if ours else "create it"
+    return Trouble(MISSING, "the topic does not exist", fix, unwritable=ours)
+
+
+def answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
+    """What the broker told of a topic that an admin client has asked about."""
+    try:
+        found = future.result(timeout_s + 1.0)
+        return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
+    except (KafkaException, TimeoutError) as exc:
+        log.debug("the id of topic %s is not known: %s", topic, told(exc))
+        error = kafka_error(exc)
+        unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        return Described(absent=unknown)

@@ -1,0 +1,202 @@
+"""What retry and dead-letter topics must be like: pure planning, no client.
+
+A tier gets its source's partition count and replication, `cleanup.policy=delete`, retention of
+at least twice the whole schedule (a record that waits must not expire first), room for a record
+of the source's largest size plus our headers, and enough in-sync replicas that a confirmed park
+survives a broker. Nothing is ever deleted here, and source topics are never created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from ackfloor.core.parking.topic_names import check_names, dlq_topic, parse_topic, tier_topic
+from ackfloor.core.values.durations import format_duration
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.errors import ConfigError
+
+HEADER_ROOM = 64 * 1024
+DAY_S = 86_400.0
+#: Tiers keep records at least this long, whatever the schedule.
+SHORTEST_RETENTION_S = 7 * DAY_S
+
+
+class Action(StrEnum):
+    """What is to be done about a topic."""
+
+    CREATE = "create"
+    OK = "ok"
+    DRIFT = "drift"
+    LEFTOVER = "leftover"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as the cluster has it."""
+
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """One topic of ours, and what is to be done about it.
+
+    Attributes:
+        config: the topic's settings where it is created.
+        notes: what differs from the plan, each with its consequence.
+    """
+
+    topic: str
+    source: str
+    handler: str
+    action: Action
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def plan_topics(
+    specs: Sequence[HandlerSpec],
+    group: str,
+    existing: Mapping[str, TopicFacts],
+    *,
+    replication_factor: int | None,
+    dlq_retention_s: float,
+) -> tuple[TopicPlan, ...]:
+    """Plan every tier and dead-letter topic of a group.
+
+    Args:
+        specs: the handlers, settings applied.
+        existing: every topic of the cluster that matters: sources and ours.
+        replication_factor: of created topics; None for the source's own.
+        dlq_retention_s: how long dead letters are kept, in seconds.
+
+    Raises:
+        ConfigError: a source topic does not exist, or a name can't be used.
+    """
+    plans: list[TopicPlan] = []
+    for spec in specs:
+        check_names(spec.topics, group, spec.tiers())
+        for topic in spec.topics:
+            source = existing.get(topic)
+            if source is None:
+                raise ConfigError(
+                    f"handlers.{spec.name}.topics",
+                    topic,
+                    "the topic does not exist (or this user may not see it), and source topics are "
+                    "never created",
+                    "create it, or correct the name",
+                )
+            plans += _of_source(
+                spec, topic, source, group, existing, replication_factor, dlq_retention_s
+            )
+    return tuple(plans)
+
+
+def _of_source(
+    spec: HandlerSpec,
+    topic: str,
+    source: TopicFacts,
+    group: str,
+    existing: Mapping[str, TopicFacts],
+    replication_factor: int | None,
+    dlq_retention_s: float,
+) -> list[TopicPlan]:
+    replicas = replication_factor or source.replication_factor
+    retentions = {
+        tier_topic(topic, group, delay_s): _tier_retention_s(spec) for delay_s in spec.tiers()
+    }
+    retentions[dlq_topic(topic, group)] = dlq_retention_s
+    plans = []
+    for name, retention_s in retentions.items():
+        config = _config(source, replicas, retention_s)
+        found = existing.get(name)
+        notes = () if found is None else _drift(found, source, config)
+        action = Action.CREATE if found is None else Action.DRIFT if notes else Action.OK
+        partitions = source.partitions if found is None else found.partitions
+        plans.append(TopicPlan(name, topic, spec.name, action, partitions, replicas, config, notes))
+    for name, found in existing.items():
+        parsed = parse_topic(name)
+        if (
+            parsed is not None
+            and (parsed.topic, parsed.group, parsed.kind) == (topic, group, "retry")
+            and name not in retentions
+        ):
+            note = "no longer in the policy; its records are still consumed"
+            plans.append(
+                TopicPlan(
+                    name, topic, spec.name, Action.LEFTOVER, found.partitions,
+                    found.replication_factor, found.config, (note,),
+                )
+            )  # fmt: skip
+    return plans
+
+
+def _tier_retention_s(spec: HandlerSpec) -> float:
+    total_s = spec.retry.total_s()
+    if total_s == inf:
+        total_s = sum(spec.retry.schedule())
+    return max(SHORTEST_RETENTION_S, 2 * total_s * (1 + spec.retry.jitter))
+
+
+def _config(source: TopicFacts, replicas: int, retention_s: float) -> dict[str, str]:
+    largest = int(source.config.get("max.message.bytes", 1_048_588))
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(round(retention_s * 1000)),
+        "retention.bytes": "-1",
+        "max.message.bytes": str(largest + HEADER_ROOM),
+        "min.insync.replicas": str(max(1, replicas - 1)),
+    }
+
+
+def _drift(found: TopicFacts, source: TopicFacts, config: Mapping[str, str]) -> tuple[str, ...]:
+    """Where an existing topic is weaker than planned."""
+    have = found.config
+    notes = []
+    if found.partitions < source.partitions:
+        notes.append(f"{found.partitions} partitions, the source has {source.partitions}")
+    if not have:
+        # They could not be read: nothing is known to be weaker.
+        return tuple(notes)
+    policy = have.get("cleanup.policy", "delete")
+    if policy != "delete":
+        notes.append(f"cleanup.policy={policy} can remove waiting records; set it to delete")
+    retention_ms = int(have.get("retention.ms", "-1"))
+    wanted_ms = int(config["retention.ms"])
+    if 0 <= retention_ms < wanted_ms:
+        kept, wanted = format_duration(retention_ms / 1000), format_duration(wanted_ms / 1000)
+        notes.append(f"retention.ms keeps {kept}, the plan wants {wanted}")
+    if int(have.get("max.message.bytes", "0")) < int(config["max.message.bytes"]):
+        notes.append(
+            f"max.message.bytes={have.get('max.message.bytes')} may refuse large records; "
+            f"set {config['max.message.bytes']}"
+        )
+    return (*notes, *_durability(found, config))
+
+
+def _durability(found: TopicFacts, config: Mapping[str, str]) -> list[str]:
+    """Where a confirmed park could be lost, or none could be confirmed."""
+    have, notes = found.config, []
+    if int(have.get("retention.bytes", "-1")) >= 0:
+        notes.append(
+            f"retention.bytes={have['retention.bytes']} can remove waiting records; set it to -1"
+        )
+    in_sync = int(have.get("min.insync.replicas", config["min.insync.replicas"]))
+    if in_sync > found.replication_factor:
+        notes.append(
+            f"min.insync.replicas={in_sync} with {found.replication_factor} replicas: nothing can "
+            "be parked; lower it"
+        )
+    elif in_sync < int(config["min.insync.replicas"]):
+        notes.append(
+            f"min.insync.replicas={in_sync}: a confirmed park can be lost with one broker; "
+            f"set {config['min.insync.replicas']}"
+        )
+    return notes

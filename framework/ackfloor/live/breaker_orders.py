@@ -1,0 +1,262 @@
+"""Breakers: what operators say about circuit breakers, from the run's address to the workers.
+
+The run keeps what was said until it is over or taken back. All of it is one edition, which workers
+are told until they have it; one that is started is told before it has a partition. Times are
+monotonic seconds, which the processes of a machine have in common.
+
+The other way, a worker tells which breakers are open by no operator's word. The process that takes
+its place, because handlers were abandoned or it crashed, begins with these.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from ackfloor.core.breaker.rule import Forced
+from ackfloor.core.engine.engine import Engine
+from ackfloor.core.records.record import Now
+from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.suggestions import there_are
+from ackfloor.errors import ConfigError
+from ackfloor.live.frames import Answer
+from ackfloor.live.requests import Change, Request, Requests
+from ackfloor.runtime.supervision.channel import Kind
+from ackfloor.runtime.supervision.supervisor import Tell
+
+log = logging.getLogger("ackfloor.run")
+
+
+class Action(StrEnum):
+    """What an operator does to a breaker."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    AUTO = "auto"
+
+
+_FORCED = {Action.OPEN: Forced.OPEN, Action.CLOSE: Forced.CLOSED, Action.AUTO: None}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What is in force for one handler.
+
+    Attributes:
+        until_s: monotonic seconds at which it ends by itself; infinity for never.
+        reason: why, for people.
+    """
+
+    forced: Forced
+    until_s: float = inf
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the workers are told: all that is in force, by handler.
+
+    Attributes:
+        number: of the edition; the answer repeats it.
+    """
+
+    number: int
+    of: dict[str, Word]
+
+    def to_bytes(self) -> bytes:
+        """As a frame's body."""
+        words = {
+            name: [word.forced, None if word.until_s == inf else word.until_s, word.reason]
+            for name, word in self.of.items()
+        }
+        return json.dumps({"number": self.number, "words": words}).encode()
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Words:
+        """Read a frame's body."""
+        tree = json.loads(body)
+        words = {
+            name: Word(Forced(forced), inf if until_s is None else until_s, reason)
+            for name, (forced, until_s, reason) in tree["words"].items()
+        }
+        return cls(tree["number"], words)
+
+
+class WorkerBreakers:
+    """The worker's side; only the owner thread calls it.
+
+    Args:
+        engine: the worker's.
+        send: sends a frame to the supervisor; False where there is no room for it now.
+    """
+
+    def __init__(self, engine: Engine, send: Callable[[Kind, bytes], bool]) -> None:
+        self._engine = engine
+        self._send = send
+        #: What the supervisor knows to be open, and how many records had failed in a row.
+        self._told: dict[str, int] = {}
+
+    def take(self, body: bytes, now: Now) -> bytes:
+        """Do what a frame says; returns the answer."""
+        words = Words.from_bytes(body)
+        handlers = self._engine.state.handlers
+        for name, handler in handlers.items():
+            word = words.of.get(name)
+            if word is None:
+                if handler.circuit.forced is not None:
+                    self._engine.force(name, None, inf, "", now)
+                continue
+            before = (
+                handler.circuit.forced,
+                handler.circuit.forced_until_s,
+                handler.circuit.forced_reason,
+            )
+            if before != (word.forced, word.until_s, word.reason):
+                self._engine.force(name, word.forced, word.until_s, word.reason, now)
+        unknown = sorted(words.of.keys() - handlers.keys())
+        refused = f"it has no handler {', '.join(unknown)}" if unknown else ""
+        return Answer(words.number, refused).to_bytes()
+
+    def resume(self, body: bytes, now: Now) -> None:
+        """Begin with the breakers open that were open in the process before this one."""
+        for name, (failing, error) in json.loads(body).items():
+            if name in self._engine.state.handlers:
+                self._engine.resume_open(name, failing, error, now)
+                self._told[name] = failing
+
+    def tell(self) -> None:
+        """Tell the supervisor which breakers are open, where that has changed."""
+        handlers = self._engine.state.handlers
+        opened = {
+            name: handler.circuit.failing
+            for name, handler in handlers.items()
+            if handler.circuit.breaker.is_open and handler.circuit.forced is None
+        }
+        if opened == self._told:
+            return
+        errors = {
+            name: [failing, handlers[name].circuit.breaker.error]
+            for name, failing in opened.items()
+        }
+        if self._send(Kind.BREAKERS_OPEN, json.dumps(errors).encode()):
+            self._told = opened
+
+
+#: A handler and what is to be in force for it; None: its breaker is left to itself.
+_Asked = tuple[str, Word | None]
+
+
+class RunBreakers:
+    """The supervisor's side.
+
+    Its loop calls everything but `force`, which waits in a thread of its own until the loop has
+    seen to it.
+
+    Args:
+        handlers: the names of the run's handlers.
+    """
+
+    def __init__(self, handlers: Callable[[], Iterable[str]]) -> None:
+        self._handlers = handlers
+        self._requests = Requests[_Asked, Answer]()
+        self._words = Words(0, {})
+        #: Worker -> the edition that it has been told.
+        self._told: dict[int, int] = {}
+        #: Worker -> what its process said last of the breakers that are open.
+        self._opened: dict[int, bytes] = {}
+
+    def force(
+        self, action: Action, handler: str, for_s: float | None, reason: str, wait_s: float
+    ) -> Change:
+        """Open or close a breaker in all workers, or leave it to itself; waits for their answers.
+
+        Args:
+            for_s: seconds after which it is left to itself again; None for as long as the run
+                lasts.
+            wait_s: how long to wait for workers, in seconds.
+
+        Raises:
+            SettingError: there is no such handler.
+            TimeoutError: nobody has looked at it.
+        """
+        forced = _FORCED[action]
+        until_s = inf if for_s is None else time.monotonic() + for_s
+        word = None if forced is None else Word(forced, until_s, reason)
+        return Change.of(self._requests.ask((handler, word), wait_s))
+
+    # The supervisor's loop.
+
+    def started(self, worker: int, tell: Tell) -> None:
+        """A worker process was started: it is told now, before it has its settings."""
+        if worker in self._opened:
+            tell(worker, Kind.RESUME, self._opened[worker])
+        self._told[worker] = 0 if self._in_force() else self._words.number
+        self._say(worker, tell)
+
+    def heard(self, worker: int, kind: Kind, body: bytes) -> None:
+        """A worker said something."""
+        if kind is Kind.BREAKERS_OPEN:
+            self._opened[worker] = body
+        elif kind is Kind.BREAKERS_TAKEN:
+            answer = Answer.from_bytes(body)
+            for request in self._requests.pending():
+                # A later edition says all that an earlier one did.
+                if request.number <= answer.number:
+                    request.answered(worker, answer)
+
+    def left(self, worker: int) -> None:
+        """A worker will not answer any more."""
+        self._requests.left(worker)
+
+    def gone(self, worker: int) -> None:
+        """A worker process ended."""
+        self._told.pop(worker, None)
+
+    def step(self, running: Iterable[int], tell: Tell) -> None:
+        """See to requests, and tell the workers what they don't know yet."""
+        for request in self._requests.new():
+            self._see_to(request, running)
+        for worker in list(self._told):
+            self._say(worker, tell)
+        self._requests.pending()
+
+    def _see_to(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
+        name, word = request.asked
+        known = list(self._handlers())
+        if name not in known:
+            why = f"no handler of this run; {there_are(name, known)}"
+            request.refuse(ConfigError("HANDLER", name, why, "write the name of one of them"))
+            return
+        words = {each: kept for each, kept in self._in_force().items() if each != name}
+        if word is not None:
+            words[name] = word
+        self._words = Words(self._words.number + 1, words)
+        self._requests.sent(request, self._words.number, running)
+        _log(name, word)
+
+    def _in_force(self) -> dict[str, Word]:
+        now_s = time.monotonic()
+        return {name: word for name, word in self._words.of.items() if word.until_s > now_s}
+
+    def _say(self, worker: int, tell: Tell) -> None:
+        """Tell a worker the newest edition, unless it has it or has no room for it now."""
+        number = self._words.number
+        if self._told[worker] != number:
+            heard = tell(worker, Kind.BREAKERS, self._words.to_bytes())
+            self._told[worker] = number if heard else 0
+
+
+def _log(name: str, word: Word | None) -> None:
+    if word is None:
+        log.warning("handler %s: an operator leaves its circuit breaker to itself", name)
+        return
+    for_s = word.until_s - time.monotonic()
+    how_long = "until it is taken back" if for_s == inf else f"for {format_duration(round(for_s))}"
+    why = word.reason or "no reason given"
+    text = "handler %s: an operator keeps its circuit breaker %s %s (%s)"
+    log.warning(text, name, word.forced, how_long, why)

@@ -1,0 +1,124 @@
+"""Control: what is posted to the run's address, and who may.
+
+    POST /config
+    Authorization: Bearer <token>
+
+    {"set": {"handlers.bill.consume_timeout": "5s"}, "dry_run": false}
+
+The token is compared in constant time. Without a word from the operator (`app.control`) only this
+machine may ask at all.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Generic, TypeVar
+
+from ackfloor.control import ControlRequest
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.live.requests import Change
+
+PATH = "/config"
+#: Seconds that running workers have to take a change.
+WAIT_S = 5.0
+#: Settings in one request.
+MOST = 100
+
+SCHEME = "Bearer "
+
+
+class BadRequest(ValueError):
+    """What was posted is not what can be asked for there."""
+
+
+Does = TypeVar("Does", bound=Callable[..., Any])
+
+
+class TokenControl(ABC, Generic[Does]):
+    """Answers what is posted to one path; implements `ackfloor.control.Control`.
+
+    Args:
+        token: who knows it may.
+        does: does what is asked.
+        anywhere: not only from this machine.
+    """
+
+    def __init__(self, token: str, does: Does, *, anywhere: bool) -> None:
+        self._token = token.encode()
+        self._does = does
+        self._anywhere = anywhere
+
+    @abstractmethod
+    def answer(self, tree: Any) -> object:
+        """Do what the body asks for, and say what came of it.
+
+        Raises:
+            BadRequest: it is not what is posted here.
+            SettingError: it is refused.
+            TimeoutError: the run is not ready for it.
+        """
+
+    def __call__(self, request: ControlRequest) -> tuple[int, object]:
+        """A status of HTTP, and what to say."""
+        if not self._anywhere and not _is_loopback(request.client):
+            error = 'only from this machine; app.control = "remote" lets others ask'
+            return 403, {"error": error}
+        given = request.authorization.encode("utf-8", "replace")
+        if not hmac.compare_digest(given, SCHEME.encode() + self._token):
+            return 401, {"error": "not the token of this run; its log says which file has it"}
+        try:
+            tree = json.loads(request.body)
+        except (ValueError, RecursionError):
+            return 400, {"error": "the body is no JSON"}
+        try:
+            return 200, self.answer(tree)
+        except BadRequest as exc:
+            return 400, {"error": str(exc)}
+        except SettingError as exc:
+            return 422, {"error": str(exc)}
+        except TimeoutError as exc:
+            return 503, {"error": str(exc)}
+
+
+class ConfigControl(TokenControl[Callable[..., Change]]):
+    """Answers `POST /config` by `RunSettings.change`."""
+
+    def answer(self, tree: Any) -> object:
+        """Change settings, or say what a change would do."""
+        values, dry_run = _read(tree)
+        change = self._does(values, dry_run=dry_run, wait_s=WAIT_S)
+        return {
+            "dry_run": dry_run,
+            "changed": [asdict(each) for each in change.changed],
+            "workers": change.workers(),
+            "ends": change.ends,
+            "overdue": [each._asdict() for each in change.overdue],
+        }
+
+
+def _is_loopback(client: str) -> bool:
+    try:
+        address = ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _read(tree: Any) -> tuple[Mapping[str, Any], bool]:
+    """What a request asks for."""
+    values = tree.get("set") if isinstance(tree, dict) else None
+    if not isinstance(values, dict) or not values or len(values) > MOST:
+        raise BadRequest('the body is {"set": {name: value}, "dry_run": false}')
+    dry_run = tree.get("dry_run", False)
+    if not isinstance(dry_run, bool) or tree.keys() - {"set", "dry_run"}:
+        raise BadRequest('beside "set" there is "dry_run", true or false')
+    wrong = [name for name, value in values.items() if isinstance(value, list | dict | None)]
+    if wrong:
+        raise BadRequest(f'{wrong[0]}: write the value as text, such as "30s"')
+    return values, dry_run

@@ -1,0 +1,89 @@
+"""The call of a batch handler: decode each record, call the user's function once with lists.
+
+A record that does not decode ends alone, before the call, and is in neither list. A decoder that
+is away concerns all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.outcomes import Held
+from ackfloor.core.records.record import Record
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.declare.signature import Signature
+from ackfloor.runtime.calls.invoke import Invocation
+
+
+def bind_batch(
+    handler: str,
+    function: Callable[..., Any],
+    signature: Signature,
+    decode: Callable[[Record], object],
+    *,
+    dead_letter_on: tuple[type[BaseException], ...] = (),
+    state: object = None,
+) -> Invocation:
+    """Put a batch handler's call together; see `invoke.bind`."""
+    fixed = {name: state for name, _ in signature.state_params}
+
+    def arguments(batch: Batch) -> dict[str, Any] | None:
+        """What the function is called with; None where nothing decodes."""
+        deliveries = batch.items
+        found = dict(fixed)
+        if signature.value_param is not None:
+            values: list[object] = []
+            deliveries = _decoded(deliveries, values, decode, invocation)
+            found[signature.value_param] = values
+        if signature.delivery_param is not None:
+            found[signature.delivery_param] = list(deliveries)
+        return found if deliveries else None
+
+    async def call_async(batch: Batch) -> None:
+        found = arguments(batch)
+        if found is not None:
+            _check_nothing(await function(**found))
+
+    def call(batch: Batch) -> None:
+        found = arguments(batch)
+        if found is not None:
+            _check_nothing(function(**found))
+
+    invocation = Invocation(
+        handler,
+        call_async if signature.is_async else call,
+        signature.is_async,
+        dead_letter_on=dead_letter_on,
+    )
+    return invocation
+
+
+def _decoded(
+    deliveries: list[TrackedDelivery],
+    values: list[object],
+    decode: Callable[[Record], object],
+    invocation: Invocation,
+) -> list[TrackedDelivery]:
+    """The deliveries whose values were added; the others have ended."""
+    good: list[TrackedDelivery] = []
+    for delivery in deliveries:
+        try:
+            values.append(decode(delivery.record))
+        except BaseException as exc:
+            outcome = invocation.outcome_of(exc)
+            if isinstance(outcome, Held):
+                raise
+            delivery.end(outcome)
+        else:
+            good.append(delivery)
+    return good
+
+
+def _check_nothing(returned: object) -> None:
+    if returned is not None:
+        raise TypeError(
+            f"a batch handler returned {type(returned).__name__}: return nothing, which settles "
+            "what was not answered; answer single records through their deliveries"
+        )

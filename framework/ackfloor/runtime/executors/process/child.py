@@ -1,0 +1,151 @@
+"""A handler's process: `python -m ackfloor.runtime.executors.process.child`, started by a worker.
+
+This is how it begins and ends; what it does meanwhile is in calls.py and batch_calls.py.
+
+It is never stopped by a signal but SIGKILL: Ctrl-C and SIGTERM are the worker's business, which
+drains. It logs to the worker's standard error, by the worker's settings.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from ackfloor.app import App, refuse_publish
+from ackfloor.declare.codec import make_decoder
+from ackfloor.declare.signature import read_signature, yielded_type
+from ackfloor.runtime.calls.invoke import Invocation, bind
+from ackfloor.runtime.calls.invoke_batch import bind_batch
+from ackfloor.runtime.calls.tracing import spans_of
+from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.lifespan import Lifespan
+from ackfloor.runtime.executors.process.child_batch_calls import BatchChild
+from ackfloor.runtime.executors.process.child_calls import Child
+from ackfloor.runtime.executors.process.pipe import receive, say
+from ackfloor.runtime.executors.process.shared_progress import Face
+from ackfloor.runtime.executors.process.start_arguments import Plan
+from ackfloor.runtime.logging.logs import set_up_logging
+
+log = logging.getLogger("ackfloor.process")
+
+#: Seconds that the lifespan has to end.
+LIFESPAN_S = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with(worker: int) -> None:
+    """End when the worker does, whatever a handler is doing."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != worker:
+        os._exit(1)
+
+
+def _leave_signals_to_the_worker() -> None:
+    def pass_over(_number: int, _frame: object) -> None:
+        """Nothing: but processes that a handler starts don't inherit that."""
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_over)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def _begin(
+    plan: Plan, events: EventLoopThread, broke: Callable[[BaseException], None]
+) -> tuple[Invocation, Lifespan]:
+    """Import the handler, enter the lifespan where it takes what that yields."""
+    pieces = plan["pieces"]
+
+    def piece(name: str) -> Any:
+        return pickle.loads(pieces[name])  # noqa: S301 -- the worker's own words
+
+    def each(name: str) -> tuple[Any, ...]:
+        return tuple(pickle.loads(one) for one in piece(name))  # noqa: S301
+
+    function, lifespan = piece("function"), piece("lifespan")
+    middleware, dead_letter_on = each("middleware"), each("dead_letter_on")
+    name = plan["handler"]
+    if plan["log"] is not None:
+        set_up_logging(*plan["log"])
+    state_type = None if lifespan is None else yielded_type(lifespan)
+    signature = read_signature(function, handler=name, state_type=state_type, batch=plan["batch"])
+    field = f"handlers.{name}.{signature.value_param or 'value'}"
+    decode = make_decoder(
+        signature.value_type, signature.accepts_null, decoder=piece("decoder"), field=field
+    )
+    app = App(plan["group"], mode=cast("Any", plan["mode"]))
+    entered = Lifespan(None if lifespan is None else lambda: lifespan(app), events, broke)
+    if lifespan is not None:
+        events.start()
+    state = entered.enter()
+    if plan["batch"]:
+        invocation = bind_batch(
+            name, function, signature, decode, dead_letter_on=dead_letter_on, state=state
+        )
+    else:
+        call = bind(function, signature, decode, state=state, middleware=middleware)
+        invocation = Invocation(name, call, False, False, dead_letter_on)
+    spans = spans_of(plan["group"], plan["redaction"])
+    if spans is not None:
+        invocation = spans.around(invocation, batch=plan["batch"])
+    return invocation, entered
+
+
+def _watch_lifespan(broken: queue.SimpleQueue[BaseException], child: Child) -> None:
+    """Have the process replaced where its lifespan ends unasked: what that yielded is closed."""
+    log.error("the lifespan has ended by itself", exc_info=broken.get())
+    child.leave("has lost its lifespan")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run one process until its worker says so or is gone."""
+    descriptor, area, worker = map(int, argv)
+    _die_with(worker)
+    _leave_signals_to_the_worker()
+    end = socket.socket(fileno=descriptor)
+    face = Face(area)
+    os.close(area)
+    first = receive(end)
+    if first is None:
+        return
+    plan: Plan = pickle.loads(first)  # noqa: S301 -- the worker's own words
+    sys.path[:] = plan["path"]
+    refuse_publish("a process handler can't publish: do it in an async or thread handler")
+    events = EventLoopThread()
+    broken: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    try:
+        invocation, lifespan = _begin(plan, events, broken.put)
+    except BaseException as exc:
+        say(end, {"failed": f"{type(exc).__name__}: {exc}"})
+        return
+    handles = BatchChild if plan["batch"] else Child
+    child = handles(end, face, invocation, plan["memory_limit"])
+    child.say(ready=True)
+    threading.Thread(target=child.read, name="ackfloor:worker", daemon=True).start()
+    watch = partial(_watch_lifespan, broken, child)
+    threading.Thread(target=watch, name="ackfloor:lifespan", daemon=True).start()
+    child.work()
+    try:
+        lifespan.exit(LIFESPAN_S)
+    except BaseException:
+        log.exception("handler %s: its lifespan did not end in order", plan["handler"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of the user's must not keep the process.
+    os._exit(0)

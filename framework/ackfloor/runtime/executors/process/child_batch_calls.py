@@ -1,0 +1,98 @@
+"""What a handler's process does with batches: one call after the other, and answers by hand.
+
+An answer by hand has been given when it is on its way to the worker: from then on it arrives
+there, whatever becomes of this process. So an answer is claimed and said under the lock of the
+pipe, and the end of the call claims what is left under the same lock. What was answered before the
+end was also said before it; what comes later is late.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from typing import Any
+
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.outcomes import Failed, Outcome, Rejected
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.calls.invoke import Invocation
+from ackfloor.runtime.executors.batch_calls import begin
+from ackfloor.runtime.executors.process.child_calls import Child, Item, Place, SentDelivery
+from ackfloor.runtime.executors.process.pipe import say
+from ackfloor.runtime.executors.process.shared_progress import Face
+from ackfloor.runtime.executors.process.wire_format import SentBatch, SentRecord, spoken
+from ackfloor.runtime.logging.logs import named, place_of
+from ackfloor.runtime.logging.rate_limit import Limited
+
+log = logging.getLogger("ackfloor.process")
+
+
+class BatchedDelivery(SentDelivery):
+    """A delivery of a batch in a handler's process: its answer is said to the worker."""
+
+    __slots__ = ("_child", "_index")
+
+    def __init__(self, sent: SentRecord, place: Place, child: BatchChild, index: int) -> None:
+        super().__init__(sent, place, child.face)
+        self._child = child
+        self._index = index
+
+    def _answer(self, outcome: Outcome) -> bool:
+        return self._child.answer(self, self._number, self._index, outcome)
+
+
+class BatchChild(Child):
+    """The work of one process of a handler that takes batches; see `Child`."""
+
+    def __init__(
+        self, end: socket.socket, face: Face, invocation: Invocation, memory_limit: int | None
+    ) -> None:
+        super().__init__(end, face, invocation, memory_limit, batch=1)
+        summary = "%d more handlers raised after their deliveries had been answered"
+        self._late = Limited(log, summary)
+
+    def _opened(self, item: list[Any]) -> Item:
+        return deque(SentBatch(*sent) for sent in item)
+
+    def _handle(self, sent: SentBatch) -> None:
+        """Call the handler with one batch, and say what came of it."""
+        batch = Batch()
+        for index, one in enumerate(sent.records):
+            record = SentRecord(*one)
+            delivery = BatchedDelivery(record, self._place(record), self, index)
+            delivery.batch = batch
+            batch.items.append(delivery)
+        now_s = time.monotonic()
+        begin(batch, now_s)
+        self._begin(sent.number, now_s)
+        outcome, raised = self._called(batch)
+        with self._say_lock:
+            left = [delivery for delivery in batch.items if delivery.claim()]
+        for unanswered in left:
+            unanswered.outcome = outcome
+        if not left and isinstance(outcome, Failed | Rejected) and self._late.admits(now_s):
+            log.error(
+                "%s: handler %s raised after its deliveries had been answered",
+                named(batch.items[0]),
+                self._invocation.handler,
+                exc_info=raised,
+                extra=place_of(batch.items[0]),
+            )
+        self._end_call(sent.number, outcome)
+
+    def answer(self, delivery: TrackedDelivery, number: int, index: int, outcome: Outcome) -> bool:
+        """Answer one delivery; any thread may. Returns whether that counts."""
+        words = spoken(outcome)
+        with self._say_lock:
+            try:
+                if not delivery.claim():
+                    say(self._end, {"late": delivery.topic})
+                    return False
+                delivery.outcome = outcome
+                say(self._end, {"answered": number, "place": index, **words})
+            except OSError:
+                # The worker is gone.
+                return False
+        return True

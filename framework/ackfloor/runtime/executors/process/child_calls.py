@@ -1,0 +1,221 @@
+"""What a handler's process does with what it is given: it handles one record after the other.
+
+The main thread handles. A second thread reads what the worker says, so that a worker that has died
+ends it in the middle of a handler, and so that records it has not begun can be asked back while one
+keeps it busy. The main thread takes a record to handle it, the reader takes all of them to give
+them back. One lock is around the one, and around the other up to the message that says so: whatever
+stands before a record that has ended counts as done, unless it was given back before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import queue
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
+
+from ackfloor.core.records.outcomes import ACKED, Outcome
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerState
+from ackfloor.runtime.calls.invoke import Invocation, set_current
+from ackfloor.runtime.executors.process.pipe import receive, say
+from ackfloor.runtime.executors.process.process_memory import resident_bytes
+from ackfloor.runtime.executors.process.shared_progress import Face
+from ackfloor.runtime.executors.process.wire_format import Sent, SentBatch, SentRecord, spoken
+from ackfloor.runtime.logging.logs import set_log_level
+
+Item = deque[SentRecord | SentBatch]
+
+
+class Place:
+    """As much of an assignment as a delivery needs where it is only handled."""
+
+    __slots__ = ("clock", "handler", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, handler: HandlerState) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.handler = handler
+        self.clock = time.monotonic
+
+
+class SentDelivery(TrackedDelivery):
+    """A delivery in a handler's process: what is extended here is shown to the worker."""
+
+    __slots__ = ("_face", "_number")
+
+    def __init__(self, sent: SentRecord, place: Place, face: Face) -> None:
+        record = Sent(sent)
+        assignment = cast("Assignment", place)
+        super().__init__(assignment, record, sent.offset, len(record), time.monotonic())
+        self.envelope = sent.envelope
+        self._face = face
+        self._number = sent.number
+
+    def extend(self, by: Any) -> bool:
+        """Move the deadline; see `ackfloor.Delivery`."""
+        return super().extend(by) and self._face.extend(self._number, self.extended_until_s)
+
+
+class Child:
+    """The work of one handler's process.
+
+    Args:
+        end: of the pipe to the worker.
+        face: what the worker looks at.
+        invocation: how the handler is called.
+        memory_limit: resident bytes after which it asks to be replaced.
+        batch: set where the handler takes batches: then deliveries can be answered by hand.
+    """
+
+    def __init__(
+        self,
+        end: socket.socket,
+        face: Face,
+        invocation: Invocation,
+        memory_limit: int | None,
+        batch: int | None = None,
+    ) -> None:
+        self._end = end
+        self.face = face
+        self._invocation = invocation
+        self._memory_limit = memory_limit
+        self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        #: What is left of the item at hand.
+        self._rest: Item = deque()
+        self._handler = HandlerState(HandlerRules(invocation.handler, batch=batch))
+        self._places: dict[tuple[str, int], Place] = {}
+        #: How many records wait when the worker is told that there is room.
+        self._low = 0
+        self._received = 0
+        #: Around every message, and around taking a record.
+        self._say_lock = threading.Lock()
+
+    def say(self, **said: Any) -> None:
+        """Tell the worker something; any thread may."""
+        with self._say_lock, suppress(OSError):
+            say(self._end, said)
+
+    def leave(self, why: str) -> None:
+        """Ask to be replaced after the record at hand; any thread may."""
+        self._give_back(spent=why)
+
+    def _give_back(self, **said: Any) -> None:
+        """Give back what was not begun, and say why where there is a reason."""
+        with self._say_lock, suppress(OSError):
+            say(self._end, {**said, "returned": self._unbegun()})
+
+    # The reader's side.
+
+    def read(self) -> None:
+        """Take what the worker says, until it is gone."""
+        while (frame := receive(self._end)) is not None:
+            kind, *rest = pickle.loads(frame)  # noqa: S301 -- the worker's own words
+            if kind == "work":
+                self._work_came(*rest)
+            elif kind == "recall":
+                self._give_back()
+            elif kind == "end":
+                self._items.put(None)
+        os._exit(1)
+
+    def _work_came(self, rules: tuple[Any, ...], low: int, items: list[list[Any]]) -> None:
+        timeout_s, max_extend_s, level = rules
+        known = self._handler.rules
+        if (known.consume_timeout_s, known.max_extend_s) != (timeout_s, max_extend_s):
+            self._handler.rules = replace(
+                known, consume_timeout_s=timeout_s, max_extend_s=max_extend_s
+            )
+        if level != logging.getLogger().level:
+            set_log_level(logging.getLevelName(level))
+        self._low = low
+        self._received = items[-1][-1][0]
+        for item in items:
+            self._items.put(self._opened(item))
+
+    def _opened(self, item: list[Any]) -> Item:
+        """An item as it was sent."""
+        return deque(SentRecord(*sent) for sent in item)
+
+    def _unbegun(self) -> list[int]:
+        """Take every record that was not begun; under the lock."""
+        numbers = _emptied(self._rest)
+        with suppress(queue.Empty):
+            while (item := self._items.get_nowait()) is not None:
+                numbers += _emptied(item)
+            self._items.put(None)
+        return numbers
+
+    # The main thread's side.
+
+    def work(self) -> None:
+        """Handle what comes until the worker says that it is the end."""
+        while (item := self._items.get()) is not None:
+            self._rest = item
+            while True:
+                try:
+                    with self._say_lock:
+                        sent = item.popleft()
+                except IndexError:
+                    break
+                self._handle(sent)
+                if self._memory_limit and resident_bytes("self") > self._memory_limit:
+                    self.leave("has grown")
+
+    def _handle(self, sent: Any) -> None:
+        """Handle one record, and say what came of it."""
+        delivery = SentDelivery(sent, self._place(sent), self.face)
+        set_current(delivery)
+        delivery.started_s = time.monotonic()
+        self._begin(sent.number, delivery.started_s)
+        outcome, _ = self._called(delivery)
+        delivery.outcome = outcome
+        self._end_call(sent.number, outcome)
+
+    def _place(self, sent: SentRecord) -> Place:
+        place = self._places.get((sent.topic, sent.partition))
+        if place is None:
+            place = Place(sent.topic, sent.partition, self._handler)
+            self._places[sent.topic, sent.partition] = place
+        return place
+
+    def _begin(self, number: int, now_s: float) -> None:
+        self.face.begin(number, now_s)
+        if self._received - number == self._low:
+            self.say(room=True)
+
+    def _called(self, what: Any) -> tuple[Outcome, BaseException | None]:
+        """Call the handler; returns the outcome, and what was raised."""
+        try:
+            self._invocation.call(what)
+        except BaseException as exc:
+            return self._invocation.outcome_of(exc), exc
+        return ACKED, None
+
+    def _end_call(self, number: int, outcome: Outcome) -> None:
+        """A call has ended: say so where that is no acknowledgement, and then count it."""
+        self.face.finish(number, time.monotonic())
+        if outcome is not ACKED:
+            words = spoken(outcome)
+            # A lane waits for what failed in it, and everything for what asked for a pause.
+            with self._say_lock, suppress(OSError):
+                back = self._unbegun() if words["kind"] == "held" else _emptied(self._rest)
+                say(self._end, {"ended": number, "returned": back, **words})
+        self.face.end(number)
+        if not self._rest and self._items.empty():
+            self.say(room=True)
+
+
+def _emptied(item: Item) -> list[int]:
+    numbers: list[int] = []
+    with suppress(IndexError):
+        while True:
+            numbers.append(item.popleft().number)
+    return numbers

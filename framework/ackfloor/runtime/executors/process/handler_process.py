@@ -1,0 +1,175 @@
+"""Host: one handler process as its worker sees it, from its start to its death.
+
+Only the keeper's thread changes a host; the owner thread reads `hands` and the face. The process is
+killed with its whole session, so that what a handler has started goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ackfloor.core.queues.lanes import Work
+from ackfloor.core.records.outcomes import Failed, Released
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.executors.process.pipe import PipeEnd
+from ackfloor.runtime.executors.process.shared_progress import Face, new_area
+from ackfloor.runtime.executors.process.start_arguments import Plan
+
+COMMAND = (sys.executable, "-m", "ackfloor.runtime.executors.process.child")
+
+
+class Visit:
+    """Records of one work that were handed over together, or what is handed over without one.
+
+    Attributes:
+        work: None where there is none.
+        count: how many of them are in the process's hands.
+    """
+
+    __slots__ = ("count", "work")
+
+    def __init__(self, work: Work | None) -> None:
+        self.work = work
+        self.count = 0
+
+
+class Handed:
+    """What a process was given under one number: the deliveries of one call.
+
+    Attributes:
+        bytes: of their values.
+        deliveries: one, or a batch's items.
+        visit: of one that is no batch.
+    """
+
+    __slots__ = ("bytes", "deliveries", "visit")
+
+    def __init__(self, deliveries: Sequence[TrackedDelivery], visit: Visit) -> None:
+        self.deliveries = deliveries
+        self.visit = visit
+        self.bytes = sum(delivery.size for delivery in deliveries)
+
+    def note_times(self, face: Face, number: int) -> None:
+        """Give its deliveries the times that the face has of their call."""
+        started_s, extended_s = face.started_s(number), face.extended_s(number)
+        for delivery in self.deliveries:
+            delivery.started_s = started_s
+            delivery.extended_until_s = extended_s
+
+
+class Host:
+    """One process.
+
+    Attributes:
+        hands: number -> what it was given and has not ended (a record, or a batch of them), in the
+            order of the numbers.
+        ready: it has imported the handler and takes records.
+        ending: it gets no more records, and ends when its hands are empty.
+        doomed: the number of what it is killed for, and what becomes of that.
+        recalled: it was asked for what it has not begun, and has not answered.
+        given: how many records it has been given for good.
+        bytes: of the values in its hands.
+        trouble: why it could not start.
+    """
+
+    def __init__(self, number: int, plan: Plan) -> None:
+        ours, theirs = socket.socketpair()
+        area = new_area()
+        argv = [*COMMAND, str(theirs.fileno()), str(area), str(os.getpid())]
+        try:
+            # A session of its own: signals to the worker's group are the worker's business.
+            self.process = subprocess.Popen(
+                argv,
+                pass_fds=(theirs.fileno(), area),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self.face = Face(area)
+        finally:
+            theirs.close()
+            os.close(area)
+        self.number = number
+        self.pipe = PipeEnd(ours)
+        self.hands: dict[int, Handed] = {}
+        self.ready = False
+        self.ending = False
+        self.doomed: tuple[int, Failed | Released] | None = None
+        self.killed = False
+        self.recalled = False
+        self.given = 0
+        self.bytes = 0
+        self.trouble = ""
+        self._next = 0
+        self._told_to_end = False
+        self.pipe.send(pickle.dumps(plan))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def current(self) -> int | None:
+        """The number of the record that its handler is at, None where it is at none."""
+        number = self.face.begun - 1
+        return number if number >= self.face.ended and number in self.hands else None
+
+    def hand(self, handed: Handed) -> int:
+        """Take something into its hands; it has to be sent yet. Returns its number."""
+        number = self._next
+        self._next += 1
+        for delivery in handed.deliveries:
+            delivery.started_s = 0.0
+        self.hands[number] = handed
+        self.given += len(handed.deliveries)
+        self.bytes += handed.bytes
+        return number
+
+    def take_back(self, number: int) -> Handed | None:
+        """Take something out of its hands that it has not handled."""
+        handed = self.hands.get(number)
+        if handed is not None:
+            self.let_go(number)
+            self.given -= len(handed.deliveries)
+        return handed
+
+    def let_go(self, number: int) -> None:
+        """It has ended."""
+        self.bytes -= self.hands.pop(number).bytes
+
+    def note_times(self, number: int) -> Sequence[TrackedDelivery]:
+        """Give its deliveries the times that its face has of them; returns them."""
+        handed = self.hands[number]
+        handed.note_times(self.face, number)
+        return handed.deliveries
+
+    def recall(self) -> None:
+        """Ask for what it has not begun."""
+        if not self.recalled and len(self.hands) > (self.current() is not None):
+            self.recalled = True
+            self.pipe.send(pickle.dumps(("recall",)))
+
+    def end(self) -> None:
+        """Let it end in order; its hands are empty."""
+        self.ending = True
+        if not self._told_to_end:
+            self._told_to_end = True
+            self.pipe.send(pickle.dumps(("end",)))
+
+    def kill(self) -> None:
+        """End it at once, with everything it has started."""
+        if not self.killed:
+            self.killed = True
+            with suppress(ProcessLookupError, PermissionError):
+                self.process.kill()
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def is_dead(self) -> bool:
+        """Whether the kernel says that it is gone, threads and all."""
+        return self.process.poll() is not None

@@ -1,0 +1,282 @@
+"""ProcessWork: which records go to which process of one handler, and what becomes of them.
+
+A process is given a little more than it is at, so that it never waits for the worker: as many
+records as take it about `AHEAD_S`, by what the handler's records took lately. Of a handler that
+takes longer it is one record at a time. Where one record takes unusually long after all, those
+behind it are asked back and go to another process.
+
+Of a work several records go to one process together, which handles them in order. One that fails is
+the last of them: the process gives the others back with its outcome, and they are in the work again
+*before* the outcome is posted. So the engine, which takes the work back then, finds all of it.
+While records of a work are in hand, nobody else has it: nothing here ends a delivery but the answer
+of its process, or its death.
+
+Only the keeper's thread calls this.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ackfloor.core.engine.completions import timed_out
+from ackfloor.core.queues.handler_queue import Unit
+from ackfloor.core.queues.lanes import Work
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.executors.inbox import Inbox
+from ackfloor.runtime.executors.process.handler_process import Handed, Host, Visit
+from ackfloor.runtime.executors.process.wire_format import sent
+from ackfloor.runtime.executors.window import Window
+
+#: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
+#: may pass on a busy machine before the keeper gets a core.
+AHEAD_S = 0.1
+QUICK_S = 0.02
+MOST_AHEAD = 128
+#: Bytes beyond which a process gets no second record.
+MOST_BYTES = 1 << 20
+#: Seconds that a record may take before those behind it are asked back.
+STUCK_S = 0.05
+#: Weight of the newest record in the mean duration.
+NEWEST = 0.1
+
+
+class ProcessWork:
+    """The records of one handler between its queue and its processes.
+
+    Args:
+        handler: its name.
+        window: what is to be handled.
+        inbox: where finished deliveries go.
+        clock: monotonic seconds.
+        max_records: how many records one process may handle; None for no limit.
+
+    Attributes:
+        stopping: nothing more is handed out.
+    """
+
+    def __init__(
+        self,
+        handler: str,
+        window: Window,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        max_records: int | None,
+    ) -> None:
+        self._handler = handler
+        self._window = window
+        self._inbox = inbox
+        self._clock = clock
+        self.max_records = max_records
+        self._mean_s: float | None = None
+        self.stopping = False
+
+    # To the processes.
+
+    def feed(self, hosts: Sequence[Host], count: int) -> None:
+        """Hand out what there is, to whoever has least in hand first.
+
+        Args:
+            hosts: all processes; there are more while some that were too many still work.
+            count: how many may work at once.
+        """
+        now_s, depth = self._clock(), self._depth()
+        rooms = {host: self._room(host, depth, now_s) for host in hosts}
+        idle = count - sum(1 for host in hosts if host.hands)
+        batches: dict[Host, list[list[tuple[Any, ...]]]] = {}
+        while not self.stopping:
+            able = (h for h in rooms if rooms[h] > 0 and (h.hands or idle > 0))
+            host = min(able, key=_in_hand, default=None)
+            if host is None:
+                break
+            begins = not host.hands
+            taken = self._take(host, rooms[host])
+            if taken is None:
+                break
+            if taken:
+                idle -= begins
+                batches.setdefault(host, []).append(taken)
+                rooms[host] -= len(taken)
+                if host.bytes > MOST_BYTES:
+                    rooms[host] = 0
+        for host, items in batches.items():
+            self._send(host, items)
+
+    def _send(self, host: Host, items: list[list[tuple[Any, ...]]]) -> None:
+        rules = next(iter(host.hands.values())).deliveries[0].assignment.handler.rules
+        level = logging.getLogger().level
+        # So early a process says that it has room that it need not wait for more.
+        low = len(host.hands) // 2 if self._depth() > 1 else -1
+        settings = (rules.consume_timeout_s, rules.max_extend_s, level)
+        host.pipe.send(pickle.dumps(("work", settings, low, items)))
+
+    def _depth(self) -> int:
+        """How many records a process may have in hand, by what they took lately."""
+        mean_s = self._mean_s
+        if mean_s is None or mean_s > QUICK_S:
+            return 1
+        return min(MOST_AHEAD, 1 + int(AHEAD_S / max(mean_s, 1e-6)))
+
+    def _room(self, host: Host, depth: int, now_s: float) -> int:
+        """How many more records a process may be given."""
+        if not host.ready or host.ending or host.killed or host.recalled:
+            return 0
+        room = depth - len(host.hands)
+        if self.max_records is not None:
+            room = min(room, self.max_records - host.given)
+        if host.hands and (is_stuck(host, now_s) or host.bytes > MOST_BYTES):
+            return 0
+        return room
+
+    def _take(self, host: Host, room: int) -> list[tuple[Any, ...]] | None:
+        """The next item for a process; empty where it is to be passed over, None without any."""
+        try:
+            item = self._window.ready.popleft()
+        except IndexError:
+            return None
+        return self._give(host, item, room)
+
+    def _give(self, host: Host, item: Any, room: int) -> list[tuple[Any, ...]]:
+        """Hand over an item, or some of it; empty where nothing of it may start."""
+        if isinstance(item, Work):
+            if item.recalls != self._window.recalls:
+                self._window.end(item)
+                return []
+            return self._take_work(host, Visit(item), room)
+        return self._hand(host, item, Visit(None))
+
+    def _take_work(self, host: Host, visit: Visit, room: int) -> list[tuple[Any, ...]]:
+        work, taken, size = visit.work, [], 0
+        assert work is not None, "it is of a work"
+        # Half of the room at most: the records of another should not wait for all of it.
+        for _ in range(max(1, room // 2)):
+            try:
+                delivery = work.popleft()
+            except IndexError:
+                break
+            taken += self._hand(host, delivery, visit)
+            size += delivery.size
+            if size > MOST_BYTES:
+                break
+        if not taken:
+            self._go_on(visit)
+        return taken
+
+    def _hand(self, host: Host, delivery: TrackedDelivery, visit: Visit) -> list[tuple[Any, ...]]:
+        # In hand before the check: a revoke marks the assignment first and looks at who runs
+        # second, so either we see the mark or it sees us.
+        number = host.hand(Handed((delivery,), visit))
+        if delivery.closed or delivery.assignment.stopping:
+            host.take_back(number)
+            return []
+        visit.count += 1
+        return [sent(number, delivery)]
+
+    # From the processes.
+
+    def returned(self, host: Host, numbers: Iterable[int]) -> None:
+        """A process gave records back that it has not begun: they are given back here, too."""
+        units: list[Unit] = []
+        for number in sorted(numbers, reverse=True):
+            handed = host.take_back(number)
+            if handed is not None:
+                units += self._undone(handed)
+        self._inbox.returned.extend((self._handler, unit) for unit in reversed(units))
+
+    def _undone(self, handed: Handed) -> Sequence[Unit]:
+        """What is given back of something that was handed over; a work with its first record."""
+        (delivery,), visit = handed.deliveries, handed.visit
+        visit.count -= 1
+        delivery.reopen()
+        if visit.work is None:
+            return (delivery,)
+        visit.work.appendleft(delivery)
+        return () if visit.count else (visit.work,)
+
+    def passed(self, host: Host, until: int) -> bool:
+        """Records up to a number were begun and ended without a word: they are acknowledged."""
+        moved = False
+        for number in list(host.hands):
+            if number >= until:
+                break
+            self.ended(host, number, ACKED)
+            moved = True
+        return moved
+
+    def ended(
+        self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
+    ) -> None:
+        """A record has ended, and its handler with it; what came with it in its work is back."""
+        handed = host.hands.get(number)
+        if handed is None:
+            return
+        (delivery,), visit = host.note_times(number), handed.visit
+        delivery.finished_s = finished_s or host.face.finished_s(number)
+        self._learn(delivery.finished_s - delivery.started_s)
+        visit.count -= 1
+        if isinstance(outcome, Held):
+            unit: TrackedDelivery | Work = delivery
+            if visit.work is not None:
+                visit.work.appendleft(delivery)
+                unit = visit.work
+            host.let_go(number)
+            self._window.put_back(unit, delivery, outcome)
+            return
+        delivery.outcome = outcome
+        self._inbox.answered.append(delivery)
+        # After it was posted, so that nobody takes it for lost.
+        host.let_go(number)
+        if not isinstance(outcome, Acked) and delivery.keeps_lane():
+            return
+        if visit.count == 0:
+            self._go_on(visit)
+
+    def died(self, host: Host, number: int, outcome: Failed | Released) -> None:
+        """Its process is dead, and was at this; of a timeout the outcome says nothing more."""
+        (delivery,) = host.note_times(number)
+        if delivery.closed:
+            # Its partition has left: nobody waits for an answer.
+            host.hands[number].visit.count -= 1
+            host.take_back(number)
+            return
+        if is_timeout(outcome):
+            outcome = timed_out(delivery)
+        self.ended(host, number, outcome, self._clock())
+
+    def said(self, host: Host, words: Mapping[str, Any]) -> None:
+        """A process has said something of a call that has not ended, or of one that had.
+
+        Raises:
+            ValueError: there is nothing to be said of them here.
+        """
+        raise ValueError(f"process {host.pid} said {words}")
+
+    def _learn(self, duration_s: float) -> None:
+        mean_s = self._mean_s
+        self._mean_s = duration_s if mean_s is None else mean_s + (duration_s - mean_s) * NEWEST
+
+    def _go_on(self, visit: Visit) -> None:
+        """Nothing of a work is in hand any more: somebody takes it up where it is."""
+        if visit.work:
+            self._window.put_last(visit.work)
+        elif visit.work is not None:
+            self._window.end(visit.work)
+
+
+def is_stuck(host: Host, now_s: float) -> bool:
+    """Whether a process is at a record that others should not wait for."""
+    number = host.current()
+    return number is not None and now_s - host.face.started_s(number) > STUCK_S
+
+
+def is_timeout(outcome: Outcome) -> bool:
+    """Whether a process was killed because its time was up."""
+    return isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT
+
+
+def _in_hand(host: Host) -> int:
+    return len(host.hands)

@@ -1,0 +1,142 @@
+"""ProcessExecutor: one plain `def` handler in processes of its own.
+
+`concurrency` long-lived processes, each handling one record or one batch at a time. What the owner
+thread asks for goes to the keeper (`process_pool`), a thread that does all that is done to the
+processes; what it needs to know at once it reads: the processes' hands and faces.
+
+A process can be killed, and that is what it is for. When a delivery's time is up its process gets
+SIGKILL, and the answer is posted when the process has been seen dead. Until then the delivery is
+among those that run: nothing is parked, no lane goes on, no partition is given back.
+
+The worker's marks (runtime/supervision/in_flight_memory.py) say nothing of these records: what
+they do to their own processes can't hurt the worker's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ackfloor.core.queues.handler_queue import Unit
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.errors import StartError
+from ackfloor.ports import Stack
+from ackfloor.runtime.executors.inbox import Inbox
+from ackfloor.runtime.executors.process.batch_dispatch import ProcessBatchWork
+from ackfloor.runtime.executors.process.process_dispatch import ProcessWork
+from ackfloor.runtime.executors.process.process_pool import LEAVE_S, Keeper
+from ackfloor.runtime.executors.process.start_arguments import Plan
+from ackfloor.runtime.executors.window import Window
+
+#: Seconds that the first process has to import the handler.
+START_S = 120.0
+
+
+class ProcessExecutor:
+    """Runs one sync handler in processes; implements `ports.Executor`.
+
+    Args:
+        plan: what its processes need to begin.
+        inbox: where finished deliveries go.
+        clock: monotonic seconds, on the clock that all processes of a machine share.
+        concurrency: how many processes there are.
+        max_records: records after which a process is replaced; None for never.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        *,
+        concurrency: int,
+        max_records: int | None = None,
+    ) -> None:
+        self._handler = plan["handler"]
+        self._window = Window(self._handler, inbox)
+        work_of = ProcessBatchWork if plan["batch"] else ProcessWork
+        work = work_of(self._handler, self._window, inbox, clock, max_records)
+        self._keeper = Keeper(plan, work, inbox, clock, concurrency)
+        self._thread = threading.Thread(
+            target=self._keeper.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the processes, and wait until the first of them takes records.
+
+        Raises:
+            StartError: it could not import the handler or enter the lifespan.
+        """
+        self._thread.start()
+        started = self._keeper.first.wait(START_S)
+        trouble = self._keeper.trouble or ("" if started else f"not ready within {START_S:g} s")
+        if trouble:
+            self.stop(0.0)
+            raise StartError(f"handler {self._handler}: its process could not start: {trouble}")
+
+    def submit(self, units: Sequence[Unit]) -> None:
+        """Start these, in this order, behind what was given before."""
+        self._window.add(units)
+        self._keeper.ring()
+
+    def take_back(self) -> None:
+        """Give back what has not started; what is in the hands of processes follows."""
+        self._window.give_back()
+        self._keeper.recall = True
+        self._keeper.ring()
+
+    def running(self) -> list[TrackedDelivery]:
+        """The deliveries in the hands of a process, begun or not, as their faces have them now."""
+        found: list[TrackedDelivery] = []
+        leaving = False
+        for host in self._keeper.hosts:
+            face = host.face
+            # In this order: what was begun since counts as not begun.
+            begun = face.begun
+            for number, handed in list(host.hands.items()):
+                found += handed.deliveries
+                if number < begun:
+                    handed.note_times(face, number)
+                elif any(delivery.assignment.stopping for delivery in handed.deliveries):
+                    leaving = True
+        if leaving:
+            # Who asks has stopped the partition, and waits for what is not even begun.
+            self._keeper.recall = True
+            self._keeper.ring()
+        return found
+
+    def stack(self, delivery: TrackedDelivery) -> Stack:
+        """Which process is at it: only a tool from outside can look into that one."""
+        for host in self._keeper.hosts:
+            if any(delivery in handed.deliveries for handed in list(host.hands.values())):
+                return (f"process {host.pid}",)
+        return ()
+
+    def queued(self) -> int:
+        """Items that no process has been given."""
+        return len(self._window)
+
+    def cancel(self, delivery: TrackedDelivery) -> None:
+        """Have the process that is at this delivery killed; its answer follows its death."""
+        self._keeper.order(partial(self._keeper.kill, delivery))
+
+    def abandoned(self) -> int:
+        """Processes that were killed and have not been seen dead."""
+        return sum(host.killed for host in self._keeper.hosts)
+
+    def trouble(self) -> str:
+        """Why no process can be started; "" where that is not so."""
+        return self._keeper.trouble
+
+    def resize(self, concurrency: int) -> None:
+        """Run at most so many deliveries at once from now on."""
+        self._keeper.order(partial(setattr, self._keeper, "count", concurrency))
+
+    def stop(self, timeout_s: float) -> int:
+        """Let what runs end; kill what has not ended in time, and release its records."""
+        if not self._thread.is_alive():
+            return 0
+        self._keeper.order(partial(self._keeper.stop, timeout_s))
+        self._thread.join(timeout_s + 2 * LEAVE_S)
+        return len(self.running()) if self._thread.is_alive() else 0

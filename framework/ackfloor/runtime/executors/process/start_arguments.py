@@ -1,0 +1,85 @@
+"""Plan: everything that a handler's process needs to begin, as bytes.
+
+The process is a new interpreter (spawned, never forked: a fork would copy the Kafka client and
+every lock that another thread holds just then). So functions and classes go by their names, and
+objects such as a decoder as pickles. Each piece is pickled by itself, so that a refusal names the
+culprit.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import TypedDict
+
+from ackfloor.app import App
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.declare.signature import Signature
+from ackfloor.errors import ConfigError
+from ackfloor.runtime.logging.logs import LogSettings, log_settings
+
+
+class Plan(TypedDict):
+    """What the worker sends first; `pieces` can be unpickled once `path` is in force."""
+
+    handler: str
+    path: list[str]
+    log: LogSettings | None
+    group: str
+    mode: str
+    memory_limit: int | None
+    batch: bool
+    redaction: Redaction
+    pieces: dict[str, bytes]
+
+
+def plan_of(
+    app: App, spec: HandlerSpec, signature: Signature, redaction: Redaction | None = None
+) -> Plan:
+    """Make the plan of one handler's processes.
+
+    Raises:
+        ConfigError: another process can't import it; names what, and the fix.
+    """
+    field = f"handlers.{spec.name}"
+    # Where nothing takes what it yields, there is no need to enter it again.
+    lifespan = app.lifespan if signature.state_params else None
+    return Plan(
+        handler=spec.name,
+        path=list(sys.path),
+        log=log_settings(spec.name),
+        group=app.group,
+        mode=app.mode,
+        memory_limit=spec.process_memory_limit_bytes,
+        batch=spec.batch is not None,
+        redaction=redaction or Redaction(),
+        pieces={
+            "function": _pickled(f"{field}.executor", spec.function),
+            "middleware": _each(f"{field}.middleware", (*app.middleware, *spec.middleware)),
+            "decoder": _pickled(f"{field}.decoder", spec.decoder),
+            "dead_letter_on": _each(f"{field}.dead_letter_on", spec.dead_letter_on),
+            "lifespan": _pickled("lifespan", lifespan),
+        },
+    )
+
+
+def _each(field: str, values: tuple[object, ...]) -> bytes:
+    return pickle.dumps([_pickled(field, value) for value in values])
+
+
+def _pickled(field: str, value: object) -> bytes:
+    name = getattr(value, "__qualname__", None) or type(value).__name__
+    module = getattr(value, "__module__", None)
+    if module == "__main__":
+        why = "defined in the main module, which another process can't import"
+        raise ConfigError(field, name, why, "move it to a module that is imported")
+    try:
+        return pickle.dumps(value)
+    except Exception as exc:
+        why = f"another process can't import it: {type(exc).__name__}: {exc}"
+        fix = (
+            "define it with `def` or `class` at module level, its decorators below "
+            '@app.handler, or drop executor="process"'
+        )
+        raise ConfigError(field, name, why, fix) from exc

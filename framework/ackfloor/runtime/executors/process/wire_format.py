@@ -1,0 +1,150 @@
+"""Words: how records go to a handler's process, and how outcomes come back.
+
+A record is a tuple of what the client can tell of it; an outcome is a dictionary of text and
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ackfloor.core.records.envelope import MESSAGE_CAP, STACK_CAP, Envelope, Reason
+from ackfloor.core.records.outcomes import (
+    ACKED,
+    RELEASED,
+    Acked,
+    Discarded,
+    Failed,
+    Held,
+    Outcome,
+    Rejected,
+)
+from ackfloor.core.records.record import Failure, Headers
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+
+class SentRecord(NamedTuple):
+    """A record as it was sent; `Sent` gives it the shape that handlers know."""
+
+    number: int
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: tuple[int, int]
+    leader_epoch: int | None
+    envelope: Envelope | None
+
+
+def sent(number: int, delivery: TrackedDelivery) -> tuple[Any, ...]:
+    """A delivery on its way to a process; a plain tuple, which is pickled fastest."""
+    record = delivery.record
+    return (
+        number,
+        delivery.assignment.topic,
+        delivery.assignment.partition,
+        delivery.record_offset,
+        record.key(),
+        record.value(),
+        delivery.headers,
+        record.timestamp(),
+        record.leader_epoch(),
+        delivery.envelope,
+    )
+
+
+class SentBatch(NamedTuple):
+    """The records of one call, under one number."""
+
+    number: int
+    records: list[tuple[Any, ...]]
+
+
+class Sent:
+    """A record in a handler's process; see `core.model.Record`."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, sent: SentRecord) -> None:
+        self._sent = sent
+
+    def topic(self) -> str:
+        return self._sent.topic
+
+    def partition(self) -> int:
+        return self._sent.partition
+
+    def offset(self) -> int:
+        return self._sent.offset
+
+    def key(self) -> bytes | None:
+        return self._sent.key
+
+    def value(self) -> bytes | None:
+        return self._sent.value
+
+    def headers(self) -> Headers | None:
+        return self._sent.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._sent.timestamp
+
+    def leader_epoch(self) -> int | None:
+        return self._sent.leader_epoch
+
+    def __len__(self) -> int:
+        return len(self._sent.value or b"")
+
+
+def spoken(outcome: Outcome) -> dict[str, Any]:
+    """An outcome in words."""
+    if isinstance(outcome, Acked):
+        return {"kind": "acked"}
+    if isinstance(outcome, Failed):
+        return {
+            "kind": "failed",
+            "reason": outcome.reason.value,
+            "after_s": outcome.after_s,
+            **_failure(outcome.failure),
+        }
+    if isinstance(outcome, Rejected):
+        return {"kind": "rejected", "reason": outcome.reason.value, **_failure(outcome.failure)}
+    if isinstance(outcome, Held):
+        return {"kind": "held", "duration_s": outcome.duration_s, "text": _short(outcome.reason)}
+    if isinstance(outcome, Discarded):
+        return {"kind": "discarded", "text": _short(outcome.reason)}
+    return {"kind": "released"}
+
+
+def _short(reason: object) -> str:
+    return str(reason)[:MESSAGE_CAP]
+
+
+def _failure(failure: Failure) -> dict[str, str]:
+    return {
+        "type": failure.error_type,
+        # What is written to headers in the end; a process should not hold its worker up with more.
+        "message": failure.message[:MESSAGE_CAP],
+        "stack": failure.stack[-STACK_CAP:],
+        "fingerprint": failure.fingerprint,
+    }
+
+
+def heard(words: Mapping[str, Any]) -> Outcome:
+    """The outcome that `spoken` put into words."""
+    kind = words["kind"]
+    if kind == "acked":
+        return ACKED
+    if kind == "discarded":
+        return Discarded(words["text"])
+    if kind == "held":
+        return Held(words["duration_s"], words["text"])
+    if kind == "released":
+        return RELEASED
+    failure = Failure(words["type"], words["message"], words["stack"], words["fingerprint"])
+    if kind == "rejected":
+        return Rejected(failure, Reason(words["reason"]))
+    return Failed(failure, Reason(words["reason"]), words["after_s"])

@@ -1,0 +1,109 @@
+"""Window: what the slots of one handler take from: what was given and has not been started.
+
+Slots take from `ready` with `popleft`, which is atomic. The owner thread adds, and asks for
+everything back; a slot whose handler asks for a pause gives everything back by itself.
+
+A work has the number of recalls from when it was given. A slot ends it, after the record at hand,
+when that is not the number any more; so does a slot that takes one that another has left for the
+next one's turn in the moment in which everything was asked back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any
+
+from ackfloor.core.queues.handler_queue import Unit
+from ackfloor.core.queues.lanes import Work
+from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.outcomes import Held
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.executors.inbox import Held as PauseAsked
+from ackfloor.runtime.executors.inbox import Inbox
+
+
+class Window:
+    """Units that no slot has taken yet.
+
+    Args:
+        handler: whose they are.
+        inbox: where they are given back.
+
+    Attributes:
+        ready: what slots take from.
+        recalls: another number each time that everything was asked back.
+    """
+
+    __slots__ = ("_handler", "_inbox", "_numbers", "ready", "recalls")
+
+    def __init__(self, handler: str, inbox: Inbox) -> None:
+        #: Deliveries and works, or batches: each executor knows which.
+        self.ready: deque[Any] = deque()
+        self.recalls = 0
+        self._handler = handler
+        self._inbox = inbox
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        return len(self.ready)
+
+    def add(self, units: Sequence[Unit]) -> None:
+        """Let slots take these, behind what is here."""
+        first = units[0]
+        if not isinstance(first, Batch) and first.lane is not None:
+            for unit in units:
+                if isinstance(unit, Work):
+                    unit.recalls = self.recalls
+        self.ready.extend(units)
+
+    def give_back(self, first: Iterable[Unit] = ()) -> None:
+        """Give everything back that nobody has taken, behind `first`; any thread may."""
+        self.recalls = next(self._numbers)
+        for unit in first:
+            self._inbox.returned.append((self._handler, unit))
+        self._empty()
+
+    def end(self, unit: Work | Batch) -> None:
+        """A slot has ended a unit, or was given up; what is left in it, it has not handled."""
+        self._inbox.ended.append((self._handler, unit))
+
+    def put_last(self, work: Work) -> None:
+        """A slot leaves a work that has more, for another one's turn."""
+        if self.recalls != work.recalls:
+            self.end(work)
+            return
+        self.ready.append(work)
+        if self.recalls != work.recalls:
+            self._empty()
+
+    def put_back(
+        self, unit: TrackedDelivery | Work, delivery: TrackedDelivery, outcome: Held
+    ) -> None:
+        """A delivery asked for a pause: it is given back, and with it all that has not started.
+
+        Args:
+            unit: the delivery, or the work whose first it is again.
+            delivery: what asked for the pause.
+            outcome: for how long, and why.
+        """
+        delivery.reopen()
+        if delivery.closed:
+            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
+            delivery.assignment.stats.late_answers.append(None)
+            self._inbox.returned.append((self._handler, unit))
+            return
+        self.give_back((unit,))
+        self.ask_pause(outcome)
+
+    def ask_pause(self, outcome: Held) -> None:
+        """A handler asks for a pause; what had not started was given back before."""
+        self._inbox.held.append(PauseAsked(self._handler, outcome.duration_s, outcome.reason))
+
+    def _empty(self) -> None:
+        while True:
+            try:
+                self._inbox.returned.append((self._handler, self.ready.popleft()))
+            except IndexError:
+                return

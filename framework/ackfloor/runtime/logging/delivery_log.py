@@ -1,0 +1,250 @@
+"""Notices: what the loop logs about deliveries, at most a few lines a second of each kind.
+
+So neither the log nor the owner thread drowns in a storm (`limited.py`). Each line about a record
+carries topic, partition, offset, attempt and handler, in its text and as fields of their own
+(`logs.place_of`). Nothing here logs a key, a value or a header; what an exception of the user's
+says is logged as it says it, but for what the patterns of `[redaction]` mask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ackfloor.core.messages.events import (
+    BatchFailed,
+    BreakerClosed,
+    BreakerOpened,
+    DeliveryFailed,
+    Event,
+    MetadataIgnored,
+    PublishFailed,
+    RecordDeadLettered,
+    RecordsDeleted,
+)
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.logging.logs import about, named, place_of
+from ackfloor.runtime.logging.rate_limit import Limited
+
+log = logging.getLogger("ackfloor.worker")
+
+
+class Notices:
+    """The log lines of one worker's loop; only the owner thread calls it.
+
+    Args:
+        redaction: what is masked in what exceptions say.
+    """
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction or Redaction()
+        self._kinds: list[Limited] = []
+        self._timeouts = self._kind("%d more deliveries outlived their consume timeout")
+        self._late = self._kind("%d more handlers raised after their deliveries had been answered")
+        self._pauses = self._kind("%d more requests for a pause")
+        self._left = self._kind("%d more handlers of partitions that left were given up")
+        self._failures = self._kind("%d more deliveries failed")
+        self._dead = self._kind("%d more records were dead-lettered")
+        self._batches = self._kind("%d more calls with several records failed")
+        self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
+        self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
+
+    def _kind(self, summary: str) -> Limited:
+        self._kinds.append(Limited(log, summary))
+        return self._kinds[-1]
+
+    def happened(self, events: Sequence[Event], now_s: float) -> None:
+        """Log the failures among a turn's events; a timeout has its own line already."""
+        for event in events:
+            if isinstance(event, DeliveryFailed):
+                if event.reason is not Reason.TIMEOUT and self._failures.admits(now_s):
+                    self._failed(event)
+            elif isinstance(event, MetadataIgnored):
+                log.warning(
+                    "%s/%d: the metadata committed with position %d is not used: %s; what was "
+                    "settled above that position is handled again",
+                    event.topic,
+                    event.partition,
+                    event.position,
+                    event.why,
+                )
+            elif isinstance(event, RecordDeadLettered):
+                if self._dead.admits(now_s):
+                    _dead(event)
+            elif isinstance(event, PublishFailed):
+                # Of each record once: what becomes of all that wait is told by their fault.
+                if event.tries == 1 and self._unwritten.admits(now_s):
+                    _unwritten(event)
+            else:
+                self._seldom(event, now_s)
+
+    def _seldom(self, event: Event, now_s: float) -> None:
+        """What happens to more than a record."""
+        if isinstance(event, BatchFailed):
+            if self._batches.admits(now_s):
+                self._batch(event)
+        elif isinstance(event, BreakerOpened | BreakerClosed):
+            self._breaker(event)
+        elif isinstance(event, RecordsDeleted):
+            log.error(
+                "%s: the retry topic was deleted: %d records in it are lost; %d had been read "
+                "and are handled when they are due",
+                event.topic,
+                event.lost,
+                event.kept,
+            )
+
+    def _failed(self, event: DeliveryFailed) -> None:
+        log.warning(
+            "%s attempt %d: handler %s: %s: %s",
+            _place(event),
+            event.attempt,
+            event.handler,
+            event.error_type,
+            self._first_line(event.error_message),
+            extra=_fields(event),
+        )
+
+    def timed_out(self, delivery: TrackedDelivery, now_s: float) -> None:
+        """A delivery's time is up."""
+        if self._timeouts.admits(now_s):
+            log.warning(
+                "%s: handler %s gave no answer within its consume timeout; the delivery has "
+                "failed and the handler is abandoned",
+                named(delivery),
+                _handler(delivery),
+                extra=place_of(delivery),
+            )
+
+    def goes_on(self, delivery: TrackedDelivery, now_s: float) -> None:
+        """A handler has answered by hand and still runs at its deadline."""
+        if self._timeouts.admits(now_s):
+            log.warning(
+                "%s: handler %s still runs at the end of its consume timeout, although it has "
+                "answered; it is abandoned",
+                named(delivery),
+                _handler(delivery),
+                extra=place_of(delivery),
+            )
+
+    def left_running(self, delivery: TrackedDelivery, now_s: float) -> None:
+        """A partition left while a handler was at one of its records."""
+        if self._left.admits(now_s):
+            log.warning(
+                "%s: the partition left while handler %s was running; the handler is given up, "
+                "the record comes again where the partition went",
+                named(delivery),
+                _handler(delivery),
+                extra=place_of(delivery),
+            )
+
+    def raised_late(self, delivery: TrackedDelivery, exc: BaseException, now_s: float) -> None:
+        """A handler raised after its delivery had been answered."""
+        if self._late.admits(now_s):
+            log.error(
+                "%s: handler %s raised after its delivery had been answered",
+                named(delivery),
+                _handler(delivery),
+                exc_info=exc,
+                extra=place_of(delivery),
+            )
+
+    def stray(self, exc: BaseException, now_s: float) -> None:
+        """An exit left a task or a callback on the event loop."""
+        if self._strays.admits(now_s):
+            log.error(
+                "a task or callback on the event loop raised %s; the worker goes on",
+                type(exc).__qualname__,
+                exc_info=exc,
+            )
+
+    def pause(self, handler: str, duration_s: float, reason: str, now_s: float) -> None:
+        """A handler asked for a pause."""
+        if self._pauses.admits(now_s):
+            shown = self._redaction.of_text(reason)
+            log.warning("handler %s takes no records for %g s: %s", handler, duration_s, shown)
+
+    def flush(self, now_s: float) -> None:
+        """Tell what was suppressed, where the window is over."""
+        for kind in self._kinds:
+            kind.flush(now_s)
+
+    def _breaker(self, event: BreakerOpened | BreakerClosed) -> None:
+        """A breaker changes seldom enough for a line each time."""
+        if isinstance(event, BreakerClosed):
+            log.warning(
+                "handler %s: circuit breaker closed after %.1f s (%s)",
+                event.handler,
+                event.after_s,
+                event.why,
+            )
+            return
+        if not event.failing:
+            log.warning("handler %s: circuit breaker opened by an operator", event.handler)
+            return
+        log.error(
+            "handler %s: circuit breaker opened: %d records in a row failed, the last with %s: %s; "
+            "single records are tried until they succeed, and failures leave at a drip",
+            event.handler,
+            event.failing,
+            event.error_type,
+            self._first_line(event.error_message),
+        )
+
+    def _batch(self, event: BatchFailed) -> None:
+        log.warning(
+            "handler %s: a call with %d records failed, each is tried alone now: %s: %s",
+            event.handler,
+            event.count,
+            event.error_type,
+            self._first_line(event.error_message),
+        )
+
+    def _first_line(self, text: str) -> str:
+        """Enough of a message to know it by; the whole is in the record's headers."""
+        # Masked first: a line that was cut might not match any more.
+        shown = self._redaction.of_text(text) or ""
+        return (shown.splitlines() or [""])[0][:300]
+
+
+def _dead(event: RecordDeadLettered) -> None:
+    log.error(
+        "%s attempt %d: handler %s: dead-lettered (%s, %s)",
+        _place(event),
+        event.attempt,
+        event.handler,
+        event.reason,
+        event.error_type,
+        extra=_fields(event),
+    )
+
+
+def _unwritten(event: PublishFailed) -> None:
+    log.error(
+        "%s attempt %d: handler %s: not written to %s: %s; it stays open, and is written again in "
+        "%.2f s",
+        _place(event),
+        event.attempt,
+        event.handler,
+        event.target,
+        event.error,
+        event.retry_in_s,
+        extra=_fields(event),
+    )
+
+
+def _handler(delivery: TrackedDelivery) -> str:
+    return delivery.assignment.handler.rules.name
+
+
+_OfRecord = DeliveryFailed | RecordDeadLettered | PublishFailed
+
+
+def _place(event: _OfRecord) -> str:
+    return f"{event.read_from}/{event.partition}/{event.offset}"
+
+
+def _fields(event: _OfRecord) -> dict[str, object]:
+    return about(event.read_from, event.partition, event.offset, event.attempt, event.handler)

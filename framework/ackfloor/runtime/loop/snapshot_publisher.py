@@ -1,0 +1,99 @@
+"""Telling: what the owner thread lets others see: each turn's events, and snapshots in between."""
+
+from __future__ import annotations
+
+from ackfloor.core.engine.engine import Engine
+from ackfloor.core.messages.events import StrayExit
+from ackfloor.core.records.record import Now
+from ackfloor.core.state.snapshot import Snapshot
+from ackfloor.ports import Source
+from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.fault_log import FaultLog
+from ackfloor.runtime.loop.executors import Executors
+from ackfloor.runtime.reporting.observers import Observers
+from ackfloor.runtime.reporting.snapshot_builder import build_snapshot
+from ackfloor.runtime.reporting.snapshot_schedule import Freshness
+from ackfloor.runtime.reporting.turn_times import TurnTimes
+
+
+class Telling:
+    """From the engine to the log and the observers; called on the owner thread.
+
+    Attributes:
+        status: what the worker is doing: starting, running, draining, stopped.
+        subscribed: whether the source can be asked about what it reads.
+        latest: the last snapshot; None before the first.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: Source,
+        executors: Executors,
+        observers: Observers,
+        notices: Notices,
+        times: TurnTimes,
+        *,
+        group: str,
+    ) -> None:
+        self._engine = engine
+        self._source = source
+        self._executors = executors
+        self._observers = observers
+        self._notices = notices
+        self._times = times
+        self._group = group
+        self._freshness = Freshness()
+        self._fault_log = FaultLog()
+        self.status = "starting"
+        self.subscribed = False
+        self.latest: Snapshot | None = None
+
+    def stir(self) -> None:
+        """Something has happened: the next snapshot will differ."""
+        self._freshness.stirred = True
+
+    def become(self, status: str) -> None:
+        """The worker does something else from now on."""
+        self.status = status
+        self.stir()
+
+    def stray(self, exc: BaseException, now_s: float) -> None:
+        """An exit left a task or a callback on the event loop."""
+        self._engine.state.events.append(StrayExit(type(exc).__qualname__))
+        self._notices.stray(exc, now_s)
+
+    def tell(self, now: Now) -> None:
+        """Pass on what has happened, and a snapshot where one is due."""
+        events = self._engine.take_events(now)
+        if events:
+            self._notices.happened(events, now.mono_s)
+            self._observers.observe(events)
+            self.stir()
+        if self._engine.doubtful(now):
+            self._source.look_closer()
+        if self._freshness.due(now.mono_s):
+            self._show(now)
+
+    def tell_last(self, now: Now) -> None:
+        """The last events, and a last snapshot, due or not."""
+        self._freshness.expire()
+        self.tell(now)
+
+    def _show(self, now: Now) -> None:
+        self._notices.flush(now.mono_s)
+        self._engine.troubled(self._source.troubles(), now)
+        self._executors.note_faults(self._engine.faults, now)
+        self.latest = build_snapshot(
+            self._engine.state,
+            self._executors.by_name,
+            self._source if self.subscribed else None,
+            self._times,
+            now,
+            group=self._group,
+            status=self.status,
+        )
+        # All of them: one that a snapshot has no room for is not over.
+        self._fault_log.tell(self._engine.faults.all(), now.mono_s, now.wall_ms)
+        self._observers.snapshot(self.latest)
+        self._freshness.made(self.latest, now.mono_s)

@@ -1,0 +1,139 @@
+"""Lookout: now and then asks Kafka how far the group has come, and tells the monitor.
+
+What a worker knows of the end of a log is what its client last saw, which is not refreshed while a
+partition is paused; of partitions that nobody has and of dead letters it knows nothing. So the
+run asks as any onlooker would. What it can't get to know is not told at all: an old number would
+look like a new one.
+
+It asks in a process of its own. The client's administrative requests may end the process they are
+made in (librdkafka 2.16: an assertion on the count of a request's references, when a broker
+restarts), and a run must not end for its metrics. Another process is started after a wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from threading import Thread
+from typing import NamedTuple
+
+from ackfloor.core.acks.progress import Progress
+from ackfloor.errors import AckfloorError
+
+log = logging.getLogger("ackfloor.run")
+
+Look = Callable[[], Sequence[Progress]]
+#: Opens and closes what is looked with; it is sent to another process.
+Looking = Callable[[], AbstractContextManager[Look]]
+
+#: How long the end of a run waits for the process to be gone.
+END_S = 3.0
+
+
+class Unknown(NamedTuple):
+    """Why a look saw nothing, and the traceback of what nobody expected."""
+
+    why: str
+    trace: str = ""
+
+
+class Lookout:
+    """Looks every so often, the first time after one such wait.
+
+    Args:
+        looking: a function that can be pickled; it is called in the lookout's process.
+        tell: takes what was seen, or None where nothing is known; on the lookout's thread.
+    """
+
+    def __init__(
+        self,
+        looking: Looking,
+        tell: Callable[[Sequence[Progress] | None], None],
+        every_s: float,
+    ) -> None:
+        self._looking = looking
+        self._tell = tell
+        self._every_s = every_s
+        #: Readable when the run ends.
+        self._end, self._ending = Pipe(duplex=False)
+        self._said = ""
+        self._thread = Thread(target=self._run, name="ackfloor-lookout", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, whatever a look is at."""
+        self._ending.close()
+        self._thread.join(END_S)
+
+    def _run(self) -> None:
+        while not wait([self._end], self._every_s):
+            here, there = Pipe()
+            process = get_context("spawn").Process(
+                target=look_again,
+                args=(self._looking, self._every_s, there),
+                name="ackfloor-lookout",
+                daemon=True,
+            )
+            try:
+                process.start()
+                there.close()
+                self._listen(here, process)
+            except Exception as exc:
+                # Whatever it is, the next process may do better, and no metric ends a run.
+                self._take(Unknown(f"{exc!r}", traceback.format_exc()))
+            finally:
+                here.close()
+
+    def _listen(self, here: Connection, process: BaseProcess) -> None:
+        """Tell what one process sees, until it ends or the run does."""
+        try:
+            while self._end not in wait([here, self._end]):
+                self._take(here.recv())
+        except (EOFError, OSError):
+            process.join(END_S)
+            self._take(Unknown(f"the process that looks ended with {process.exitcode}"))
+        finally:
+            process.kill()
+            process.join(END_S)
+
+    def _take(self, seen: Sequence[Progress] | Unknown) -> None:
+        if not isinstance(seen, Unknown):
+            self._said = ""
+            self._tell(seen)
+            return
+        self._tell(None)
+        if seen.why != self._said:
+            # Once for each reason, until a look succeeds.
+            self._said = seen.why
+            log.warning("lag and dead letters as Kafka sees them are not known: %s", seen.why)
+            if seen.trace:
+                log.error("a look at Kafka failed\n%s", seen.trace)
+
+
+def look_again(looking: Looking, every_s: float, there: Connection) -> None:
+    """Look and send what is seen until the other end is gone: the lookout's process."""
+    # A signal to the whole group is the run's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with looking() as look:
+        while True:
+            there.send(_seen(look))
+            if there.poll(every_s):
+                return
+
+
+def _seen(look: Look) -> Sequence[Progress] | Unknown:
+    try:
+        return look()
+    except AckfloorError as exc:
+        return Unknown(f"{exc}")
+    except Exception as exc:
+        return Unknown(f"{exc!r}", traceback.format_exc())

@@ -1,0 +1,48 @@
+"""Freshness: when the next snapshot is due.
+
+Twice a second, so that nobody who scrapes sees anything old. But where nothing has happened since
+the last one, the next would say the same again, and with hundreds of partitions that is most of
+what an idle worker does. Then it comes more seldom, until something happens.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ackfloor.core.state.snapshot import Snapshot
+
+#: Seconds between two snapshots, and where nothing has happened meanwhile.
+INTERVAL_S = 0.5
+QUIET_INTERVAL_S = 3.0
+
+
+class Freshness:
+    """How old the last snapshot is, and whether the next one may differ.
+
+    Attributes:
+        stirred: set when something happens.
+    """
+
+    __slots__ = ("_made_s", "stirred")
+
+    def __init__(self) -> None:
+        self.stirred = True
+        self._made_s = -inf
+
+    def due(self, now_s: float) -> bool:
+        """Whether to make another snapshot, at these monotonic seconds."""
+        return now_s - self._made_s >= (INTERVAL_S if self.stirred else QUIET_INTERVAL_S)
+
+    def expire(self) -> None:
+        """The next is due at once."""
+        self._made_s = -inf
+
+    def made(self, snapshot: Snapshot, now_s: float) -> None:
+        """One was made."""
+        self._made_s = now_s
+        # What runs gets older, and so does what is wrong, or waits to be written.
+        self.stirred = (
+            bool(snapshot.faults)
+            or any(handler.running or handler.held_for_s for handler in snapshot.handlers)
+            or any(partition.parking for partition in snapshot.partitions)
+        )

@@ -1,0 +1,334 @@
+"""Harness: runs an app in a test, without a broker and without waiting.
+
+The worker is the real one: engine, executors, decoding, middleware and lifespan run as in
+production. Only what is outside is replaced: Kafka by a broker in memory, time by a manual
+clock, the asyncio loop by one on that clock. The calling thread is the worker's owner thread, so
+nothing happens between two calls of the harness, and a test sees the same every time. Handlers with
+`executor="process"` run on threads here, in the test's process: what they do is seen by the test,
+and patched by it; that they can be killed is for a test on Kafka.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ackfloor.app import Value, encode
+from ackfloor.core.parking.topic_names import dlq_topic
+from ackfloor.core.records.record import Origin
+from ackfloor.core.state.assignment import Assignment
+from ackfloor.core.values.durations import parse_duration
+from ackfloor.declare.broadcast_mode import check_settings
+from ackfloor.declare.registration import HandlerSpec
+from ackfloor.settings import Settings
+from ackfloor.testing.kit.driver import Driver
+from ackfloor.testing.kit.memory_worker import Crew
+from ackfloor.testing.kit.observations import (
+    HandledRecord,
+    ParkedRecord,
+    SeenRecord,
+    Trouble,
+    Witness,
+    parked,
+    seen,
+)
+from ackfloor.testing.kit.topology import (
+    create_topics,
+    on_a_thread,
+    overlaid,
+    settings_of,
+    without_jitter,
+    worker_config,
+)
+from ackfloor.testing.memory.manual_clock import ManualClock
+from ackfloor.testing.memory.memory_broker import MemoryBroker
+
+if TYPE_CHECKING:
+    from ackfloor.app import App
+
+HeadersGiven = Mapping[str, "str | bytes | None"] | Sequence[tuple[str, "str | bytes | None"]]
+
+
+class Harness:
+    """Runs an app on a broker in memory; a context manager, plain or async.
+
+    Reads no file and no environment variable: what counts is what the code says, and
+    `settings`. Retries wait exactly as their schedule says, unless `jitter` is on.
+
+    Args:
+        app: the app under test.
+        partitions: of every source topic, or by topic (1 where none is given).
+        settings: what operators would set: `{"handlers": {"bill": {"consume_timeout": "2s"}}}`.
+        jitter: keep the policies' jitter.
+        start: the wall-clock time at which it begins.
+        stuck_after: real time without any change after which a `def` handler that has not
+            returned counts as stuck; `advance` can then time it out.
+        give_up_after: real time after which a worker that does not come to rest is an error.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        partitions: int | Mapping[str, int] = 1,
+        settings: Mapping[str, Mapping[str, object]] | None = None,
+        jitter: bool = False,
+        start: datetime | None = None,
+        stuck_after: timedelta | str = "200ms",
+        give_up_after: timedelta | str = "10s",
+    ) -> None:
+        self._app = app
+        self._given = settings or {}
+        self._jitter = jitter
+        self._settings = settings_of(app, self._given)
+        if app.broadcast:
+            check_settings(self._settings)
+        self._specs = self._applied(self._settings)
+        for spec in self._specs:
+            app.check_middleware(spec)
+        self._grace_s = parse_duration(stuck_after, field="stuck_after")
+        self._give_up_s = parse_duration(give_up_after, field="give_up_after")
+        #: The time, which stands still between two calls.
+        self.clock = ManualClock() if start is None else ManualClock(start)
+        #: The broker: for faults, retention, holes and other members of the group.
+        self.broker = MemoryBroker(self.clock)
+        group = self._settings.group
+        self._topology = create_topics(self.broker, group, self._specs, partitions)
+        self._witness = Witness()
+        self._crew: Crew | None = None
+        self._driver: Driver | None = None
+        self._thread = 0
+
+    def _applied(self, settings: Settings) -> tuple[HandlerSpec, ...]:
+        specs = tuple(on_a_thread(spec) for spec in settings.applied(self._app.handlers))
+        return specs if self._jitter else tuple(without_jitter(spec) for spec in specs)
+
+    # Start and end.
+
+    def __enter__(self) -> Self:
+        self._thread = threading.get_ident()
+        self._begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        crew, self._crew, self._driver = self._crew, None, None
+        if crew is not None:
+            crew.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, exc, trace)
+
+    def _begin(self) -> None:
+        crew = Crew(
+            self._app,
+            self._specs,
+            self._settings,
+            self._topology,
+            self.broker,
+            self.clock,
+            self._witness,
+            self._give_up_s,
+        )
+        self._crew = crew
+        self._driver = crew.driver(grace_s=self._grace_s, give_up_s=self._give_up_s)
+        self._driver.settle()
+
+    def _running(self) -> tuple[Crew, Driver]:
+        if self._crew is None or self._driver is None:
+            raise RuntimeError("the harness is not running: use `with Harness(app) as h:`")
+        if threading.get_ident() != self._thread:
+            raise RuntimeError(
+                "the harness belongs to the thread that entered it: a handler can't use it, and "
+                "publishes with app.publish"
+            )
+        return self._crew, self._driver
+
+    # What a test does.
+
+    def send(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: str | bytes | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+        settle: bool = True,
+    ) -> Origin:
+        """Write a record and let the worker do what it can at this time.
+
+        Args:
+            topic: one that a handler of the app takes.
+            value: bytes and str as they are, a pydantic model or what JSON can hold as JSON,
+                None as a tombstone.
+            key: the record's key; chooses the partition unless one is given.
+            headers: by name, or (name, value) pairs where a name repeats.
+            partition: where to write it.
+            settle: False to only write, so that several records are read in one go.
+
+        Returns:
+            Its topic, partition and offset, which a handler sees as `delivery.origin`.
+        """
+        self._running()
+        self._check_source(topic)
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        record = self.broker.produce(
+            topic,
+            encode(value),
+            key=key.encode() if isinstance(key, str) else key,
+            headers=[(k, v.encode() if isinstance(v, str) else v) for k, v in pairs],
+            partition=partition,
+        )
+        if settle:
+            self.settle()
+        return Origin(record.topic(), record.partition(), record.offset())
+
+    def advance(self, by: timedelta | str) -> None:
+        """Let time pass ("30s", "1h30m"): what falls due meanwhile happens at its time.
+
+        Raises:
+            Unsettled: the worker does not come to rest.
+        """
+        self._running()[1].advance(parse_duration(by, field="by"))
+
+    def settle(self) -> None:
+        """Let the worker do all it can without time passing.
+
+        Raises:
+            Unsettled: the worker does not come to rest.
+        """
+        driver = self._running()[1]
+        driver.forget_stuck()
+        driver.settle()
+
+    def reload(self, settings: Mapping[str, Mapping[str, object]]) -> None:
+        """Change settings while the worker runs, what is in flight included.
+
+        What is given comes on top of what was given before.
+
+        Args:
+            settings: as at the start: `{"handlers": {"bill": {"consume_timeout": "1s"}}}`.
+
+        Raises:
+            ConfigError: a setting is refused; nothing was changed then.
+        """
+        crew, _ = self._running()
+        given = overlaid(self._given, settings)
+        changed = settings_of(self._app, given)
+        specs = self._applied(changed)
+        crew.loop.reload(crew.worker.reloaded(specs, worker_config(changed)))
+        self._given, self._settings, self._specs = given, changed, specs
+        self.settle()
+
+    def rebalance(self) -> None:
+        """Take all partitions away and give them back: running handlers may end (the drain
+        timeout passes at most), floors are committed, what is open comes again."""
+        self._running()
+        self.broker.rebalance(self._settings.group)
+        self.settle()
+
+    def restart(self) -> None:
+        """Crash the worker and start another: what was not committed comes again."""
+        crew, _ = self._running()
+        self._crew = self._driver = None
+        crew.crash()
+        self._witness.abandoned.clear()
+        self._begin()
+
+    # What a test asserts.
+
+    @property
+    def now(self) -> datetime:
+        """The wall-clock time, in UTC."""
+        return self.clock.utc
+
+    def handled(self, topic: str | None = None) -> list[HandledRecord]:
+        """What was settled as handled, in order; by the topic it was first delivered from."""
+        return self._from(topic, self._witness.handled)
+
+    def discarded(self, topic: str | None = None) -> list[HandledRecord]:
+        """What was settled by an explicit `Discard`, in order."""
+        return self._from(topic, self._witness.discarded)
+
+    def parked(self, topic: str) -> list[ParkedRecord]:
+        """What waits in the retry topics of a source topic now, soonest due first.
+
+        A record is here from the moment it is parked until it is delivered again.
+        """
+        crew, _ = self._running()
+        self._check_source(topic)
+        assignments = crew.loop.engine.assignments
+        found = [
+            parked(record)
+            for tier, route in self._topology.routes.items()
+            if route.source_topic == topic and route.tier_s is not None
+            for record in self.broker.records(tier)
+            if _waits(assignments.get((tier, record.partition())), record.offset())
+        ]
+        return sorted(found, key=lambda record: (record.due or self.now, record.topic))
+
+    def dlq(self, topic: str) -> list[ParkedRecord]:
+        """The dead letters of a source topic, in order."""
+        self._check_source(topic)
+        return [parked(r) for r in self.broker.records(dlq_topic(topic, self._settings.group))]
+
+    def published(self, topic: str) -> list[SeenRecord]:
+        """What is in any topic: what handlers have published there."""
+        return [seen(record) for record in self.broker.records(topic)]
+
+    def floor(self, topic: str, partition: int = 0) -> int:
+        """The lowest open offset, or the next one to read where none is open."""
+        crew, _ = self._running()
+        return crew.loop.engine.assignments[topic, partition].tracker.floor()
+
+    def committed(self, topic: str, partition: int = 0) -> int | None:
+        """The group's committed position; None where there is none."""
+        found = self.broker.committed(self._settings.group, topic, partition)
+        return None if found is None else found.position
+
+    @property
+    def errors(self) -> list[Trouble]:
+        """What handlers raised, timeouts, late answers, failed observers, in order.
+
+        `Retry`, `DeadLetter`, `Discard` and `Pause` are no errors: the handler asked for them.
+        """
+        return list(self._witness.errors)
+
+    def _from(self, topic: str | None, records: Sequence[HandledRecord]) -> list[HandledRecord]:
+        if topic is None:
+            return list(records)
+        self._check_source(topic)
+        return [record for record in records if record.topic == topic]
+
+    def _check_source(self, topic: str) -> None:
+        """A misspelt topic must not pass as one where nothing happened."""
+        sources = [name for spec in self._specs for name in spec.topics]
+        if topic not in sources:
+            known = ", ".join(sources) or "none"
+            raise ValueError(f"topic={topic!r}: no handler takes it; handled are: {known}")
+
+
+def _waits(assignment: Assignment | None, offset: int) -> bool:
+    """Whether a record of a retry topic has yet to be delivered."""
+    if assignment is None or offset >= assignment.tracker.position:
+        return True
+    if offset in assignment.withheld:
+        # It has failed again since, and its circuit breaker withholds it.
+        return False
+    return any(delivery.offset == offset for delivery in assignment.waiting)

@@ -1,0 +1,335 @@
+"""MemorySource and MemorySink: the clients of the in-memory broker, as the runtime sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from ackfloor.core.messages.fault_causes import Trouble
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
+from ackfloor.errors import PublishFailed, SourceFailed
+from ackfloor.ports import SinkListener, SourceListener
+from ackfloor.testing.memory.consumer_groups import Member
+from ackfloor.testing.memory.memory_broker import MemoryBroker, TooLarge
+from ackfloor.testing.memory.memory_log import MemoryRecord
+
+
+class MemorySource:
+    """One member of a group; implements `ports.Source`.
+
+    Args:
+        broker: where to read.
+        group: the consumer group.
+        start: where a group without commits begins.
+        batch: most records of one poll.
+    """
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        group: str,
+        *,
+        start: Literal["earliest", "latest"] = "earliest",
+        batch: int = 500,
+    ) -> None:
+        self._broker = broker
+        self._group = group
+        self._start = start
+        self._batch = batch
+        self._member = Member(())
+        self._listener: SourceListener | None = None
+        self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._answers: list[tuple[CommitPosition, str | None]] = []
+        self._turn = 0
+        #: The version of the broker in which there was nothing left to report; -1 for none.
+        self._looked = -1
+        self._failed: BaseException | None = None
+
+    def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
+        """Join the group; partitions come with the next poll."""
+        missing = [topic for topic in topics if topic not in self._broker.topics]
+        if missing:
+            raise SourceFailed(f"unknown topics: {', '.join(missing)}")
+        self._listener = listener
+        self._member = Member(topics)
+        self._join(self._member)
+
+    def _join(self, member: Member) -> None:
+        self._broker.join(self._group, member)
+
+    # One poll.
+
+    def poll(self, timeout_s: float, *, ahead: bool = True) -> int:  # noqa: ARG002
+        """Report what there is; see `ports.Source`. A log in memory holds nothing back."""
+        if self._failed is not None:
+            raise SourceFailed(f"the consumer has failed: {self._failed}") from self._failed
+        if timeout_s > 0:
+            with self._broker.changed:
+                self._broker.changed.wait_for(self._has_news, timeout_s)
+        listener = self._listener
+        version = self._broker.version
+        if listener is None or (version == self._looked and not self._answers):
+            return 0
+        self._rebalance(listener)
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._call(lambda: listener.on_committed(answers))
+        self._skip_lost(listener)
+        records = self._read()
+        if records:
+            self._call(lambda: listener.on_records(records))
+        elif self._broker.version == version:
+            self._looked = version
+        return len(records)
+
+    def _call(self, report: Callable[[], None]) -> None:
+        try:
+            report()
+        except Exception as exc:
+            self._failed = exc
+            raise SourceFailed(f"the listener raised {exc!r}") from exc
+
+    def _has_news(self) -> bool:
+        if self._broker.version == self._looked:
+            return bool(self._answers)
+        group, member = self._broker.group(self._group), self._member
+        return bool(
+            self._answers
+            or member.lost
+            or member.expelled
+            or group.to_revoke(member)
+            or group.to_assign(member)
+            or any(self._readable(key) for key in self._positions)
+        )
+
+    def _readable(self, key: TopicPartition) -> bool:
+        if key in self._paused:
+            return False
+        return self._broker.log(*key).has(self._positions[key])
+
+    def _rebalance(self, listener: SourceListener) -> None:
+        """Lose, give up and take over partitions, in this order."""
+        broker, member = self._broker, self._member
+        if member.expelled:
+            lost, member.lost = member.lost, []
+            self._forget(lost)
+            if lost:
+                self._call(lambda: listener.on_lost(lost))
+            broker.join(self._group, member)
+        with broker.changed:
+            group = broker.group(self._group)
+            revoked = group.to_revoke(member)
+        if revoked:
+            self._call(lambda: listener.on_revoked(revoked))
+            self._forget(revoked)
+            broker.give_up(self._group, member, revoked)
+        with broker.changed:
+            assigned = group.to_assign(member)
+            group.claim(member, assigned)
+            starts = [self._start_of(key) for key in assigned]
+            for start in starts:
+                self._positions[TopicPartition(start.topic, start.partition)] = start.position
+        if starts:
+            self._call(lambda: listener.on_assigned(starts))
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for key in partitions:
+            self._positions.pop(key, None)
+            self._paused.discard(key)
+
+    def _start_of(self, key: TopicPartition) -> StartPosition:
+        log = self._broker.log(*key)
+        found = self._broker.committed(self._group, *key)
+        if found is None:
+            position = log.start if self._start == "earliest" else log.end
+            return StartPosition(*key, position, committed=False)
+        if found.position > log.end:
+            # The log is not the one that was committed for: start over, lose nothing.
+            return StartPosition(*key, log.start, committed=False)
+        if found.position < log.start:
+            lost = log.start - found.position
+            return StartPosition(*key, log.start, False, found.metadata, lost)
+        return StartPosition(*key, found.position, True, found.metadata)
+
+    def _skip_lost(self, listener: SourceListener) -> None:
+        """Retention has taken what was to be read next: go on at what is left."""
+        gone: list[tuple[TopicPartition, int]] = []
+        with self._broker.changed:
+            for key, position in self._positions.items():
+                first = self._broker.log(*key).start
+                if position < first and key not in self._paused:
+                    self._positions[key] = first
+                    gone.append((key, first))
+        for key, first in gone:
+            self._call(partial(listener.on_gone, key, first))
+
+    def _read(self) -> list[MemoryRecord]:
+        """A batch, beginning with another partition each time so that none starves."""
+        self._turn += 1
+        with self._broker.changed:
+            keys = [key for key in self._positions if key not in self._paused]
+            first = self._turn % len(keys) if keys else 0
+            batch: list[MemoryRecord] = []
+            for key in keys[first:] + keys[:first]:
+                log = self._broker.log(*key)
+                position = self._positions[key]
+                records = log.read(position, self._batch - len(batch))
+                if records:
+                    position = records[-1].offset() + 1
+                self._positions[key] = position if log.has(position) else log.end
+                batch.extend(records)
+            return batch
+
+    # What the runtime asks for.
+
+    def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
+        """Commit positions; see `ports.Source`."""
+        error = self._broker.store(
+            self._group,
+            self._member,
+            [(TopicPartition(p.topic, p.partition), p.position, p.metadata) for p in positions],
+        )
+        answers = [(position, error) for position in positions]
+        if not wait:
+            self._answers.extend(answers)
+        elif self._listener is not None:
+            self._listener.on_committed(answers)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Stop reading partitions."""
+        self._paused.update(key for key in partitions if key in self._positions)
+
+    def resume(self, positions: Sequence[tuple[TopicPartition, int]]) -> None:
+        """Read partitions again, from the given positions."""
+        for key, position in positions:
+            if key in self._positions:
+                self._paused.discard(key)
+                self._positions[key] = position
+                self._looked = -1
+
+    def positions(self) -> Mapping[tuple[str, int], int]:
+        """The next position of each partition; past a hole at the end of the log."""
+        with self._broker.changed:
+            return {(k.topic, k.partition): position for k, position in self._positions.items()}
+
+    @staticmethod
+    def poll_limit_s() -> None:
+        """Nobody waits: a member in memory may stand still for ever."""
+
+    @staticmethod
+    def troubles() -> Mapping[str, Trouble]:
+        """Nothing: a broker in memory lets everybody in."""
+        return {}
+
+    @staticmethod
+    def look_closer() -> None:
+        """There is nothing to see."""
+
+    def high_watermarks(self) -> Mapping[tuple[str, int], int]:
+        """The end of each assigned partition's log."""
+        with self._broker.changed:
+            there = self._broker.topics
+            keys = [key for key in self._positions if key.topic in there]
+            return {(key.topic, key.partition): self._broker.log(*key).end for key in keys}
+
+    def close(self) -> None:
+        """Give everything up and leave the group."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        if self._answers:
+            listener.on_committed(self._answers)
+            self._answers = []
+        owned = list(self._positions)
+        if owned and self._member.expelled:
+            listener.on_lost(owned)
+        elif owned:
+            # Set again for the commit inside the callback, whose answer comes through it.
+            self._listener = listener
+            listener.on_revoked(owned)
+            self._listener = None
+        self._forget(owned)
+        self._broker.leave(self._group, self._member)
+
+    def membership(self) -> object:
+        """This member of the group."""
+        return self._member
+
+    # What a test does to it.
+
+    def kill(self) -> None:
+        """Die without a word: nothing is reported, given up or committed any more."""
+        self._listener = None
+        self._forget(list(self._positions))
+        self._broker.leave(self._group, self._member)
+        self._member.expelled = True
+
+    def expel(self) -> None:
+        """Outlive the session timeout: the partitions go to others, and are lost here."""
+        self._broker.expel(self._group, self._member)
+
+
+class MemorySink:
+    """Writes parcels to a broker in memory; implements `ports.Sink`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._listener: SinkListener | None = None
+        self._open = False
+        #: Written or refused, and not reported: (parcel, error).
+        self._outstanding: list[tuple[Parcel, PublishFailed | None]] = []
+
+    def open(self, listener: SinkListener) -> None:
+        """Make ready to write."""
+        self._listener = listener
+        self._open = True
+
+    def publish(self, parcel: Parcel) -> None:
+        """Write a parcel; it is reported by the next poll."""
+        if not self._open:
+            if self._listener is not None:
+                self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
+            return
+        record = parcel.delivery.record
+        error: PublishFailed | None = None
+        try:
+            self._broker.produce(
+                parcel.topic,
+                record.value(),
+                key=record.key(),
+                headers=parcel.headers,
+                partition=parcel.partition,
+            )
+        except PublishFailed as exc:
+            error = exc
+        self._outstanding.append((parcel, error))
+
+    def poll(self) -> None:
+        """Report what was written and what was refused."""
+        outstanding, self._outstanding = self._outstanding, []
+        for parcel, error in outstanding:
+            if self._listener is None:
+                return
+            if error is None:
+                self._listener.on_published(parcel)
+            else:
+                too_large = isinstance(error, TooLarge)
+                self._listener.on_publish_failed(parcel, str(error), too_large=too_large)
+
+    def pending(self) -> int:
+        """Parcels that were not reported yet."""
+        return len(self._outstanding)
+
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002
+        """Report what is outstanding, then stop."""
+        self.poll()
+        self._open = False
+
+    def kill(self) -> None:
+        """Die without a word: what is outstanding is never reported."""
+        self._listener = None
+        self._open = False
+        self._outstanding = []

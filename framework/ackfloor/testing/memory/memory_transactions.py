@@ -1,0 +1,108 @@
+"""MemoryTransactionalSink: the transactions of the in-memory broker.
+
+A transaction is carried out by the poll after the one that it was begun in, so that a crash, a
+rebalance or a fault can come in between. As on a real broker all of it is written or none, and
+one that was begun before its partitions moved is refused.
+"""
+
+from __future__ import annotations
+
+from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
+from ackfloor.core.records.record import TopicPartition
+from ackfloor.errors import PublishFailed
+from ackfloor.ports import TransactionListener
+from ackfloor.testing.memory.consumer_groups import Member
+from ackfloor.testing.memory.memory_broker import MemoryBroker, TooLarge
+from ackfloor.testing.memory.memory_log import MemoryRecord
+
+
+class MemoryTransactionalSink:
+    """Writes transactions to a broker in memory; implements `ports.TransactionalSink`.
+
+    Args:
+        broker: where to write.
+        group: the group in whose name is committed.
+    """
+
+    def __init__(self, broker: MemoryBroker, group: str) -> None:
+        self._broker = broker
+        self._group = group
+        self._listener: TransactionListener | None = None
+        self._open = False
+        self._begun: list[tuple[Transaction, Member, int]] = []
+
+    def open(self, listener: TransactionListener) -> None:
+        """Make ready to write."""
+        self._listener = listener
+        self._open = True
+
+    def transact(self, transaction: Transaction, member: object) -> None:
+        """Begin a transaction; the next poll carries it out."""
+        if not isinstance(member, Member):
+            raise TypeError(f"{member!r} is no member of a group in memory")
+        self._begun.append((transaction, member, member.joins))
+
+    def poll(self) -> None:
+        """Carry out what was begun, and report it."""
+        begun, self._begun = self._begun, []
+        for transaction, member, joins in begun:
+            outcome = self._carried_out(transaction, member, joins)
+            if self._listener is not None:
+                self._listener.on_transaction(transaction, outcome)
+
+    def _carried_out(self, transaction: Transaction, member: Member, joins: int) -> Outcome:
+        if not self._open:
+            return Outcome("the worker is closing")
+        broker = self._broker
+        with broker.changed:
+            refusals: dict[Parcel, Refusal] = {}
+            for parcel in transaction.parcels:
+                record = parcel.delivery.record
+                try:
+                    broker.admit(
+                        parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                    )
+                except PublishFailed as exc:
+                    refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
+            if refusals:
+                return Outcome(next(iter(refusals.values())).error, refusals)
+            error = self._commit(transaction, member, joins)
+            if error is not None:
+                return Outcome(error)
+            for parcel in transaction.parcels:
+                self._append(parcel)
+        return COMMITTED
+
+    def _append(self, parcel: Parcel) -> MemoryRecord:
+        record = parcel.delivery.record
+        return self._broker.append(
+            parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+        )
+
+    def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
+        positions = [
+            (TopicPartition(p.topic, p.partition), p.position, p.metadata)
+            for p in transaction.positions
+        ]
+        if member.joins != joins:
+            return "illegal generation: the member has joined again since"
+        owned = self._broker.group(self._group).owned(member)
+        if not member.expelled and any(key not in owned for key, _, _ in positions):
+            return "illegal generation: a partition has moved on"
+        return self._broker.store(self._group, member, positions)
+
+    def pending(self) -> int:
+        """Transactions that were not reported yet."""
+        return len(self._begun)
+
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002
+        """Carry out what was begun, then stop."""
+        self.poll()
+        self._open = False
+
+    def kill(self) -> None:
+        """Die without a word: what was begun is never carried out."""
+        self._listener = None
+        self._open = False
+        self._begun = []

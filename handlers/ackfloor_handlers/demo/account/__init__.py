@@ -1,0 +1,1 @@
+"""The demo's account: what was produced against what the topics, the group and Spark say."""

@@ -1,0 +1,153 @@
+"""The programs that the demo starts, each on a leash: `ackfloor run`, and Spark's report.
+
+They get the environment without settings that are meant for others: the demo's run is told
+everything here, whatever `ackfloor.toml` lies in the folder it is started from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ackfloor_handlers.demo import lifeline as leash
+from ackfloor_handlers.demo.account.facts import SparkReport
+from ackfloor_handlers.demo.demo_errors import DemoFailed
+from ackfloor_handlers.demo.demo_topics import GROUP
+
+APP = "ackfloor_handlers.orders:app"
+#: So that a killed worker's partitions come back within seconds.
+SESSION_TIMEOUT_MS = 6_000
+_STOP_S = 40.0
+_SPARK_S = 480.0
+
+
+class Program:
+    """A program on a leash, with its output in files; ended when the block is left."""
+
+    def __init__(
+        self, name: str, argv: list[str], folder: Path, settings: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.output = folder / f"{name}.out"
+        self.log = folder / f"{name}.log"
+        with self.output.open("wb") as output, self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", leash.__file__, sys.executable, "-m", *argv],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=log,
+                cwd=folder,
+                env={**_without_settings(os.environ), **settings},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def returncode(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self._process.poll()
+
+    def stop(self, within_s: float = _STOP_S) -> int:
+        """Ask it to end, and return its exit code.
+
+        Raises:
+            DemoFailed: it does not end.
+        """
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait(within_s)
+
+    def wait(self, within_s: float) -> int:
+        """Its exit code once it has ended; raises DemoFailed when that takes too long."""
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise DemoFailed(f"{self.name} did not end within {within_s:g} s") from None
+
+    def end(self) -> None:
+        """Let go of the leash: the program is gone when this returns."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(leash.GRACE_S + 10)
+
+    def log_tail(self, lines: int = 25) -> str:
+        """The end of what it logged."""
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
+
+
+class Service(Program):
+    """`ackfloor run` of the demo's app."""
+
+    def __init__(self, bootstrap_servers: str, workers: int, folder: Path) -> None:
+        self.address = f"127.0.0.1:{_free_port()}"
+        argv = ["ackfloor.cli.main", "run", APP]
+        argv += ["--workers", str(workers), "--listen", self.address]
+        settings = {
+            "ACKFLOOR_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "ACKFLOOR_KAFKA__CONSUMER__SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
+            "ACKFLOOR_KAFKA__CONSUMER__HEARTBEAT_INTERVAL_MS": str(SESSION_TIMEOUT_MS // 4),
+        }
+        super().__init__("run", argv, folder, settings)
+
+    def check(self) -> None:
+        """Raise DemoFailed where it has ended by itself."""
+        code = self.returncode()
+        if code is not None:
+            raise DemoFailed(f"`ackfloor run` ended with code {code}:\n{self.log_tail()}")
+
+
+class Pipeline(Program):
+    """`ackfloor spark report --ingest`: the topics into a table, and the report on it."""
+
+    def __init__(self, bootstrap_servers: str, folder: Path, page: Path | None) -> None:
+        argv = ["ackfloor.cli.main", "spark", "report", "--ingest", "--group", GROUP]
+        argv += ["--table", str(folder / "failures"), "-o", "json"]
+        if page is not None:
+            argv += ["--html", str(page)]
+        self.started_s = time.monotonic()
+        settings = {"ACKFLOOR_BOOTSTRAP_SERVERS": bootstrap_servers}
+        super().__init__("spark", argv, folder, settings)
+
+    def report(self) -> SparkReport:
+        """What it says; raises DemoFailed where it failed."""
+        code = self.wait(_SPARK_S)
+        if code != 0:
+            raise DemoFailed(f"Spark's report ended with code {code}:\n{self.log_tail()}")
+        told = json.loads(self.output.read_text("utf-8"))
+        totals = told["totals"]
+        return SparkReport(
+            totals["records"],
+            totals["recovered"],
+            totals["dead"],
+            totals["waiting"] + totals["unknown"],
+            told["failure_groups"],
+        )
+
+
+def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith("ACKFLOOR_")}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

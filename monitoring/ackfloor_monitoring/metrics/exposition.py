@@ -1,0 +1,62 @@
+"""Exposition: the page `/metrics` of a registry, in the format that is asked for.
+
+The families of metrics that stand there are made here from their definitions.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
+
+from ackfloor_monitoring.metrics.metric_spec import Kind, MetricSpec
+from ackfloor_monitoring.serving.http_server import Page, Request, Response
+
+_FAMILY: dict[Kind, Callable[..., Metric]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
+
+
+def family_of(spec: MetricSpec, labels: Sequence[str]) -> Metric:
+    """A metric without samples."""
+    return _FAMILY[spec.kind](spec.name, spec.help, labels=labels, unit=spec.unit)
+
+
+def buckets_of(edges: Iterable[float], counts: Iterable[int]) -> list[Any]:
+    """Buckets as the library takes them: upper bounds, and how many lie below each."""
+    bounds = [*map(floatToGoString, edges), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(counts)), strict=True))
+
+
+def metrics_page(registry: CollectorRegistry) -> Page:
+    """Prometheus text or OpenMetrics, packed where the client takes that; `name[]` chooses."""
+
+    def page(request: Request) -> Response:
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (ValueError, TypeError, IndexError):
+            # An Accept header whose version is none: the library compares it unchecked.
+            encode, content_type = choose_encoder("")
+        chosen: Any = registry
+        if "name[]" in request.query:
+            chosen = registry.restricted_registry(request.query["name[]"])
+        body = encode(chosen)
+        if gzip_accepted(request.headers.get("accept-encoding", "")):
+            packed = gzip.compress(body, compresslevel=1)
+            return Response(200, content_type, packed, (("Content-Encoding", "gzip"),))
+        return Response(200, content_type, body)
+
+    return page

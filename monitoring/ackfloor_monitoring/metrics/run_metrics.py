@@ -1,0 +1,229 @@
+"""RunMetrics: the supervisor's side. Keeps the newest report of each worker and serves them.
+
+The supervisor's loop calls `update` and `worker_gone`; requests come on the server's threads.
+One lock around two small dictionaries is all they share: reports are immutable.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from threading import Lock
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from ackfloor.observe import Control, Progress, SettingsState
+from ackfloor_monitoring.metrics.exposition import metrics_page
+from ackfloor_monitoring.metrics.merging import Look, RunCollector
+from ackfloor_monitoring.metrics.worker_report import Report, ReportRefused, as_tree
+from ackfloor_monitoring.serving.health import BLOCKED, Health, HealthRules, WorkerFacts, judge
+from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
+
+log = logging.getLogger("ackfloor.monitoring")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class RunMetrics:
+    """One address for all workers of a run.
+
+    Args:
+        workers: how many there should be.
+        registry: where the metrics are collected from; a private one by default.
+        now_ms: the wall clock.
+        monotonic: the clock of ages, in seconds.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        workers: int,
+        *,
+        rules: HealthRules | None = None,
+        registry: CollectorRegistry | None = None,
+        now_ms: Callable[[], int] = _wall_ms,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._group = group
+        self._workers = workers
+        self._rules = rules or HealthRules()
+        self._now_ms = now_ms
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._reports: dict[int, Report] = {}
+        #: When each of them came: a worker reports within a turn, and what it says of the time by
+        #: its own wall clock is no age.
+        self._turned_s: dict[int, float] = {}
+        #: Since when it is said of each of them, without a break, that its event loop stands still.
+        self._blocked_s: dict[int, float] = {}
+        self._gone_s: dict[int, float] = {}
+        #: A worker, or None for the run itself -> why it can't start yet.
+        self._waits: dict[int | None, str] = {}
+        self._ended = 0
+        self._refused: set[int] = set()
+        self._registry = registry or CollectorRegistry(auto_describe=False)
+        self._settings = SettingsState()
+        self._look: Look | None = None
+        self._registry.register(
+            RunCollector(
+                group,
+                workers,
+                self.reports,
+                lambda: self._ended,
+                lambda: self._settings,
+                lambda: self._look,
+                self.turn_ages_s,
+            )
+        )
+        pages = {
+            "/metrics": metrics_page(self._registry),
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/state": self._state,
+        }
+        self._controls: dict[str, Control] = {}
+        self._server = PageServer(pages, self._controls)
+
+    def start(self, listen: str) -> str:
+        """Serve on `host:port` and return the address served."""
+        return self._server.start(listen)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.stop()
+
+    def waits(self, worker: int | None, why: str) -> None:
+        """Why a worker, or the run itself (None), can't start yet; empty when it can."""
+        with self._lock:
+            self._waits[worker] = why
+
+    def update(self, worker: int, report: bytes) -> None:
+        """Take a worker's newest report; one that can't be read is logged once and left out."""
+        try:
+            read = Report.from_bytes(report)
+        except ReportRefused as exc:
+            if worker not in self._refused:
+                self._refused.add(worker)
+                log.warning("worker %d sends reports that can't be read: %s", worker, exc)
+            return
+        now_s = self._monotonic()
+        with self._lock:
+            self._reports[worker] = read
+            self._turned_s[worker] = now_s
+            if read.snapshot and any(fault.kind == BLOCKED for fault in read.snapshot.faults):
+                self._blocked_s.setdefault(worker, now_s)
+            else:
+                self._blocked_s.pop(worker, None)
+            self._gone_s.pop(worker, None)
+
+    def worker_gone(self, worker: int) -> None:
+        """A worker process ended: its series end with it."""
+        with self._lock:
+            self._reports.pop(worker, None)
+            self._blocked_s.pop(worker, None)
+            self._gone_s.setdefault(worker, self._monotonic())
+            self._refused.discard(worker)
+            self._ended += 1
+
+    def settings(self, state: SettingsState) -> None:
+        """How the run stands to its settings now; immutable, swapped in one assignment."""
+        self._settings = state
+
+    def progress(self, seen: Sequence[Progress] | None) -> None:
+        """How far the group has come as Kafka sees it; immutable and swapped, like the settings."""
+        self._look = None if seen is None else Look(self._now_ms(), seen)
+
+    def control(self, path: str, answer: Control) -> None:
+        """Answer what is posted to this path."""
+        self._controls[path] = answer
+
+    def reports(self) -> dict[int, Report]:
+        """The newest report of each worker that runs."""
+        with self._lock:
+            return dict(self._reports)
+
+    def turn_ages_s(self) -> dict[int, float]:
+        """How long ago each worker that runs has made its last turn that is known of, in seconds.
+
+        A quiet one tells every three seconds.
+        """
+        now_s = self._monotonic()
+        with self._lock:
+            return {worker: now_s - self._turned_s[worker] for worker in self._reports}
+
+    def health(self) -> Health:
+        """The run's health now."""
+        now_s = self._monotonic()
+        with self._lock:
+            facts = {
+                worker: WorkerFacts(gone_s=now_s - gone_s)
+                for worker, gone_s in self._gone_s.items()
+            }
+            if self._waits.get(None):
+                facts = {n: WorkerFacts(waits=self._waits[None]) for n in range(self._workers)}
+            for worker, report in self._reports.items():
+                waits = self._waits.get(worker, "")
+                facts[worker] = WorkerFacts(
+                    report.snapshot,
+                    report.joined,
+                    waits=waits,
+                    turn_age_s=now_s - self._turned_s[worker],
+                    blocked_s=now_s - self._blocked_s.get(worker, now_s),
+                )
+        return judge(facts, self._now_ms(), self._workers, self._rules)
+
+    # The pages.
+
+    def _livez(self, _request: Request) -> Response:
+        health = self.health()
+        reasons = [finding for finding in health.reasons if finding.fails_live]
+        tree = {"live": health.live, "reasons": [asdict(finding) for finding in reasons]}
+        return Response.of_json(tree, 200 if health.live else 503)
+
+    def _readyz(self, _request: Request) -> Response:
+        health = self.health()
+        tree = {
+            "ready": health.ready,
+            "reasons": [asdict(finding) for finding in health.reasons],
+            "notes": [*_notes(self._settings)],
+        }
+        return Response.of_json(tree, 200 if health.ready else 503)
+
+    def _state(self, _request: Request) -> Response:
+        health = self.health()
+        return Response.of_json(
+            {
+                "group": self._group,
+                "now_ms": self._now_ms(),
+                "live": health.live,
+                "ready": health.ready,
+                "settings": asdict(self._settings),
+                "workers_expected": self._workers,
+                "workers": {
+                    str(worker): _tree(report) for worker, report in sorted(self.reports().items())
+                },
+            }
+        )
+
+
+def _notes(state: SettingsState) -> Iterator[dict[str, str]]:
+    """What people should know of a run that is ready: it works, by settings that are older."""
+    if state.error:
+        yield {"check": "settings", "message": f"the old settings stay: {state.error}"}
+    for worker, why in sorted(state.refused_by.items()):
+        yield {"check": "settings", "message": f"worker {worker} kept its old settings: {why}"}
+    if state.needs_restart:
+        message = f"changed in the file, and needs a restart: {', '.join(state.needs_restart)}"
+        yield {"check": "settings", "message": message}
+
+
+def _tree(report: Report) -> dict[str, Any] | None:
+    """What `/state` shows of one worker; None before its first snapshot."""
+    if report.snapshot is None:
+        return None
+    return {"pid": report.pid, **as_tree(report.snapshot)}

@@ -1,0 +1,188 @@
+"""Report: what a worker tells the supervisor, as JSON over their private pipe.
+
+Rows instead of objects keep it small and quick; `SHAPE`, the names of all their columns, goes
+with it, so that a worker of another version (upgraded in place and restarted) is refused rather
+than misread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ackfloor.observe import (
+    BreakerSnapshot,
+    Fault,
+    HandlerSnapshot,
+    PartitionSnapshot,
+    RunningDelivery,
+    Snapshot,
+)
+from ackfloor_monitoring.metrics.tallies import Labels
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+_KINDS = (
+    *(Snapshot, PartitionSnapshot, HandlerSnapshot),
+    *(BreakerSnapshot, RunningDelivery, Fault),
+)
+SHAPE = "|".join(",".join(_names(kind)) for kind in _KINDS)
+_ROW: dict[type[Any], attrgetter[tuple[Any, ...]]] = {
+    kind: attrgetter(*_names(kind)) for kind in _KINDS
+}
+
+
+class Trace(NamedTuple):
+    """A trace that tells of a series.
+
+    Attributes:
+        value_s: the duration that was observed in it.
+        at_s: when, by the wall clock.
+    """
+
+    trace_id: str
+    value_s: float
+    at_s: float
+
+
+class ReportRefused(Exception):
+    """These bytes are no report of this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One worker's findings. Labels come without `group` and `worker`.
+
+    Attributes:
+        pid: its process, for people who want to look at it or end it.
+        joined: the group has given this worker an assignment, maybe an empty one.
+        edges: histogram -> its upper edges.
+        histograms: histogram -> (labels, counts between edges, sum) of each series.
+        traces: metric -> (labels, the newest trace) of each series that has one.
+    """
+
+    started_s: float
+    pid: int
+    joined: bool
+    counters: Mapping[str, Sequence[tuple[Labels, int]]]
+    edges: Mapping[str, Sequence[float]]
+    histograms: Mapping[str, Sequence[tuple[Labels, Sequence[int], float]]]
+    traces: Mapping[str, Sequence[tuple[Labels, Trace]]]
+    snapshot: Snapshot | None
+
+    def to_bytes(self) -> bytes:
+        """Serialise."""
+        parts = {
+            "shape": SHAPE,
+            "started_s": self.started_s,
+            "pid": self.pid,
+            "joined": self.joined,
+            "counters": self.counters,
+            "edges": self.edges,
+            "histograms": self.histograms,
+            "traces": self.traces,
+            "snapshot": None if self.snapshot is None else _pack(self.snapshot),
+        }
+        return json.dumps(parts, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            ReportRefused: it is something else.
+        """
+        try:
+            parts = json.loads(data)
+            if parts["shape"] != SHAPE:
+                raise ReportRefused("the worker runs another version of ackfloor")
+            packed = parts["snapshot"]
+            return cls(
+                started_s=float(parts["started_s"]),
+                pid=int(parts["pid"]),
+                joined=bool(parts["joined"]),
+                counters={
+                    name: [(tuple(labels), count) for labels, count in rows]
+                    for name, rows in parts["counters"].items()
+                },
+                edges=parts["edges"],
+                histograms={
+                    name: [(tuple(labels), counts, total) for labels, counts, total in rows]
+                    for name, rows in parts["histograms"].items()
+                },
+                traces={
+                    name: [(tuple(labels), Trace(*trace)) for labels, trace in rows]
+                    for name, rows in parts["traces"].items()
+                },
+                snapshot=None if packed is None else _unpack(packed),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as exc:
+            raise ReportRefused(f"not a report: {exc!r}") from exc
+
+
+def _pack(snapshot: Snapshot) -> list[Any]:
+    row = _tree(snapshot)
+    row["partitions"] = [_ROW[PartitionSnapshot](p) for p in snapshot.partitions]
+    row["handlers"] = [_pack_handler(h) for h in snapshot.handlers]
+    row["faults"] = [_ROW[Fault](f) for f in snapshot.faults]
+    return list(row.values())
+
+
+def _pack_handler(handler: HandlerSnapshot) -> list[Any]:
+    row = _tree(handler)
+    row["oldest"] = [_ROW[RunningDelivery](r) for r in handler.oldest]
+    row["breaker"] = _ROW[BreakerSnapshot](handler.breaker)
+    return list(row.values())
+
+
+def _unpack(values: Sequence[Any]) -> Snapshot:
+    row = dict(zip(_names(Snapshot), values, strict=True))
+    row["partitions"] = tuple(PartitionSnapshot(*p) for p in row["partitions"])
+    row["handlers"] = tuple(_unpack_handler(h) for h in row["handlers"])
+    row["faults"] = tuple(Fault(*f) for f in row["faults"])
+    return Snapshot(**row)
+
+
+def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
+    row = dict(zip(_names(HandlerSnapshot), values, strict=True))
+    row["oldest"] = tuple(_unpack_running(r) for r in row["oldest"])
+    row["delays_s"] = tuple(row["delays_s"])
+    row["breaker"] = BreakerSnapshot(*row["breaker"])
+    return HandlerSnapshot(**row)
+
+
+def _unpack_running(values: Sequence[Any]) -> RunningDelivery:
+    row = dict(zip(_names(RunningDelivery), values, strict=True))
+    row["stack"] = tuple(row["stack"])
+    return RunningDelivery(**row)
+
+
+def as_tree(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as plain dictionaries under the names of its fields: what `/state` shows."""
+    return {
+        **_tree(snapshot),
+        "partitions": [_tree(p) for p in snapshot.partitions],
+        "handlers": [_handler_tree(handler) for handler in snapshot.handlers],
+        "faults": [_tree(f) for f in snapshot.faults],
+    }
+
+
+def _handler_tree(handler: HandlerSnapshot) -> dict[str, Any]:
+    oldest = [{**_tree(running), "stack": list(running.stack)} for running in handler.oldest]
+    return {
+        **_tree(handler),
+        "oldest": oldest,
+        "delays_s": list(handler.delays_s),
+        "breaker": _tree(handler.breaker),
+    }
+
+
+def _tree(part: object) -> dict[str, Any]:
+    kind = type(part)
+    return dict(zip(_names(kind), _ROW[kind](part), strict=True))

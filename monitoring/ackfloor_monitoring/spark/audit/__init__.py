@@ -1,0 +1,1 @@
+"""The audit: whether the table of failures is without gaps and doubles."""

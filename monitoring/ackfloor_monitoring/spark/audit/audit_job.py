@@ -1,0 +1,157 @@
+"""The audit as a job: read the table, the commits and the dispositions, hand back an answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark.audit.audit import (
+    FINDING,
+    PLACE,
+    Fault,
+    audited,
+    findings,
+)
+from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.table.columns import MESSAGE
+from ackfloor_monitoring.spark.table.disposition_rows import dispositions, dispositions_pattern
+from ackfloor_monitoring.spark.table.settled_rows import commit_frame, committed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from ackfloor.redrive import KafkaOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """The brokers: the settings as our own clients take them, and as Spark does."""
+
+    clients: KafkaOptions
+    spark: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault: what is wrong, with which message, and a record that shows it."""
+
+    fault: str
+    message: str
+    group: str | None
+    attempt: int
+    replays: int
+    record: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the audit found.
+
+    Attributes:
+        records: how many records of the table were looked at.
+        counts: how many faults of each kind; none where all is in order.
+        findings: the first few of each kind.
+        left_out: what could not be judged, and why.
+    """
+
+    records: int
+    counts: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    left_out: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+
+def audit(
+    spark: SparkSession,
+    failures: DataFrame,
+    kafka: Kafka | None,
+    *,
+    group: str | None = None,
+    grace_s: float,
+    most: int,
+) -> Audit:
+    """Look for what is missing, doubled or late in a table of failures.
+
+    Args:
+        failures: the table.
+        kafka: where commits and dispositions are; None leaves out what they would tell.
+        group: of this group only.
+        grace_s: how long past its due time a record may be open, in seconds.
+        most: how many findings of each kind are named.
+
+    Raises:
+        KafkaUnreachable, KafkaRefused, ReadFailed.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    grace_ms = round(grace_s * 1000)
+    if group is not None:
+        failures = failures.where(F.col("group") == group)
+    known, overdue_ms, notes, left_out = [], None, None, ["what is overdue"]
+    if kafka is not None:
+        known = committed(failures, kafka.clients)
+        overdue_ms, left_out = now_ms - grace_ms, []
+        notes = _notes(spark, failures, kafka.spark, dispositions_pattern(group), grace_ms)
+    if notes is None:
+        left_out.append("whether replays have dispositions")
+    rows = audited(failures, commit_frame(spark, known)).persist()
+    try:
+        found = findings(rows, overdue_ms, notes).persist()
+        counts = {row.fault: row["count"] for row in found.groupBy("fault").count().collect()}
+        first = _first(found, most) if counts else ()
+        return Audit(rows.count(), _ordered(counts), first, tuple(left_out))
+    finally:
+        spark.catalog.clearCache()
+
+
+def _notes(
+    spark: SparkSession,
+    failures: DataFrame,
+    kafka: Mapping[str, str],
+    pattern: str,
+    grace_ms: int,
+) -> DataFrame | None:
+    """The dispositions that are older than the table's last ingest."""
+    topics = io.list_topics(spark, kafka, pattern)
+    if not topics:
+        return None
+    ingested = failures.select(F.unix_millis(F.max("ingested_at")).alias("ingested_ms"))
+    old = F.col("at_ms") + grace_ms < F.col("ingested_ms")
+    rows = dispositions(io.read_topics(spark, kafka, topics=topics))
+    return rows.crossJoin(F.broadcast(ingested)).where(old).drop("ingested_ms")
+
+
+def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
+    return {fault.value: counts[fault] for fault in Fault if fault in counts}
+
+
+def _first(found: DataFrame, most: int) -> tuple[Finding, ...]:
+    order = Window.partitionBy("fault").orderBy(*MESSAGE, "replays", "attempt", *PLACE)
+    rows = (
+        found.withColumn("number", F.row_number().over(order))
+        .where(F.col("number") <= most)
+        .orderBy("fault", "number")
+        .select(*FINDING)
+        .collect()
+    )
+    order_of = list(Fault)
+    return tuple(sorted(map(_finding, rows), key=lambda each: order_of.index(Fault(each.fault))))
+
+
+def _finding(row: Row) -> Finding:
+    return Finding(
+        row.fault,
+        f"{row.origin_topic}/{row.origin_partition}/{row.origin_offset}",
+        row.group,
+        row.attempt,
+        row.replays,
+        f"{row.topic}/{row.partition}/{row.offset}",
+    )

@@ -1,0 +1,1 @@
+"""The report as one HTML page: sections, charts and the colours of both."""

@@ -1,0 +1,160 @@
+"""Columns: what the Kafka source gives, which of our headers becomes which column, the table.
+
+Header names are the runtime's own constants, so a renamed header breaks this import and not a
+report. Column names are the header names without prefix, dots turned into underscores.
+
+The table `failures` has one row per failure: per record of a retry or dead-letter topic. A
+record is told from all others by (topic id, partition, offset); a topic that was deleted and
+made anew has a new id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ackfloor.core.records import envelope
+
+HeaderKind = Literal["text", "number", "time"]
+
+_TYPES: dict[HeaderKind, DataType] = {
+    "text": StringType(),
+    "number": LongType(),
+    "time": TimestampType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumn:
+    """One header of ours: UTF-8 text; a number in decimal digits; a time in milliseconds."""
+
+    header: str
+    kind: HeaderKind
+
+    @property
+    def column(self) -> str:
+        """The name of its column."""
+        return self.header.removeprefix(envelope.PREFIX).replace(".", "_")
+
+    @property
+    def type(self) -> DataType:
+        """The type of its column."""
+        return _TYPES[self.kind]
+
+
+HEADER_COLUMNS = (
+    HeaderColumn(envelope.ORIGIN_TOPIC, "text"),
+    HeaderColumn(envelope.ORIGIN_PARTITION, "number"),
+    HeaderColumn(envelope.ORIGIN_OFFSET, "number"),
+    HeaderColumn(envelope.ORIGIN_TIMESTAMP, "time"),
+    HeaderColumn(envelope.GROUP, "text"),
+    HeaderColumn(envelope.HANDLER, "text"),
+    HeaderColumn(envelope.ATTEMPT, "number"),
+    HeaderColumn(envelope.FAILURES, "number"),
+    HeaderColumn(envelope.TIMEOUTS, "number"),
+    HeaderColumn(envelope.REASON, "text"),
+    HeaderColumn(envelope.ERROR_TYPE, "text"),
+    HeaderColumn(envelope.ERROR_MESSAGE, "text"),
+    HeaderColumn(envelope.ERROR_STACK, "text"),
+    HeaderColumn(envelope.ERROR_FINGERPRINT, "text"),
+    HeaderColumn(envelope.FIRST_FAILED_AT, "time"),
+    HeaderColumn(envelope.FAILED_AT, "time"),
+    HeaderColumn(envelope.NOT_BEFORE, "time"),
+    HeaderColumn(envelope.RETRY_AT, "time"),
+    HeaderColumn(envelope.DURATION_MS, "number"),
+    HeaderColumn(envelope.RELEASE, "text"),
+    HeaderColumn(envelope.WORKER, "text"),
+    HeaderColumn(envelope.REPLAYS, "number"),
+    HeaderColumn(envelope.EDITED, "text"),
+    HeaderColumn(envelope.TRUNCATED, "text"),
+)
+
+# What tells a message from others: it is one of a group, wherever its retries lie.
+MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
+
+# Midnight UTC of 0001-01-02 and 9999-12-31: what is beyond overflows in Spark or in Python.
+EARLIEST_TIME_MS = -62_135_510_400_000
+LATEST_TIME_MS = 253_402_214_400_000
+
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+
+# What Spark's Kafka source gives for a read with headers.
+KAFKA_RECORD = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", _HEADERS),
+    ]
+)
+
+# The same after `frames.decode_headers`.
+DECODED_RECORD = StructType(
+    [
+        *KAFKA_RECORD.fields,
+        *(StructField(spec.column, spec.type) for spec in HEADER_COLUMNS),
+        StructField("unreadable", ArrayType(StringType())),
+        StructField("own_headers", _HEADERS),
+    ]
+)
+
+# Goes up when a stored column changes its name, its type or its meaning.
+TABLE_VERSION = 1
+TABLE_VERSION_PROPERTY = "ackfloor.table_version"
+IDENTITY = ("topic_id", "partition", "offset")
+PARTITIONED_BY = ("day", "group")
+
+# The table `failures`. Columns that are not described here hold the header of their name.
+FAILURE = StructType(
+    [
+        # As Kafka prints it: 22 characters of URL-safe base64.
+        StructField("topic_id", StringType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        # From the header, or else from the topic's name.
+        StructField("group", StringType()),
+        # Of `event_time`, in UTC.
+        StructField("day", DateType()),
+        # "retry" or "dlq".
+        StructField("stage", StringType()),
+        # The delay in the retry topic's name, such as "5s"; null in the dead-letter topic.
+        StructField("tier", StringType()),
+        # When the handler failed; where no header says so, when the record was written.
+        StructField("event_time", TimestampType()),
+        # The record's own timestamp.
+        StructField("kafka_time", TimestampType()),
+        StructField("ingested_at", TimestampType()),
+        *(StructField(spec.column, spec.type) for spec in HEADER_COLUMNS if spec.column != "group"),
+        StructField("key", BinaryType()),
+        # Null where a redaction rule leaves it out.
+        StructField("payload", BinaryType()),
+        # Of the record, whatever is left of it here; null for a tombstone.
+        StructField("payload_bytes", LongType()),
+        # The user's own, redacted.
+        StructField("headers", _HEADERS),
+        # Headers of ours that could not be read.
+        StructField("unreadable", ArrayType(StringType())),
+        # Whose headers the record carries beside ours: "spring", "connect", "kafka-dlq".
+        StructField("foreign", ArrayType(StringType())),
+    ]
+)

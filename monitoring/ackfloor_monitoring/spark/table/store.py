@@ -1,0 +1,246 @@
+"""The only reads and writes of the table of failures, a Delta table.
+
+What the table holds is the only record of how far ingest has come. A batch is one commit, and
+within a partition batches follow each other without a gap; so all up to the highest offset that
+is there was stored, and what follows was not. A checkpoint is not asked, so it can be lost.
+
+One ingest writes at a time: whoever begins puts a name of its own into the table's properties.
+That commit makes every append fail that has begun before it, and an ingest that finds another
+name than its own stops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark.spark_errors import AnotherIngest, StoreFailed, TableRefused
+from ackfloor_monitoring.spark.table.columns import (
+    FAILURE,
+    PARTITIONED_BY,
+    TABLE_VERSION,
+    TABLE_VERSION_PROPERTY,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WRITER_PROPERTY = "ackfloor.writer"
+CLEANED_PROPERTY = "ackfloor.cleaned"
+# Where Spark keeps what it needs while a query runs; Delta leaves such folders alone.
+_SCRATCH = "_ingest"
+# With so many files a day is worth rewriting.
+MANY_FILES = 50
+# Of the session that writes: times as Spark's own default, INT96, and statistics of sizes that
+# nothing here reads are a tenth of what an ingest costs.
+_WRITING = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "parquet.size.statistics.enabled": "false",
+}
+_DAY = re.compile(r"/day=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
+
+_PROPERTIES = {
+    TABLE_VERSION_PROPERTY: str(TABLE_VERSION),
+    # Delta's own way rewrites, after a process' first commit, every folder with two files;
+    # `merge_files` waits until there are many.
+    "delta.autoOptimize.autoCompact": "false",
+    # Minimum and maximum are kept for what is searched by: identity, group and the times.
+    "delta.dataSkippingNumIndexedCols": str(FAILURE.fieldNames().index("ingested_at") + 1),
+}
+
+
+def read_failures(spark: SparkSession, table: str) -> DataFrame:
+    """The table, with the columns of `FAILURE`.
+
+    Raises:
+        TableRefused: there is none, or it is not one of ours, or of another version.
+    """
+    _check_version(table, _properties(spark, table))
+    return spark.read.format("delta").load(table)
+
+
+def open_table(spark: SparkSession, table: str) -> bool:
+    """Make the table where there is none yet, and look at its version where there is one.
+
+    The session is set for writing it from here on. Returns whether there was none.
+
+    Raises:
+        TableRefused: the folder holds something else, or a table of another version.
+    """
+    for name, value in _WRITING.items():
+        spark.conf.set(name, value)
+    try:
+        found = _properties(spark, table)
+    except TableRefused as error:
+        if _holds_files(spark, table):
+            raise TableRefused(
+                f"table {table}: holds files that are no table of failures; name another folder"
+            ) from error
+        _create(spark, table)
+        return True
+    _check_version(table, found)
+    return False
+
+
+def take_over(spark: SparkSession, table: str, writer: str) -> None:
+    """Make `writer` the only one that may append; an append that is under way elsewhere fails."""
+    _set(spark, table, WRITER_PROPERTY, writer)
+    with store_failures_told(table):
+        _delete(spark, f"{table}/{_SCRATCH}")
+
+
+def require_writer(spark: SparkSession, table: str, writer: str) -> None:
+    """Raise AnotherIngest where another one has taken over."""
+    if _properties(spark, table).get(WRITER_PROPERTY) != writer:
+        raise AnotherIngest(
+            f"table {table}: another ingest has begun to write it, so this one stops; "
+            "nothing is lost, let one of them run"
+        )
+
+
+def scratch_folder(table: str, writer: str) -> str:
+    """Where this writer's query may keep its checkpoint; of no use once it has ended."""
+    return f"{table}/{_SCRATCH}/{writer}"
+
+
+def next_positions(
+    spark: SparkSession, table: str, topic_ids: Collection[str]
+) -> dict[tuple[str, int], int]:
+    """By topic id and partition the position behind what is stored; none where nothing is."""
+    with store_failures_told(table):
+        rows = (
+            spark.read.format("delta")
+            .load(table)
+            .where(F.col("topic_id").isin(list(topic_ids)))
+            .groupBy("topic_id", "partition")
+            .agg(F.max("offset").alias("last"))
+            .collect()
+        )
+    return {(row["topic_id"], row["partition"]): row["last"] + 1 for row in rows}
+
+
+def created_at(spark: SparkSession, table: str) -> datetime:
+    """When the table was made."""
+    with store_failures_told(table):
+        (row,) = spark.sql(f"DESCRIBE DETAIL {_name(table)}").select("createdAt").collect()
+    # Python is given the time in its own zone, without saying so.
+    return datetime.fromtimestamp(row["createdAt"].timestamp(), UTC)
+
+
+def append(rows: DataFrame, table: str) -> None:
+    """Add the rows in one commit."""
+    rows.write.format("delta").mode("append").save(table)
+
+
+def drop_older(spark: SparkSession, table: str, oldest: date) -> None:
+    """Forget the days before `oldest`; whole folders, so nothing is rewritten."""
+    with store_failures_told(table):
+        # Delta's DELETE takes no parameters; a date is digits and dashes.
+        spark.sql(f"DELETE FROM {_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
+
+
+def merge_files(spark: SparkSession, table: str) -> None:
+    """Make one file of the many small ones that a group has on a day."""
+    with store_failures_told(table):
+        files = spark.read.format("delta").load(table).inputFiles()
+        folders = Counter(file.rpartition("/")[0] for file in files)
+        full = (folder for folder, count in folders.items() if count >= MANY_FILES)
+        days = {found[1] for folder in full if (found := _DAY.search(folder))}
+        if days:
+            named = ", ".join(f"DATE'{day}'" for day in sorted(days))
+            spark.sql(f"OPTIMIZE {_name(table)} WHERE day IN ({named})")
+
+
+def clean(spark: SparkSession, table: str, today: date) -> None:
+    """Delete the files that no version of the last seven days needs, once a day.
+
+    Only between batches: an append that is under way fails, as at a take-over.
+    """
+    if _properties(spark, table).get(CLEANED_PROPERTY) == today.isoformat():
+        return
+    with store_failures_told(table):
+        spark.sql(f"VACUUM {_name(table)}")
+    _set(spark, table, CLEANED_PROPERTY, today.isoformat())
+
+
+@contextmanager
+def store_failures_told(table: str) -> Iterator[None]:
+    """Around what makes Spark use the table: its errors become one sentence."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        first = str(said).strip().partition("\n")[0]
+        raise StoreFailed(f"table {table}: {first}") from error
+
+
+def _set(spark: SparkSession, table: str, name: str, value: str) -> None:
+    with store_failures_told(table):
+        spark.sql(f"ALTER TABLE {_name(table)} SET TBLPROPERTIES ('{name}' = '{value}')")
+
+
+def _create(spark: SparkSession, table: str) -> None:
+    columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in FAILURE)
+    given = {**_PROPERTIES, CLEANED_PROPERTY: datetime.now(UTC).date().isoformat()}
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+    with store_failures_told(table):
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {_name(table)} ({columns}) USING delta "
+            f"PARTITIONED BY ({', '.join(f'`{name}`' for name in PARTITIONED_BY)}) "
+            f"TBLPROPERTIES ({properties})"
+        )
+
+
+def _properties(spark: SparkSession, table: str) -> dict[str, str]:
+    with store_failures_told(table):
+        try:
+            rows = spark.sql(f"SHOW TBLPROPERTIES {_name(table)}").collect()
+        except AnalysisException as error:
+            raise TableRefused(
+                f"table {table}: no table of failures there; check the path, or make one with "
+                "`ackfloor spark ingest`"
+            ) from error
+    return {row["key"]: row["value"] for row in rows}
+
+
+def _check_version(table: str, properties: dict[str, str]) -> None:
+    found = properties.get(TABLE_VERSION_PROPERTY)
+    if found is None:
+        raise TableRefused(
+            f"table {table}: a Delta table, but not one of failures; name another folder"
+        )
+    if found != str(TABLE_VERSION):
+        raise TableRefused(
+            f"table {table}: version {found}, this ackfloor knows version {TABLE_VERSION}; use the "
+            "release that made it, or ingest into another folder what Kafka still holds"
+        )
+
+
+def _name(table: str) -> str:
+    return f"delta.`{table.replace('`', '``')}`"
+
+
+def _holds_files(spark: SparkSession, table: str) -> bool:
+    files, path = _file_system(spark, table)
+    return bool(files.exists(path)) and len(files.listStatus(path)) > 0
+
+
+def _delete(spark: SparkSession, folder: str) -> None:
+    files, path = _file_system(spark, folder)
+    files.delete(path, True)
+
+
+def _file_system(spark: SparkSession, folder: str) -> tuple[Any, Any]:
+    """Hadoop's file system of a path, whichever that is, and the path."""
+    context: Any = spark.sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path(folder)  # noqa: SLF001
+    configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001
+    return path.getFileSystem(configuration), path

@@ -1,0 +1,82 @@
+"""The listener: what Spark says of the stream, as numbers for the metrics.
+
+Spark calls it on a thread of its own, some time after the fact, and for every query of the
+session; those of other names are nobody's business here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ackfloor_monitoring.metrics.watch_metrics import Progress, WatchMetrics
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+    )
+
+
+class StreamListener(StreamingQueryListener):
+    """Tells the metrics how the queries of one name go on.
+
+    Args:
+        query: their name.
+    """
+
+    def __init__(self, metrics: WatchMetrics, query: str) -> None:
+        self._metrics = metrics
+        self._query = query
+        self._runs: set[object] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """An idle query is told by its run alone, so remember which runs are ours."""
+        if event.name == self._query:
+            self._runs.add(event.runId)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch was stored."""
+        progress = event.progress
+        if progress.name == self._query:
+            self._metrics.progressed(
+                Progress(
+                    progress.numInputRows,
+                    progress.batchDuration / 1000,
+                    progress.inputRowsPerSecond,
+                    lag_by_topic(progress.sources),
+                )
+            )
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """The stream has looked for records and found none."""
+        if event.runId in self._runs:
+            self._metrics.idle()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Why it ended, ingest knows better."""
+        self._runs.discard(event.runId)
+
+
+def lag_by_topic(sources: Iterable[SourceProgress]) -> dict[str, int]:
+    """Offsets between where a batch ended and where its topics ended."""
+    lag: dict[str, int] = {}
+    for source in sources:
+        end, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+        for topic, partitions in latest.items():
+            stored = end.get(topic, {})
+            behind = (at - stored.get(part, 0) for part, at in partitions.items())
+            lag[topic] = lag.get(topic, 0) + sum(max(0, each) for each in behind)
+    return lag
+
+
+def _offsets(text: str | None) -> Mapping[str, Mapping[str, int]]:
+    """Offsets by topic and partition, as the Kafka source writes them; none before the first."""
+    read = json.loads(text or "{}")
+    return read if isinstance(read, dict) else {}

@@ -1,0 +1,115 @@
+"""`ackfloor config show`: a table for people, JSON for programs, and no secret in either."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ackfloor.cli.config.config_show import config_app
+from ackfloor.errors import ConfigError, StartError
+
+APP = """
+from ackfloor.app import App
+
+app = App("billing", start="latest", kafka={"client_id": "shop"})
+
+
+@app.handler("orders", concurrency=8)
+async def bill(order: bytes) -> None: ...
+
+
+def make() -> App:
+    return app
+"""
+
+
+@pytest.fixture(autouse=True)
+def _shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder with an app of its own, importable as the command makes it."""
+    (tmp_path / "shop_of_config_test.py").write_text(APP, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("ACKFLOOR_BOOTSTRAP_SERVERS", "ACKFLOOR_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    sys.modules.pop("shop_of_config_test", None)
+
+
+def show(*arguments: str, **environment: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(config_app, ["show", *arguments], env=environment)
+
+
+def as_rows(result: Result) -> dict[str, tuple[str, str]]:
+    """name -> (value, source) of the JSON output."""
+    assert result.exit_code == 0, result.output
+    return {row["name"]: (row["value"], row["source"]) for row in json.loads(result.stdout)}
+
+
+def test_each_value_is_shown_with_its_source() -> None:
+    """From the app's code, a variable, and the file."""
+    Path("ackfloor.toml").write_text("[app]\nworkers = 3", "utf-8")
+
+    found = as_rows(
+        show("shop_of_config_test:app", "-o", "json", ACKFLOOR_HANDLERS__BILL__CONCURRENCY="2")
+    )
+
+    assert found["app.group"] == ("billing", "code")
+    assert found["app.start"] == ("latest", "code")
+    assert found["kafka.client_id"] == ("shop", "code")
+    assert found["app.workers"] == ("3", "file ackfloor.toml")
+    assert found["handlers.bill.concurrency"] == (
+        "2",
+        "environment ACKFLOOR_HANDLERS__BILL__CONCURRENCY",
+    )
+    assert found["app.max_open"] == ("50000", "built-in")
+
+
+def test_no_app_is_needed() -> None:
+    """Then the code's arguments and the handlers are not known."""
+    found = as_rows(show("-o", "json"))
+
+    assert found["app.group"] == ("", "built-in")
+    assert not any(name.startswith("handlers.") for name in found)
+
+
+def test_a_factory_is_called() -> None:
+    """As with `run`."""
+    assert "app.group" in as_rows(show("shop_of_config_test:make", "--factory", "-o", "json"))
+
+
+def test_the_table_is_for_people_and_hides_secrets() -> None:
+    """Long sources are not cut, whatever the terminal's width."""
+    result = show(ACKFLOOR_KAFKA__SASL_PASSWORD="s3cret", COLUMNS="40")
+
+    assert result.exit_code == 0
+    line = next(line for line in result.stdout.splitlines() if "sasl_password" in line)
+    assert line.split() == [
+        "kafka.sasl_password",
+        "***",
+        "environment",
+        "ACKFLOOR_KAFKA__SASL_PASSWORD",
+    ]
+    assert "s3cret" not in result.output
+
+
+def test_another_file_can_be_named(tmp_path: Path) -> None:
+    """By flag or by its variable."""
+    other = tmp_path / "other.toml"
+    other.write_text("[app]\nworkers = 9", "utf-8")
+
+    by_flag = as_rows(show("--config", str(other), "-o", "json"))
+    by_variable = as_rows(show("-o", "json", ACKFLOOR_CONFIG=str(other)))
+
+    assert by_flag["app.workers"] == by_variable["app.workers"] == ("9", f"file {other}")
+
+
+def test_mistakes_reach_the_command_line_as_errors_of_ours() -> None:
+    """`main` prints them as one line and exits with their code."""
+    assert isinstance(show(ACKFLOOR_APP__WORKERS="x").exception, ConfigError)
+    assert isinstance(show("nowhere_at_all:app").exception, StartError)

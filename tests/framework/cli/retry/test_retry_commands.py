@@ -1,0 +1,155 @@
+"""`ackfloor retry ls|show` on a real broker: what is open in retry topics, and when it is due."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner, Result
+
+from ackfloor.cli.retry.retry_commands import retry_app
+from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
+from ackfloor.core.records.envelope import Reason, write_headers
+from ackfloor.errors import KafkaUnreachable, RedriveRefused
+from ackfloor.kafka.topics.topic_ids import TopicIds
+from tests.framework.kafka.wire import fresh, options
+from tests.redrive_stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+LONG_AGO_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def stage(stage: Stage) -> Stage:
+    """Six records in partition 0 of the first tier: three due for long, three in a day."""
+    later_ms = time.time_ns() // 1_000_000 + 86_400_000
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for n in range(6):
+        due_ms = LONG_AGO_MS + n * 1_000 if n < 3 else later_ms + n * 1_000
+        parked = replace(
+            stage.died, origin_offset=n, attempt=n, reason=Reason.ERROR, not_before_ms=due_ms
+        )
+        headers = write_headers(parked, [("own", b"1")])
+        producer.produce(stage.tier, b'{"card": 1}', b"k%d" % n, headers=headers, partition=0)
+    assert producer.flush(60) == 0
+    return stage
+
+
+def retry(*arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(retry_app, list(arguments))
+
+
+def rows(*arguments: str) -> list[dict[str, object]]:
+    """What it prints as JSON."""
+    ended = retry(*arguments, "-o", "json")
+    assert ended.exit_code == 0, ended.output
+    found: list[dict[str, object]] = json.loads(ended.stdout)
+    return found
+
+
+def settle(stage: Stage, position: int, *runs: tuple[int, int]) -> None:
+    """Commit as a worker of the group does."""
+    ids = TopicIds(options(stage.servers))
+    topic_id = ids.learn([stage.tier])[stage.tier].topic_id
+    ids.close()
+    gaps = GapSet(position, list(runs), topic_hash(topic_id), 0)
+    metadata, _ = encode(gaps, stage.tier, 0)
+    consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": stage.group})
+    place = TopicPartition(stage.tier, 0, position, metadata=metadata)
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+
+
+def test_tiers_are_counted_by_what_is_due(stage: Stage) -> None:
+    """What the group has settled does not count, above the floor neither."""
+    first, second = rows("ls", "--group", stage.group)
+    assert (first["topic"], first["delay"], first["waiting"], first["due"]) == (
+        stage.tier, "1s", 3, 3,
+    )  # fmt: skip
+    assert first["oldest_due"] == "2023-11-14T22:13:20Z"
+    assert (second["delay"], second["waiting"], second["due"], second["next_due"]) == (
+        "5s", 0, 0, None,
+    )  # fmt: skip
+    settle(stage, 1, (3, 5))
+    [row] = rows("ls", stage.tier)
+    assert (row["waiting"], row["due"], row["oldest_due"]) == (1, 2, "2023-11-14T22:13:21Z")
+    assert row["next_due"] == row["last_due"]
+    assert [each["key"] for each in rows("show", stage.tier)] == ["k1", "k2", "k5"]
+    settle(stage, 6)
+    [row] = rows("ls", stage.tier)
+    assert (row["waiting"], row["due"]) == (0, 0)
+
+
+def test_records_are_listed_and_shown(stage: Stage, tmp_path: Path) -> None:
+    """Narrowed down as dead letters are; one in full, without what redaction takes away."""
+    assert [row["key"] for row in rows("show", stage.tier, "--attempts", "4+")] == ["k4", "k5"]
+    # The first one was put back to work: no attempt of it counts.
+    assert [row["attempt"] for row in rows("show", stage.tier)] == [None, 1, 2, 3, 4, 5]
+    assert "attempt" not in retry("show", f"{stage.tier}/0/0").stdout
+    ended = retry("show", stage.tier, "--limit", "2")
+    assert "there are more: raise --limit 2" in ended.stderr
+    (tmp_path / "ackfloor.toml").write_text('[redaction]\nfields = ["card"]\n')
+    text = retry("show", f"{stage.tier}/0/1").stdout
+    assert f"{'not_before':<20} 2023-11-14T22:13:21Z" in text
+    assert '{"card": "***"}' in text
+    facts = json.loads(retry("show", f"{stage.tier}/0/1", "-o", "json").stdout)
+    assert (facts["attempt"], facts["payload"]) == (1, '{"card": "***"}')
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("command", ["promote", "bury"])
+def test_the_question_names_the_topic_as_it_is(stage: Stage, tmp_path: Path, command: str) -> None:
+    """Capitals included; without a yes no run is asked for anything."""
+    tier = stage.topic(f"{stage.source}-EU--{stage.group}--retry-1s")
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(tier, b"x", headers=write_headers(stage.died, []))
+    assert producer.flush(30) == 0
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("t" * 32)
+    ended = CliRunner().invoke(
+        retry_app, [command, tier, "--listen", "127.0.0.1:1", "--token-file", str(token)], input="n"
+    )
+    assert f"{command.capitalize()} 1 records of {tier}?" in ended.stderr
+    assert (ended.exit_code, "nothing was done" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["promote", "bury"])
+def test_a_record_that_is_named_and_not_open_counts_as_meant(
+    stage: Stage, tmp_path: Path, command: str
+) -> None:
+    """Settled, or never there: "0 of 0" would read as if it were done."""
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("t" * 32)
+    settle(stage, 1)
+    ended = retry(
+        command, f"{stage.tier}/0/0", f"{stage.tier}/0/99", "--yes",
+        "--listen", "127.0.0.1:1", "--token-file", str(token),
+    )  # fmt: skip
+    assert (ended.exit_code, f"{stage.tier}: 0 of 2 " in ended.stdout) == (1, True)
+    assert "2 do not wait in a worker of this run" in ended.stderr
+
+
+def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead-letter topic, a topic that is not there, a place that is not there; no broker."""
+    for arguments, text in (
+        (["ls", stage.dlq], "is no retry topic of ackfloor"),
+        (["show", fresh("none")], "does not exist"),
+        (["ls", "--group", f"{stage.group}x"], "has no retry or dead-letter topics here: "),
+        (["show", f"{stage.tier}/7/0"], "has no partition 7"),
+        (["show", f"{stage.tier}/0/99"], "/0/99 is not there"),
+        (["show", f"{stage.tier}/0/5000"], "/0/5000 is not there"),
+    ):
+        ended = retry(*arguments)
+        assert isinstance(ended.exception, RedriveRefused)
+        assert text in str(ended.exception)
+    monkeypatch.setattr("ackfloor.kafka.client.admin_client.PATIENCE_S", 0.5)
+    ended = retry("ls", "--bootstrap-servers", "127.0.0.1:1")
+    assert isinstance(ended.exception, KafkaUnreachable)

@@ -1,0 +1,104 @@
+"""`ackfloor inflight`: what a run says of its running handlers, and what it does not name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ackfloor.cli.main import cli
+from ackfloor.cli.shared.run_address import ControlFailed
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.observe import RunningDelivery
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
+from tests.monitoring.samples import NOW_MS, handler, snapshot
+
+OLDEST = (
+    RunningDelivery("orders", 0, 100, 1, 31.25, 13.75, ("/shop/orders.py:41 bill",), 19),
+    RunningDelivery("orders--billing--retry-5s", 3, 7, 2, 0.5, -0.25),
+    RunningDelivery("orders", 1, 9, 1, 0.25),
+)
+
+
+@pytest.fixture
+def listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a run of three workers: one works, one is starting, one is missing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    run = RunMetrics("billing", 3, now_ms=lambda: NOW_MS + 1_000)
+    works, starts = WorkerMetrics(), WorkerMetrics()
+    works.snapshot(snapshot(handlers=(handler(running=5, abandoned=1, oldest=OLDEST),)))
+    run.update(0, works.report())
+    run.update(1, starts.report())
+    yield run.start("127.0.0.1:0")
+    run.stop()
+
+
+def ended(*arguments: str) -> Result:
+    """The command, run to its end."""
+    return CliRunner().invoke(cli, ["inflight", *arguments])
+
+
+def test_the_longest_running_come_first(listen: str) -> None:
+    """With the time since the run last looked added; what is not named is told."""
+    done = ended("--listen", listen, "-o", "json")
+    rows = json.loads(done.stdout)
+    assert [(row["record"], row["running_s"], row["left_s"]) for row in rows] == [
+        ("orders/0/100", 32.2, 12.8),
+        ("orders--billing--retry-5s/3/7", 1.5, -1.2),
+        ("orders/1/9", 1.2, None),
+    ]
+    assert [row["behind"] for row in rows] == [19, 0, 0]
+    assert "stack" not in rows[0]
+    assert {(row["handler"], row["worker"]) for row in rows} == {("bill", 0)}
+    for text in (
+        "worker 0: 2 more of bill are running",
+        "worker 0: 1 of bill go on that have been given up",
+        "worker 1 is starting",
+        "of 1 workers there is no report",
+    ):
+        assert text in done.stderr
+
+
+def test_a_trace_says_where(listen: str) -> None:
+    """As JSON a list; in a table one line a frame."""
+    rows = json.loads(ended("--listen", listen, "--trace", "-o", "json").stdout)
+    assert [row["stack"] for row in rows] == [["/shop/orders.py:41 bill"], [], []]
+    table = ended("--listen", listen, "--trace").stdout
+    assert "/shop/orders.py:41 bill" in table
+    assert "orders/0/100" in table
+
+
+def test_the_young_can_be_left_out(listen: str) -> None:
+    """A bare number is no time."""
+    rows = json.loads(ended("--listen", listen, "--older-than", "30s", "-o", "json").stdout)
+    assert [row["record"] for row in rows] == ["orders/0/100"]
+    assert ended("--listen", listen, "--older-than", "1h", "-o", "csv").stdout.count("\n") == 1
+    assert isinstance(ended("--older-than", "30").exception, SettingError)
+
+
+def test_where_no_run_is_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody there, somebody else there, no address at all."""
+    monkeypatch.chdir(tmp_path)
+    other = PageServer({"/state": _not_json, "/": _not_json})
+    try:
+        address = other.start("127.0.0.1:0")
+        for listen, why in (
+            ("127.0.0.1:1", "no run answers at 127.0.0.1:1"),
+            (address, "is no run of ackfloor"),
+            ("nowhere", "not an address"),
+        ):
+            done = ended("--listen", listen)
+            assert isinstance(done.exception, ControlFailed)
+            assert why in str(done.exception)
+    finally:
+        other.stop()
+
+
+def _not_json(_request: Request) -> Response:
+    return Response(200, "text/plain", b"hello")

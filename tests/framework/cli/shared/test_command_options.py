@@ -1,0 +1,97 @@
+"""What all commands have in common: how a command line is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click.testing
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from ackfloor.cli.main import cli
+from ackfloor.cli.reference.cli_reference import commands, options
+from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.errors import ConfigError
+
+COMMANDS = dict(commands())
+#: Made once: typer's runner makes all commands anew for each call.
+COMMAND: Any = get_command(cli)
+
+
+def invoked(*arguments: str) -> click.testing.Result:
+    """What a command line comes to."""
+    return click.testing.CliRunner(env={"COLUMNS": "200"}).invoke(COMMAND, arguments)
+
+
+def _given_once() -> list[Any]:
+    return [
+        pytest.param(path, option.opts[0], id=f"{path} {option.opts[0]}")
+        for path, command in COMMANDS.items()
+        for option in options(command)
+        if not option.multiple and not option.is_flag
+    ]
+
+
+@pytest.mark.parametrize(("path", "option"), _given_once())
+def test_an_option_of_one_value_is_not_given_twice(path: str, option: str) -> None:
+    """The first would be lost, and of a filter that is what widens a discard."""
+    ended = invoked(*path.split()[1:], option, "a", option, "b")
+    assert ended.exit_code == 2, ended.output
+    assert option in ended.stderr
+    assert "is given more than once" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [each for each in _given_once() if each.values[1] != "--key"],
+)
+def test_an_option_is_not_empty(path: str, option: str) -> None:
+    """A shell makes that of a variable that is not set: `--resume ""` would mean all there are."""
+    ended = invoked(*path.split()[1:], option, "")
+    assert ended.exit_code == 2, ended.output
+    assert option in ended.stderr
+    assert "is empty: give it a value, or leave it out" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("ACKFLOOR_DLQ_EROR", "did you mean ACKFLOOR_DLQ_ERROR?"),
+        ("ackfloor_lag_wach", "did you mean ACKFLOOR_LAG_WATCH?"),
+    ],
+)
+def test_a_misspelt_variable_of_an_option_is_refused(
+    variable: str, near: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command, before it does anything: a filter that is off means more. Help is given."""
+    monkeypatch.setenv(variable, "shop.Boom")
+    ended = CliRunner().invoke(cli, ["dlq", "discard", "t", "--yes"])
+    assert isinstance(ended.exception, ConfigError)
+    assert str(ended.exception).startswith(f"{variable}=")
+    assert near in str(ended.exception)
+    assert "shop.Boom" not in str(ended.exception)
+    assert CliRunner().invoke(cli, ["dlq", "discard", "--help"]).exit_code == 0
+
+
+def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them must be there, as the filter says."""
+    meant: list[LetterFilter] = []
+
+    def look(_self: object, _places: object, wanted: LetterFilter, *_: object) -> list[object]:
+        meant.append(wanted)
+        return []
+
+    reading = type("Reading", (), {"letters": look, "rules": None})
+    opened = "ackfloor.dead_letters.commands.dlq.LetterReading.open"
+    monkeypatch.setattr(opened, lambda *_: reading())
+    given = ["--header", "tenant=acme", "--header", "source"]
+    assert CliRunner().invoke(cli, ["dlq", "ls", "t", *given]).exit_code == 0
+    assert meant == [LetterFilter(headers=(("tenant", "acme"), ("source", None)))]
+
+
+def test_what_kubernetes_tells_of_a_service_is_no_misspelt_option() -> None:
+    """Each pod beside a service that is named `ackfloor-run` has these variables."""
+    told = {"ACKFLOOR_RUN_SERVICE_HOST": "10.0.0.1", "ACKFLOOR_RUN_PORT": "tcp://10.0.0.1:9600"}
+    ended = CliRunner(env=told).invoke(cli, ["config", "show"])
+    assert ended.exit_code == 0, ended.output

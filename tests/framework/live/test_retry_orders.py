@@ -1,0 +1,165 @@
+"""Waiting records and the run's address: who may ask, what workers are told, who has answered."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from ackfloor.control import ControlRequest
+from ackfloor.live.retry_orders import Action, EarlyResult, RunEarly, Said, done_early
+from ackfloor.live.retry_requests import MOST, EarlyControl
+from ackfloor.runtime.supervision.channel import Kind
+from tests.framework.core.worlds import START_MS, TIER, World
+
+TOKEN = "t" * 43
+GOOD = {"action": "promote", "topic": TIER, "places": {"0": [1, 2]}}
+
+
+class Run:
+    """A run that does what it is asked, or raises."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.raises: Exception | None = None
+        self.control = EarlyControl(TOKEN, self.take, anywhere=False)
+
+    def take(self, action: Action, topic: str, places: Any, wait_s: float) -> EarlyResult:
+        self.asked.append((action, topic, places))
+        if self.raises:
+            raise self.raises
+        return EarlyResult(2, (0,), (1,))
+
+    def ask(self, body: object, token: str = TOKEN, client: str = "127.0.0.1") -> tuple[int, Any]:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.control(ControlRequest(client, f"Bearer {token}", raw))
+
+
+def test_who_has_the_token_may() -> None:
+    """From this machine; what came of it is told as JSON can hold it."""
+    run = Run()
+    assert run.ask(GOOD) == (
+        200,
+        {"action": "promote", "count": 2, "workers": {"answered": [0], "silent": [1]}},
+    )
+    assert run.asked == [(Action.PROMOTE, TIER, {0: [1, 2]})]
+    assert run.ask(GOOD, token="u" * 43)[0] == 401
+    assert run.ask(GOOD, client="10.0.0.9")[0] == 403
+    run.raises = TimeoutError("still starting")
+    assert run.ask(GOOD) == (503, {"error": "still starting"})
+    assert len(run.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\xff", b"[" * 60_000, [], {}, {**GOOD, "more": 1}, {**GOOD, "action": "settle"},
+        {**GOOD, "action": ["promote"]}, {**GOOD, "topic": 1}, {**GOOD, "places": [1]},
+        {**GOOD, "places": {}}, {**GOOD, "places": {"0": []}}, {**GOOD, "places": {"-1": [1]}},
+        {**GOOD, "places": {"0": 1}}, {**GOOD, "places": {"0": [True]}},
+        {**GOOD, "places": {"0": [-1]}}, {**GOOD, "places": {"0": [2**63]}},
+        {**GOOD, "places": {"0": list(range(MOST + 1))}}, {**GOOD, "places": {"9" * 10: [1]}},
+    ],
+    ids=lambda body: str(body)[:40],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(body: object) -> None:
+    """With what would be one; nobody is asked."""
+    run = Run()
+    status, told = run.ask(body)
+    assert status == 400
+    assert told["error"]
+    assert run.asked == []
+
+
+class Asking:
+    """A request in a thread of its own, and a supervisor whose loop is turned by hand."""
+
+    def __init__(self, *workers: int, wait_s: float = 60.0) -> None:
+        self.early = RunEarly()
+        self.told: list[tuple[int, Said]] = []
+        self.results: list[EarlyResult] = []
+        places = {0: [1, 2]}
+        self.thread = threading.Thread(
+            target=lambda: self.results.append(self.early.ask(Action.PROMOTE, TIER, places, wait_s))
+        )
+        self.thread.start()
+        until_s = time.monotonic() + 60
+        while len(self.told) < len(workers):
+            assert time.monotonic() < until_s
+            self.early.step(workers, self.tell)
+
+    def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
+        assert kind is Kind.EARLY
+        self.told.append((worker, Said.from_bytes(body)))
+        return True
+
+    def answer(self, worker: int, count: int, number: int | None = None) -> None:
+        number = self.told[0][1].number if number is None else number
+        self.early.heard(worker, json.dumps({"number": number, "count": count}).encode())
+
+    def result(self) -> EarlyResult:
+        self.thread.join(60)
+        [result] = self.results
+        return result
+
+
+def test_all_running_workers_are_asked_and_counted() -> None:
+    """An answer to another word, or of a worker that was not asked, is none."""
+    asking = Asking(0, 1)
+    assert {worker for worker, _ in asking.told} == {0, 1}
+    assert asking.told[0][1].places == {0: (1, 2)}
+    asking.answer(0, 50, number=99)
+    asking.answer(7, 50)
+    asking.answer(0, 1)
+    asking.answer(1, 2)
+    assert asking.result() == EarlyResult(3, (0, 1), ())
+
+
+def test_a_worker_that_leaves_is_not_waited_for() -> None:
+    """What it did before is counted."""
+    asking = Asking(0, 1)
+    asking.answer(0, 2)
+    asking.early.left(0)
+    asking.early.left(1)
+    assert asking.result() == EarlyResult(2, (0,), ())
+
+
+def test_a_worker_that_says_nothing_is_named() -> None:
+    """After the time that was given."""
+    asking = Asking(0, 1, wait_s=3.0)
+    asking.answer(0, 2)
+    until_s = time.monotonic() + 60
+    while not asking.results:
+        assert time.monotonic() < until_s
+        asking.early.step((0, 1), asking.tell)
+    assert asking.result() == EarlyResult(2, (0,), (1,))
+
+
+def test_a_run_that_is_still_starting_says_so() -> None:
+    """Nobody turns its loop; later it does nothing about what was given up."""
+    early = RunEarly()
+    with pytest.raises(TimeoutError, match="still starting"):
+        early.ask(Action.BURY, TIER, {0: [1]}, -0.9)
+    told: list[int] = []
+    early.step((0,), lambda worker, _kind, _body: bool(told.append(worker)))
+    assert told == []
+
+
+def test_a_worker_does_what_it_is_told() -> None:
+    """Count, promote, bury: each answers how many waited."""
+    world = World()
+    world.assign(topic=TIER)
+    world.redeliver(range(3), due_ms=START_MS + 1_500)
+    for action, offsets, count in (
+        (Action.COUNT, (0, 1, 9), 2),
+        (Action.PROMOTE, (0,), 1),
+        (Action.BURY, (1, 2), 2),
+    ):
+        said = Said(7, action, TIER, {0: offsets})
+        answer = json.loads(done_early(world.engine.early, said.to_bytes(), world.now))
+        assert answer == {"number": 7, "count": count}
+    world.tick()
+    assert (len(world.ready), len(world.parcels)) == (1, 2)

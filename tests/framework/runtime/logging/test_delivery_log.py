@@ -1,0 +1,128 @@
+"""What is logged of deliveries: the first few of a kind, then a count, and never a payload."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
+from ackfloor.core.messages.events import DeliveryTimedOut
+from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.rate_limit import MOST_LINES
+from tests.framework.runtime.live import KINDS, Gate, live, register, within
+
+LATER = RetryPolicy.fixed("1h", 1)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the worker has logged."""
+    return [r.getMessage() for r in caplog.records if r.name == "ackfloor.worker"]
+
+
+def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Every timeout is either a line or part of a count; keys, values and headers are in none."""
+    app, gate = App("g"), Gate()
+
+    @app.handler("orders", consume_timeout="30ms", concurrency=50, retry=LATER)
+    def handle(delivery: Delivery) -> None:
+        gate.wait()
+
+    began_s = time.monotonic()
+    with live(app, max_abandoned=1000) as worker:
+        for _ in range(300):
+            worker.broker.produce(
+                "orders", b"SECRET-value", key=b"SECRET-key", headers=[("SECRET", b"SECRET")]
+            )
+        worker.until(worker.settled)
+        told = len(worker.watcher.told(DeliveryTimedOut))
+        counted = re.compile(r"(\d+) more deliveries outlived")
+
+        def known() -> int:
+            single = sum("gave no answer" in line for line in lines(caplog))
+            return single + sum(int(m[1]) for line in lines(caplog) if (m := counted.match(line)))
+
+        worker.until(lambda: known() == told, "the count of the suppressed lines")
+        gate.open()
+        within(lambda: worker.executor().abandoned() == 0)
+    assert told == 300
+    # A few in each second, and their number; there are two kinds: late and answered late.
+    seconds = int(time.monotonic() - began_s) + 2
+    assert len(lines(caplog)) <= 2 * seconds * (MOST_LINES + 1)
+    assert "orders/0/0 attempt 1" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+def test_at_most_a_few_lines_a_second_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+    """A new second admits new lines; what was suppressed is told when its second is over."""
+    notices = Notices()
+    caplog.set_level(logging.WARNING)
+    for number in range(25):
+        notices.pause("bill", 30.0, "bank away", 100.0 + number / 100)
+    assert len(lines(caplog)) == MOST_LINES
+    notices.flush(100.5)
+    assert len(lines(caplog)) == MOST_LINES
+    notices.flush(101.1)
+    assert lines(caplog)[MOST_LINES:] == ["22 more requests for a pause"]
+    notices.pause("bill", 30.0, "bank away", 101.2)
+    assert lines(caplog)[MOST_LINES + 1 :] == ["handler bill takes no records for 30 s: bank away"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pause_says_why(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In the log and for readiness."""
+    app, seen = App("g"), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        if not seen:
+            raise Pause("1s", reason="the bank is away")
+        return
+        yield
+
+    register(app, kind, "orders", script)
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(
+            lambda: (
+                worker.watcher.latest
+                and worker.watcher.latest.handlers[0].held_reason == "the bank is away"
+            )
+        )
+        seen.append("it")
+        worker.until(worker.settled)
+    assert "handler handle takes no records for 1 s: the bank is away" in lines(caplog)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_line_of_a_handler_can_name_its_delivery(kind: str) -> None:
+    """Through the filter, from async and thread handlers; outside of one it is a dash."""
+    app, gate, named = App("g"), Gate(), []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            named.append((record.getMessage(), record.__dict__["delivery"]))
+
+    log, keep = logging.getLogger("shop.of.notices"), Keep()
+    keep.addFilter(DeliveryFilter())
+    log.addHandler(keep)
+    log.propagate = False
+    log.setLevel(logging.INFO)
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        yield gate
+        log.info("%d", delivery.offset)
+
+    register(app, kind, "orders", script, concurrency=4)
+    with live(app) as worker:
+        worker.send("orders", n=4)
+        worker.until(lambda: gate.arrived == 4)
+        log.info("outside")
+        gate.open()
+        worker.until(worker.settled)
+    log.removeHandler(keep)
+    assert dict(named) == {"outside": "-"} | {str(n): f"orders/0/{n}#1" for n in range(4)}

@@ -1,0 +1,153 @@
+"""Marks: what a process was handling is found when it is gone, whatever way it went."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackfloor.runtime.supervision import in_flight_memory as module
+from ackfloor.runtime.supervision.in_flight_memory import MOST_SLOTS, Area, Marks, RecordId
+
+PROGRAM = """
+import os, sys
+from ackfloor.runtime.supervision.in_flight_memory import Marks
+
+marks = Marks(int(sys.argv[1]))
+place = marks.take_place()
+marks.words[place] = marks.of("orders", 7) | 123_456_789_012
+other = marks.take_place()
+marks.words[other] = marks.of("orders--shop--retry-1s", 0) | 0
+marks.words[marks.take_place()] = marks.of("orders", 7) | 5
+marks.give_back(other + 1)
+if sys.argv[2] == "in order":
+    marks.ended()
+elif sys.argv[2] == "killed":
+    os.kill(os.getpid(), 9)
+os._exit(1)
+"""
+
+
+@pytest.fixture
+def area() -> Iterator[Area]:
+    """An area, let go at the end."""
+    made = Area()
+    yield made
+    made.close()
+
+
+def marks_of(area: Area) -> Marks:
+    """The worker's side, in this process."""
+    return Marks(os.dup(area.descriptor))
+
+
+@pytest.mark.parametrize("end", ["killed", "os._exit"])
+def test_a_dead_process_has_left_what_it_was_handling(area: Area, end: str) -> None:
+    """Sorted; what had ended is not there."""
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(area.descriptor), end],
+        pass_fds=(area.descriptor,),
+        check=False,
+    )
+    assert area.in_flight() == [
+        RecordId("orders", 7, 123_456_789_012),
+        RecordId("orders--shop--retry-1s", 0, 0),
+    ]
+
+
+def test_a_process_that_ended_in_order_leaves_nothing(area: Area) -> None:
+    """Handlers that it abandoned may still have been running."""
+    argv = [sys.executable, "-c", PROGRAM, str(area.descriptor), "in order"]
+    subprocess.run(argv, pass_fds=(area.descriptor,), check=False)
+    assert area.in_flight() == []
+
+
+def test_a_place_that_is_given_back_is_cleared_and_used_again(area: Area) -> None:
+    """So that slots may come and go for as long as the process lives."""
+    marks = marks_of(area)
+    place = marks.take_place()
+    marks.words[place] = marks.of("orders", 0) | 1
+    marks.give_back(place)
+    assert area.in_flight() == []
+    assert marks.take_place() == place
+
+
+def test_signs_of_life_are_seen_while_the_process_runs(area: Area) -> None:
+    """How many turns, and in which the clock was set back; no mark is taken for either."""
+    marks = marks_of(area)
+    marks.words[marks.take_place()] = marks.of("orders", 0) | 1
+    assert area.signs() == (0, 0)
+    marks.turned()
+    marks.turned()
+    marks.set_back()
+    assert area.signs() == (2, 2)
+    marks.turned()
+    assert area.signs() == (3, 2)
+    assert area.in_flight() == [RecordId("orders", 0, 1)]
+
+
+def test_slots_beyond_the_room_are_not_watched_and_harm_nobody(area: Area) -> None:
+    """Late rather than wrong: their records are never suspects."""
+    marks = marks_of(area)
+    places = [marks.take_place() for _ in range(MOST_SLOTS + 2)]
+    assert len(set(places)) == MOST_SLOTS + 1
+    marks.words[places[-1]] = marks.of("orders", 0) | 1
+    assert area.in_flight() == []
+    marks.give_back(places[-1])
+    assert marks.take_place() == places[-1]
+    marks.words[places[-3]] = marks.of("orders", 0) | 2
+    assert area.in_flight() == [RecordId("orders", 0, 2)]
+
+
+def test_partitions_beyond_the_room_are_not_watched(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those without an index nor those whose name does not fit."""
+    monkeypatch.setattr(module, "MOST_PARTITIONS", 3)
+    marks = marks_of(area)
+    first, second, third = (marks.of("orders", n) for n in range(3))
+    assert marks.of("orders", 0) == first != second
+    assert third == 0
+    marks.words[marks.take_place()] = third | 9
+    assert area.in_flight() == []
+    monkeypatch.setattr(module, "NAMES_BYTES", 4)
+    assert marks_of(area).of("orders", 0) == 0
+
+
+def test_a_mark_whose_name_was_not_written_is_left_out(area: Area) -> None:
+    """The process may have died anywhere."""
+    marks = marks_of(area)
+    marks.words[marks.take_place()] = 9 << module.OFFSET_BITS
+    assert area.in_flight() == []
+
+
+def test_without_a_supervisor_marks_go_nowhere() -> None:
+    """And cost as good as nothing."""
+    marks = Marks()
+    place = marks.take_place()
+    assert marks.of("orders", 0) == 0
+    marks.words[place] = 1
+    marks.give_back(place)
+    marks.turned()
+    marks.set_back()
+    marks.ended()
+
+
+def test_without_memfd_a_file_that_has_no_name_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where the system has none (macOS)."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    # Not the system's folder, where other processes make files of theirs.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    area = Area()
+    marks = marks_of(area)
+    marks.words[marks.take_place()] = marks.of("orders", 0) | 1
+    assert area.in_flight() == [RecordId("orders", 0, 1)]
+    area.close()
+    assert list(tmp_path.iterdir()) == []
