@@ -10,7 +10,8 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message
 
-import ackfloor.kafka
+import ackfloor.dead_letters.kafka
+import ackfloor.kafka.produce
 from ackfloor.kafka.produce.delivery_reports import failure
 
 
