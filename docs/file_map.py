@@ -43,9 +43,10 @@ def render() -> str:
 
 
 def folders() -> Iterator[Path]:
-    """Every folder with code in it, in the order in which one reads them."""
+    """Every folder with modules in it, in the order in which one reads them."""
     for package in PACKAGES:
-        found = {file.parent for file in (ROOT / package).rglob("*.py")}
+        files = (ROOT / package).rglob("*.py")
+        found = {file.parent for file in files if file.name != "__init__.py"}
         yield from sorted(found, key=lambda folder: _place(folder.relative_to(ROOT / package)))
 
 

@@ -238,7 +238,14 @@ class Lanes:
             if out:
                 self._take_over(lane)
             lane.out = None
-            return self._freed(lane)
+            if lane:
+                return lane
+            # As `_freed` does, without a call for each work.
+            if lane.held is None:
+                del self._live[lane.key]
+            else:
+                self._forget(lane)
+            return None
         found = self._live.get(cast("LaneKey", out.lane))
         if isinstance(found, Lane) and found.out is out:
             found.out = None

@@ -14,7 +14,9 @@ from ackfloor.errors import (
 
 #: A seek target that the log does not hold.
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
-#: The client's public names for its own errors start with an underscore.
+#: What ends a client for good arrives as a message whose error has this code and does not call
+#: itself fatal: who only logged it would idle for ever. The client's names of its own errors begin
+#: with an underscore.
 FATAL = KafkaError._FATAL  # noqa: SLF001
 
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
