@@ -12,7 +12,7 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.commands import Commit, Publish
 from ackfloor.core.parking.parking import Parking
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
@@ -86,7 +86,7 @@ class Stage:
             clock=lambda: self.mono_s,
         )
         self.ready: deque[TrackedDelivery | Work] = deque()
-        self.parcels: list[Parcel] = []
+        self.parcels: list[PendingWrite] = []
         self.commits: list[tuple[CommitPosition, ...]] = []
         starts = [
             StartPosition(topic, partition, 0)

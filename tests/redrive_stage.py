@@ -24,7 +24,7 @@ from ackfloor.redrive import Order, select
 from tests.framework.kafka.wire import committed_records, fresh, options, until
 
 PARTITIONS = 2
-Letter = tuple[bytes | None, bytes | None, Headers]
+StoredDeadLetter = tuple[bytes | None, bytes | None, Headers]
 
 
 class Stage:
@@ -68,7 +68,7 @@ class Stage:
 
     def bury(
         self,
-        letters: Sequence[Letter],
+        letters: Sequence[StoredDeadLetter],
         *,
         replays: int = 0,
         foreign: bool = False,
@@ -93,7 +93,7 @@ class Stage:
     def _write(
         self,
         producer: Producer,
-        letters: Sequence[Letter],
+        letters: Sequence[StoredDeadLetter],
         base: Envelope | None,
         partition: int | None,
     ) -> None:

@@ -220,7 +220,7 @@ class Launch:
     ) -> Outside:
         """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
         from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
-        from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+        from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
         from ackfloor.kafka.consume.new_retry_topics import NewTiers
         from ackfloor.kafka.consume.source import KafkaSource
         from ackfloor.kafka.produce.publisher import KafkaPublisher
@@ -230,7 +230,7 @@ class Launch:
         app = self.settings.app
         options = self.kafka_options(client_suffix)
         group = self.settings.group
-        unhurried = topology.unhurried()
+        low_priority_topics = topology.low_priority_topics()
         return Outside(
             KafkaBroadcastSource(options, group, watched=watched, spare=topology.spare)
             if self.app.broadcast
@@ -242,8 +242,8 @@ class Launch:
                 instance_id=self.instance_id(client_suffix) if app.static_membership else None,
                 watched=watched,
                 spare=topology.spare,
-                unhurried=unhurried,
-                followers=Followers(unhurried, topology.partitions),
+                low_priority_topics=low_priority_topics,
+                followers=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
                 new_tiers=NewTiers(options, group),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))

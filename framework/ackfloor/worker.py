@@ -49,7 +49,7 @@ from ackfloor.runtime.supervision import channel
 from ackfloor.runtime.supervision.channel import Kind, Mailbox
 from ackfloor.runtime.supervision.crashes import suspects_in
 from ackfloor.runtime.supervision.exit_codes import Exit
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 from ackfloor.runtime.supervision.standard_streams import lead_closed_streams_nowhere
 
 log = logging.getLogger("ackfloor.worker")
@@ -93,7 +93,7 @@ class Process:
         connection: Connection | None,
         mail: Mailbox,
         relaunch: Callable[[Told], Launch],
-        marks: Marks,
+        marks: InFlightMemory,
     ) -> None:
         self._launch = launch
         self._mail = mail
@@ -214,7 +214,7 @@ class Process:
         """Breakers were forced: say so, and show it, also where none opens or closes by it."""
         self._say(Kind.BREAKERS_TAKEN, answer)
         if self._loop is not None:
-            self._loop.telling.stir()
+            self._loop.telling.mark_changed()
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
@@ -401,7 +401,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _write_stacks_at_the_worst()
     given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
-    marks = Marks(given.marks)
+    marks = InFlightMemory(given.marks)
     running: list[Process] = []
     mail: Mailbox = deque()
     told = Told(0, {}, {})

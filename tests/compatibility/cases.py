@@ -11,7 +11,7 @@ from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
 from ackfloor.core.parking.topic_names import dlq_topic, parse_topic, tier_topic
 from ackfloor.core.records.envelope import Envelope, Reason, write_headers
 from ackfloor.core.records.record import Headers
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import (
     Disposition,
     DispositionNote,
@@ -111,7 +111,9 @@ def notes() -> list[dict[str, Any]]:
                 "hides": [n, 10**n],
             }
         )
-    meant = LetterFilter("bill", "Boom", "exhausted", "4711", (("tenant", "a"),), 1, 7, 5, 1_000)
+    meant = DeadLetterFilter(
+        "bill", "Boom", "exhausted", "4711", (("tenant", "a"),), 1, 7, 5, 1_000
+    )
     asked = {
         "places": [], "filter": meant.told(), "to": "retry", "max": 5, "max_replays": 5,
         "ends": {"0": 7}, "topic_id": "Jq0bS6aTQ", "edit": "",

@@ -14,7 +14,7 @@ from ackfloor.core.acks.gap_set import decode
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import PREFIX, read_envelope, write_headers
 from ackfloor.dead_letters.commands.dlq_replay import Replay
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import Disposed
 from ackfloor.dead_letters.rules.redrive_jobs import read_job
 from tests.compatibility.cases import FILES, written
@@ -69,7 +69,7 @@ def test_dispositions_hide_and_jobs_are_resumed(version: str) -> None:
         told = asdict(note)
         assert {name: told[name] for name in case["says"]} == case["says"]
         again = Replay.of("d", note)
-        assert again.wanted == LetterFilter.of(case["says"]["asked"]["filter"])
+        assert again.wanted == DeadLetterFilter.of(case["says"]["asked"]["filter"])
         assert (again.to, again.limit, again.ends) == ("retry", 5, {0: 7})
 
 

@@ -29,7 +29,7 @@ from ackfloor.errors import Retry
 from ackfloor.ports import Executor
 from ackfloor.runtime.calls.invoke import Invocation, current_delivery
 from ackfloor.runtime.executors.inbox import Held, Inbox
-from ackfloor.runtime.supervision.in_flight_memory import Area, Marks
+from ackfloor.runtime.supervision.in_flight_memory import Area, InFlightMemory
 from ackfloor.testing.memory.memory_log import MemoryRecord
 from tests.contracts.sink_contract import assignment_of
 
@@ -120,7 +120,7 @@ class Bench(ABC):
         self.acts: Callable[[TrackedDelivery], object] = lambda _: None
         self._assignments: dict[bool, Assignment] = {}
         self.area = Area()
-        self.marks = Marks(os.dup(self.area.descriptor))
+        self.marks = InFlightMemory(os.dup(self.area.descriptor))
 
     @abstractmethod
     def executor(

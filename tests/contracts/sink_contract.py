@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.record import Headers, Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -46,13 +46,13 @@ class Listener:
     """Notes what became of parcels."""
 
     def __init__(self) -> None:
-        self.published: list[Parcel] = []
-        self.failed: list[tuple[Parcel, str, bool]] = []
+        self.published: list[PendingWrite] = []
+        self.failed: list[tuple[PendingWrite, str, bool]] = []
 
-    def on_published(self, parcel: Parcel) -> None:
+    def on_published(self, parcel: PendingWrite) -> None:
         self.published.append(parcel)
 
-    def on_publish_failed(self, parcel: Parcel, error: str, *, too_large: bool) -> None:
+    def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
         self.failed.append((parcel, error, too_large))
 
 
@@ -80,11 +80,11 @@ def parcel_of(
     value: bytes | None = b"v",
     headers: Headers = (),
     partition: int | None = 0,
-) -> Parcel:
+) -> PendingWrite:
     """A parcel as the engine makes them."""
     record = MemoryRecord("orders", 0, 0, key, value, (), 0)
     delivery = TrackedDelivery(assignment_of(), record, 0, len(record), 0.0)
-    parcel = Parcel(delivery, None, Envelope(), 0.0)
+    parcel = PendingWrite(delivery, None, Envelope(), 0.0)
     parcel.topic, parcel.partition, parcel.headers = topic, partition, headers
     return parcel
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Transaction
 from ackfloor.core.records.record import CommitPosition, Headers
 from ackfloor.ports import TransactionalSink
@@ -49,13 +49,13 @@ class Stand:
         pump_sources(lambda: listener.starts, self.source)
 
     def transaction(
-        self, *parcels: Parcel, position: int = 7, metadata: str = "af", partition: int = 0
+        self, *parcels: PendingWrite, position: int = 7, metadata: str = "af", partition: int = 0
     ) -> Transaction:
         """A transaction of these parcels that commits one partition."""
         commit = CommitPosition(self.source_topic, partition, position, metadata, 1)
         return Transaction(parcels, (commit,))
 
-    def parcel(self, value: bytes = b"v", headers: Headers = ()) -> Parcel:
+    def parcel(self, value: bytes = b"v", headers: Headers = ()) -> PendingWrite:
         """A parcel for the target."""
         return parcel_of(self.target, value=value, headers=headers)
 

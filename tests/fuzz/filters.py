@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from ackfloor.core.records.envelope import Envelope, write_headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.dead_letters.commands.dead_letter_archive import LetterArchive
+from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
 from ackfloor.dead_letters.commands.dlq_replay import Replay
 from ackfloor.dead_letters.commands.edit_input import EditedLines
 from ackfloor.dead_letters.commands.filter_options import letter_filter
-from ackfloor.dead_letters.commands.json_lines import letter_line
+from ackfloor.dead_letters.commands.json_lines import dead_letter_line
 from ackfloor.dead_letters.commands.selection import Places, place_of
-from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_edit import edited
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
@@ -34,8 +34,10 @@ _NAMES = ("handler", "error", "reason", "key", "header", "attempts", "since", "u
 _LETTER = DeadLetter(
     "d", 0, 3, b"k", b'{"n": 1}', write_headers(Envelope("t", 1, 2, attempt=3), [("h", b"1")]), 9
 )
-_LINE = letter_line(Letter(_LETTER, disposed=False), Redaction())
-_TOLD = Replay(Places("d"), LetterFilter(key="k", least_attempts=2), "retry", 5, 5, {0: 9}).told()
+_LINE = dead_letter_line(StoredDeadLetter(_LETTER, disposed=False), Redaction())
+_TOLD = Replay(
+    Places("d"), DeadLetterFilter(key="k", least_attempts=2), "retry", 5, 5, {0: 9}
+).told()
 
 
 def check_options(data: bytes) -> None:
@@ -44,7 +46,7 @@ def check_options(data: bytes) -> None:
     given = {text_of(name): text_of(value or b"") for name, value in pairs}
     with suppress(typer.BadParameter):
         wanted = letter_filter(**{name: given[name] for name in _NAMES if name in given})
-        assert LetterFilter.of(json.loads(json.dumps(wanted.told()))) == wanted
+        assert DeadLetterFilter.of(json.loads(json.dumps(wanted.told()))) == wanted
         assert wanted.matches(_LETTER) in {True, False}
     for text in given.values():
         with suppress(typer.BadParameter):
@@ -84,7 +86,7 @@ def check_edits(data: bytes) -> None:
             made = edited(_LETTER, lines)
             assert (made.key, made.offset) == (_LETTER.key, _LETTER.offset)
             assert made is _LETTER or made.envelope.edited is not None
-    with suppress(RedriveRefused), LetterArchive(path, "d", Redaction()) as archive:
+    with suppress(RedriveRefused), DeadLetterArchive(path, "d", Redaction()) as archive:
         archive.keep([_LETTER])
         assert path.read_bytes().endswith(b"\n")
 
@@ -108,7 +110,7 @@ def _with(tree: dict[str, Any]) -> st.SearchStrategy[bytes]:
 
 
 _edits = st.lists(_with(json.loads(_LINE)), min_size=1, max_size=2).map(b"\n".join)
-_filters = _with(LetterFilter("h", "e", "r", "k", (("a", "b"),), 1, 2, 3, 4).told()).map(
+_filters = _with(DeadLetterFilter("h", "e", "r", "k", (("a", "b"),), 1, 2, 3, 4).told()).map(
     lambda filter_: json.dumps({**_TOLD, "filter": json.loads(filter_)}).encode()
 )
 _WORDS = [

@@ -17,8 +17,8 @@ from ackfloor.live import retry_requests as early_control
 from ackfloor.live import run_control as control
 from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
 from ackfloor.live.requests import Change
-from ackfloor.live.retry_orders import Action, EarlyResult
-from ackfloor.live.retry_requests import EarlyControl
+from ackfloor.live.retry_orders import Action, RetryResult
+from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import ConfigControl
 from ackfloor.settings.layers import set_layer
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
@@ -46,7 +46,7 @@ class _Address:
             {"/livez": self._page},
             {
                 control.PATH: ConfigControl(token, self._change, anywhere=False),
-                early_control.PATH: EarlyControl(token, self._ask, anywhere=False),
+                early_control.PATH: RetryRequests(token, self._ask, anywhere=False),
                 breaker_control.PATH: BreakerControl(token, self._force, anywhere=False),
             },
         )
@@ -68,13 +68,13 @@ class _Address:
         set_layer(values)
         return Change((), (), {}, (), 0 if dry_run else 1, ())
 
-    def _ask(self, action: Action, topic: str, places: Places, wait_s: float) -> EarlyResult:
+    def _ask(self, action: Action, topic: str, places: Places, wait_s: float) -> RetryResult:
         self.reached += 1
         assert action in Action
         assert all(0 <= o < 2**63 for offsets in places.values() for o in offsets)
         assert isinstance(topic, str)
         assert wait_s > 0
-        return EarlyResult(0, (), ())
+        return RetryResult(0, (), ())
 
     def _force(
         self, action: breakers.Action, handler: str, for_s: float | None, reason: str, wait_s: float

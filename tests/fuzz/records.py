@@ -19,15 +19,15 @@ from ackfloor.core.records.record import Headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dead_letter_views import (
     changed_lines,
+    dead_letter_rows,
+    dead_letter_text,
     fields_of,
     group_rows,
-    letter_rows,
-    letter_text,
 )
-from ackfloor.dead_letters.commands.json_lines import letter_line
-from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
-from ackfloor.dead_letters.rules.cause_groups import LetterGroups
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter, failed_at_ms
+from ackfloor.dead_letters.commands.json_lines import dead_letter_line
+from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+from ackfloor.dead_letters.rules.cause_groups import CauseGroups
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter, failed_at_ms
 from ackfloor.dead_letters.rules.dispositions import (
     Disposed,
     Disposition,
@@ -83,8 +83,8 @@ def check_letters(data: bytes) -> None:
     *pairs, (key, value) = halves(data)
     headers = [(text_of(name), each) for name, each in pairs]
     letter = DeadLetter("d", 1, 7, key, value, headers, len(data) - 1)
-    found = Letter(letter, disposed=False)
-    groups = LetterGroups()
+    found = StoredDeadLetter(letter, disposed=False)
+    groups = CauseGroups()
     groups.add(letter)
     [group] = groups.largest_first()
     told = letter.envelope
@@ -92,10 +92,13 @@ def check_letters(data: bytes) -> None:
     assert group.last_ms == failed_at_ms(letter, told)
     for rules in (Redaction(), RULES):
         group_rows(groups.largest_first(), rules)
-        shown = [letter_text(found, rules), json.dumps(fields_of(found, rules))]
-        shown += [json.dumps(letter_rows([found], rules)), *changed_lines(letter, letter, rules)]
+        shown = [dead_letter_text(found, rules), json.dumps(fields_of(found, rules))]
+        shown += [
+            json.dumps(dead_letter_rows([found], rules)),
+            *changed_lines(letter, letter, rules),
+        ]
         assert "\x1b" not in "".join(shown), "a terminal would obey it"
-        line = letter_line(found, rules)
+        line = dead_letter_line(found, rules)
         assert json.loads(line)["offset"] == 7
         assert line.isascii()
         assert line.count("\n") == 1
@@ -111,7 +114,10 @@ def check_letters(data: bytes) -> None:
         for to in ("retry", "source", "t"):
             place = target_partition(letter, Where("t", 3, to))
             assert place is None or 0 <= place < 3
-    for wanted in (LetterFilter(key="k", least_attempts=1), LetterFilter(error="E", since_ms=1)):
+    for wanted in (
+        DeadLetterFilter(key="k", least_attempts=1),
+        DeadLetterFilter(error="E", since_ms=1),
+    ):
         assert wanted.matches(letter) in {True, False}
 
 

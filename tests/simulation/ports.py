@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Transaction
 from ackfloor.core.records.record import CommitPosition, Headers, TopicPartition
 from ackfloor.errors import PublishFailed
@@ -190,7 +190,7 @@ class SimSink:
         self._watch = watch
         self._listener: SinkListener | None = None
         self._open = False
-        self._reports: deque[tuple[Parcel, PublishFailed | str | None]] = deque()
+        self._reports: deque[tuple[PendingWrite, PublishFailed | str | None]] = deque()
         self._pending = 0
 
     def open(self, listener: SinkListener) -> None:
@@ -198,7 +198,7 @@ class SimSink:
         self._listener = listener
         self._open = True
 
-    def publish(self, parcel: Parcel) -> None:
+    def publish(self, parcel: PendingWrite) -> None:
         """Send a parcel; it is reported by a later poll."""
         self._life.reach()
         if not self._open:
@@ -318,7 +318,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
             )
         return error
 
-    def _append(self, parcel: Parcel) -> MemoryRecord:
+    def _append(self, parcel: PendingWrite) -> MemoryRecord:
         written = super()._append(parcel)
         self._watch.written(self._life, parcel, written)
         self._line.appended(written.topic(), written.partition())

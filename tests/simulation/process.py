@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Transaction
 from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -143,7 +143,7 @@ class SimEngine(Engine):
         self._watch.taken(self._life, [(delivery, delivery.closed) for delivery in batch])
         super().answered(batch, now)
 
-    def published(self, parcel: Parcel, now: Now) -> None:
+    def published(self, parcel: PendingWrite, now: Now) -> None:
         """As the engine."""
         self._watch.confirmed(self._life, parcel)
         super().published(parcel, now)

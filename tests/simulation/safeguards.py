@@ -222,13 +222,13 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard(
         "a park settles only when it is confirmed",
         2,
-        "core.outbox.outbox:Parcels.failed",
+        "core.outbox.outbox:Outbox.failed",
         _failed_is_published,
     ),
     Safeguard(
         "a park does not settle when it is sent",
         2,
-        "core.outbox.outbox:Parcels._publish",
+        "core.outbox.outbox:Outbox._publish",
         _settles_at_once,
     ),
     Safeguard(
@@ -241,7 +241,10 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         _nothing,
     ),
     Safeguard(
-        "a late answer changes nothing", 4, "core.engine.completions:Endings.answered", _late_counts
+        "a late answer changes nothing",
+        4,
+        "core.engine.completions:Completions.answered",
+        _late_counts,
     ),
     Safeguard(
         "an answer by hand counts once",
@@ -299,7 +302,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         "core.state.deadlines:Deadlines.replan",
         _nothing,
     ),
-    Safeguard("a refused park is tried again", 10, "core.outbox.outbox:Parcels.tick", _nothing),
+    Safeguard("a refused park is tried again", 10, "core.outbox.outbox:Outbox.tick", _nothing),
     Safeguard(
         "a retry is released when it is due",
         10,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.testing.memory.memory_broker import MemoryBroker
@@ -93,7 +93,7 @@ class Worker:
 
         self.do(send)
 
-    def publish(self, *parcels: Parcel) -> None:
+    def publish(self, *parcels: PendingWrite) -> None:
         """Send parcels, one after the other."""
 
         def send() -> None:

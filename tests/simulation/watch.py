@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ackfloor import Delivery
 from ackfloor.core.acks.gap_set import MetadataRefused, decode
 from ackfloor.core.messages import events as happened
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
 from ackfloor.testing.memory.consumer_groups import Committed
@@ -407,7 +407,7 @@ class Watch:
                 if place in self._removed:
                     self.gone.add(call.uid)
 
-    def confirmed(self, life: Life, parcel: Parcel) -> None:
+    def confirmed(self, life: Life, parcel: PendingWrite) -> None:
         """A worker knows that a parked record is durable."""
         delivery = parcel.delivery
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
@@ -418,7 +418,7 @@ class Watch:
 
     # What is written elsewhere.
 
-    def publish_sent(self, life: Life, parcel: Parcel) -> None:
+    def publish_sent(self, life: Life, parcel: PendingWrite) -> None:
         """A worker sends a record to a retry or dead-letter topic."""
         delivery = parcel.delivery
         self.transitions += 1
@@ -432,7 +432,7 @@ class Watch:
                 f"{place} is parked although it was settled before",
             )
 
-    def written(self, life: Life, parcel: Parcel, record: MemoryRecord) -> None:
+    def written(self, life: Life, parcel: PendingWrite, record: MemoryRecord) -> None:
         """The broker has a parked record."""
         delivery = parcel.delivery
         source = Place(delivery.topic, delivery.partition, delivery.offset)

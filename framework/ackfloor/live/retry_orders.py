@@ -1,4 +1,4 @@
-"""Early: what an operator says about waiting records, from the run's address to the workers.
+"""Promotions: what an operator says about waiting records, from the run's address to the workers.
 
 Which worker has a partition is known to the workers alone, so all that run are asked, and each sees
 to what waits in its own memory. Nothing is remembered: a worker that does not answer in time, or is
@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import count
 
 from ackfloor.core.records.record import Now
-from ackfloor.core.scheduling.promotions import Early, Places
+from ackfloor.core.scheduling.promotions import Places, Promotions
 from ackfloor.live.requests import Requests
 from ackfloor.runtime.supervision.channel import Kind
 from ackfloor.runtime.supervision.supervisor import Tell
@@ -51,7 +51,7 @@ class Said:
         return cls(tree["number"], Action(tree["action"]), tree["topic"], places)
 
 
-def done_early(early: Early, body: bytes, now: Now) -> bytes:
+def done_early(early: Promotions, body: bytes, now: Now) -> bytes:
     """In a worker, on the owner thread: do what a frame says; returns the answer."""
     said = Said.from_bytes(body)
     if said.action is Action.PROMOTE:
@@ -64,7 +64,7 @@ def done_early(early: Early, body: bytes, now: Now) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyResult:
+class RetryResult:
     """What came of it: how many records, by which workers, and who has not answered."""
 
     count: int
@@ -72,7 +72,7 @@ class EarlyResult:
     silent: tuple[int, ...]
 
 
-class RunEarly:
+class RetryOrders:
     """The supervisor's side.
 
     Its loop calls everything but `ask`, which waits in a thread of its own until the loop has seen
@@ -83,7 +83,7 @@ class RunEarly:
         self._numbers = count(1)
         self._requests = Requests[Said, int]()
 
-    def ask(self, action: Action, topic: str, places: Places, wait_s: float) -> EarlyResult:
+    def ask(self, action: Action, topic: str, places: Places, wait_s: float) -> RetryResult:
         """Have all running workers do it; waits for their answers.
 
         Raises:
@@ -92,7 +92,7 @@ class RunEarly:
         listed = {partition: tuple(offsets) for partition, offsets in places.items()}
         request = self._requests.ask(Said(next(self._numbers), action, topic, listed), wait_s)
         counts, silent = request.answers, tuple(sorted(request.waiting))
-        return EarlyResult(sum(counts.values()), tuple(sorted(counts)), silent)
+        return RetryResult(sum(counts.values()), tuple(sorted(counts)), silent)
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
         """Tell the workers what was asked since the last step, and end what takes too long."""

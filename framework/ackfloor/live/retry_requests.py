@@ -1,4 +1,4 @@
-"""EarlyControl: what is posted to the run's address about records that wait in retry topics.
+"""RetryRequests: what is posted to the run's address about records that wait in retry topics.
 
     POST /retry
     Authorization: Bearer <token>
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ackfloor.core.scheduling.promotions import Places
-from ackfloor.live.retry_orders import Action, EarlyResult
+from ackfloor.live.retry_orders import Action, RetryResult
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
 
 PATH = "/retry"
@@ -24,11 +24,11 @@ MOST = 2_500
 _FORM = 'the body is {"action": "promote", "topic": name, "places": {"0": [17, 21]}}'
 _LARGEST = 2**63 - 1
 
-Ask = Callable[[Action, str, Places, float], EarlyResult]
+Ask = Callable[[Action, str, Places, float], RetryResult]
 
 
-class EarlyControl(TokenControl[Ask]):
-    """Answers `POST /retry` by `RunEarly.ask`."""
+class RetryRequests(TokenControl[Ask]):
+    """Answers `POST /retry` by `RetryOrders.ask`."""
 
     def answer(self, tree: Any) -> object:
         """Count waiting records, or end their wait."""

@@ -25,7 +25,7 @@ from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import RunBreakers
 from ackfloor.live.frames import Answer, Told
 from ackfloor.live.requests import Change, Request, Requests
-from ackfloor.live.retry_orders import RunEarly
+from ackfloor.live.retry_orders import RetryOrders
 from ackfloor.live.settings_file import SettingsFile
 from ackfloor.runtime.logging.logs import set_log_level
 from ackfloor.runtime.supervision.channel import Kind
@@ -88,7 +88,7 @@ class RunSettings:
         self._running: set[int] = set()
         self._hung_up = False
         #: What operators say about waiting records and circuit breakers goes the same way.
-        self.early = RunEarly()
+        self.early = RetryOrders()
         self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
         self._requests = Requests[_Wish, Answer]()
         self.state = SettingsState()

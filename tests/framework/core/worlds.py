@@ -14,7 +14,7 @@ from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.commands import Command, Commit, Publish, TakeBack
 from ackfloor.core.messages.events import Event
 from ackfloor.core.parking.parking import Parking
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Transact, Transaction
 from ackfloor.core.parking.transaction import Outcome as TransactionOutcome
 from ackfloor.core.queues.flow_limits import FlowLimits
@@ -126,7 +126,7 @@ class World:
         self.given: list[list[Any]] = []
         #: What a delivery was taken from that a worker has started.
         self.works: dict[TrackedDelivery, Work] = {}
-        self.parcels: list[Parcel] = []
+        self.parcels: list[PendingWrite] = []
         self.commits: list[Commit] = []
 
     @property
@@ -253,19 +253,19 @@ class World:
         self.engine.polled(records, self.now)
         self.take()
 
-    def fail(self, delivery: TrackedDelivery, outcome: Outcome | None = None) -> Parcel:
+    def fail(self, delivery: TrackedDelivery, outcome: Outcome | None = None) -> PendingWrite:
         """A handler raises; returns the parcel that is written for it."""
         self.finish(delivery, outcome or Failed(Failure("Boom", "x")))
         return self.parcels[-1]
 
-    def confirm(self) -> Parcel:
+    def confirm(self) -> PendingWrite:
         """The broker confirms the oldest parcel under way."""
         parcel = self.parcels.pop(0)
         self.engine.published(parcel, self.now)
         self.take()
         return parcel
 
-    def refuse(self, error: str = "no such topic", *, too_large: bool = False) -> Parcel:
+    def refuse(self, error: str = "no such topic", *, too_large: bool = False) -> PendingWrite:
         """The broker refuses the oldest parcel under way."""
         parcel = self.parcels.pop(0)
         self.engine.publish_failed(parcel, error, too_large=too_large, now=self.now)

@@ -20,7 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.record import CommitPosition, Record, StartPosition
 from ackfloor.core.records.record import TopicPartition as Partition
@@ -212,7 +212,7 @@ class Given:
         return len(self._value or b"")
 
 
-def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = ()) -> Parcel:
+def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = ()) -> PendingWrite:
     """A parcel for a topic, as the engine would make it."""
     assignment = Assignment(
         "orders", 0, 1, 0,
@@ -221,7 +221,7 @@ def parcel(topic: str, record: Given, partition: int | None = 0, headers: Any = 
         clock=time.monotonic, now_ms=0,
     )  # fmt: skip
     delivery = TrackedDelivery(assignment, record, 0, len(record), 0.0)
-    made = Parcel(delivery, None, Envelope(), 0.0)
+    made = PendingWrite(delivery, None, Envelope(), 0.0)
     made.topic, made.partition, made.headers = topic, partition, headers
     return made
 

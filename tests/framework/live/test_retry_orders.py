@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ackfloor.control import ControlRequest
-from ackfloor.live.retry_orders import Action, EarlyResult, RunEarly, Said, done_early
-from ackfloor.live.retry_requests import MOST, EarlyControl
+from ackfloor.live.retry_orders import Action, RetryOrders, RetryResult, Said, done_early
+from ackfloor.live.retry_requests import MOST, RetryRequests
 from ackfloor.runtime.supervision.channel import Kind
 from tests.framework.core.worlds import START_MS, TIER, World
 
@@ -25,13 +25,13 @@ class Run:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.raises: Exception | None = None
-        self.control = EarlyControl(TOKEN, self.take, anywhere=False)
+        self.control = RetryRequests(TOKEN, self.take, anywhere=False)
 
-    def take(self, action: Action, topic: str, places: Any, wait_s: float) -> EarlyResult:
+    def take(self, action: Action, topic: str, places: Any, wait_s: float) -> RetryResult:
         self.asked.append((action, topic, places))
         if self.raises:
             raise self.raises
-        return EarlyResult(2, (0,), (1,))
+        return RetryResult(2, (0,), (1,))
 
     def ask(self, body: object, token: str = TOKEN, client: str = "127.0.0.1") -> tuple[int, Any]:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -78,9 +78,9 @@ class Asking:
     """A request in a thread of its own, and a supervisor whose loop is turned by hand."""
 
     def __init__(self, *workers: int, wait_s: float = 60.0) -> None:
-        self.early = RunEarly()
+        self.early = RetryOrders()
         self.told: list[tuple[int, Said]] = []
-        self.results: list[EarlyResult] = []
+        self.results: list[RetryResult] = []
         places = {0: [1, 2]}
         self.thread = threading.Thread(
             target=lambda: self.results.append(self.early.ask(Action.PROMOTE, TIER, places, wait_s))
@@ -100,7 +100,7 @@ class Asking:
         number = self.told[0][1].number if number is None else number
         self.early.heard(worker, json.dumps({"number": number, "count": count}).encode())
 
-    def result(self) -> EarlyResult:
+    def result(self) -> RetryResult:
         self.thread.join(60)
         [result] = self.results
         return result
@@ -115,7 +115,7 @@ def test_all_running_workers_are_asked_and_counted() -> None:
     asking.answer(7, 50)
     asking.answer(0, 1)
     asking.answer(1, 2)
-    assert asking.result() == EarlyResult(3, (0, 1), ())
+    assert asking.result() == RetryResult(3, (0, 1), ())
 
 
 def test_a_worker_that_leaves_is_not_waited_for() -> None:
@@ -124,7 +124,7 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
     asking.answer(0, 2)
     asking.early.left(0)
     asking.early.left(1)
-    assert asking.result() == EarlyResult(2, (0,), ())
+    assert asking.result() == RetryResult(2, (0,), ())
 
 
 def test_a_worker_that_says_nothing_is_named() -> None:
@@ -135,12 +135,12 @@ def test_a_worker_that_says_nothing_is_named() -> None:
     while not asking.results:
         assert time.monotonic() < until_s
         asking.early.step((0, 1), asking.tell)
-    assert asking.result() == EarlyResult(2, (0,), (1,))
+    assert asking.result() == RetryResult(2, (0,), (1,))
 
 
 def test_a_run_that_is_still_starting_says_so() -> None:
     """Nobody turns its loop; later it does nothing about what was given up."""
-    early = RunEarly()
+    early = RetryOrders()
     with pytest.raises(TimeoutError, match="still starting"):
         early.ask(Action.BURY, TIER, {0: [1]}, -0.9)
     told: list[int] = []

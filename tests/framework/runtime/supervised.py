@@ -25,7 +25,7 @@ from types import FrameType
 from ackfloor.control import Control, SettingsState
 from ackfloor.core.acks.progress import Progress
 from ackfloor.runtime.supervision import channel, supervisor, turn_watch
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 
 def say(**fact: object) -> None:
@@ -96,7 +96,7 @@ class Worker:
     """A worker process that does as it is told."""
 
     def __init__(
-        self, behave: str, state: Path, number: int, connection: Connection, marks: Marks
+        self, behave: str, state: Path, number: int, connection: Connection, marks: InFlightMemory
     ) -> None:
         self.behave, self.state, self.number, self.connection = behave, state, number, connection
         self.marks = marks
@@ -173,7 +173,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "run":
         sys.exit(run(json.loads(sys.argv[2])))
     behave, state, _, number, _, descriptor, _, area = sys.argv[2:]
-    marks = Marks(int(area))
+    marks = InFlightMemory(int(area))
     worker = Worker(behave, Path(state), int(number), Connection(int(descriptor)), marks)
     # As the real worker: the interpreter's own end would give signals their defaults back.
     os._exit(worker.work())

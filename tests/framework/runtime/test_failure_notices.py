@@ -16,7 +16,7 @@ from ackfloor.core.messages.events import (
 )
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.redaction import Redaction
-from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.delivery_log import DeliveryLog
 from ackfloor.runtime.logging.logs import FIELDS
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
 
@@ -30,7 +30,7 @@ def failed(reason: Reason = Reason.ERROR, message: str = "no stock\nline two") -
 
 def test_a_failure_names_the_record_and_the_error(caplog: pytest.LogCaptureFixture) -> None:
     """Topic, partition and offset as read, attempt, handler, error and its first line."""
-    Notices().happened([failed()], 10.0)
+    DeliveryLog().happened([failed()], 10.0)
     assert [record.getMessage() for record in caplog.records] == [
         "orders--g--retry-1s/3/41 attempt 2: handler bill: shop.OutOfStock: no stock"
     ]
@@ -42,7 +42,7 @@ def test_a_dead_letter_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     letter = RecordDeadLettered(
         "orders", 3, 41, "bill", 7, Reason.EXHAUSTED, "shop.OutOfStock", "orders"
     )
-    Notices().happened([letter], 10.0)
+    DeliveryLog().happened([letter], 10.0)
     assert caplog.records[0].getMessage() == (
         "orders/3/41 attempt 7: handler bill: dead-lettered (exhausted, shop.OutOfStock)"
     )
@@ -51,7 +51,7 @@ def test_a_dead_letter_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_breaker_has_a_line_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
     """With the failures that opened it, which are none where an operator did."""
-    notices = Notices()
+    notices = DeliveryLog()
     notices.happened([BreakerOpened("bill", 50, "shop.BankDown", "no route\nline two")], 10.0)
     notices.happened([BreakerOpened("bill", 0, "", "")], 10.0)
     notices.happened([BreakerClosed("bill", 61.25, "operator")], 10.0)
@@ -63,7 +63,7 @@ def test_a_breaker_has_a_line_for_each_change(caplog: pytest.LogCaptureFixture) 
 
 def test_a_storm_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     """After a few lines the rest of the second is one number; timeouts have lines elsewhere."""
-    notices = Notices()
+    notices = DeliveryLog()
     notices.happened([failed() for _ in range(50)], 10.0)
     notices.happened([failed(Reason.TIMEOUT)], 10.0)
     assert len(caplog.records) == MOST_LINES
@@ -76,7 +76,7 @@ def test_what_can_not_be_parked_is_an_error(caplog: pytest.LogCaptureFixture) ->
     event = PublishFailed(
         "orders", 3, 41, "bill", "orders--g--dlq", "no such topic", 0.25, 2, "orders--g--retry-1s"
     )
-    Notices().happened([event], 10.0)
+    DeliveryLog().happened([event], 10.0)
     assert caplog.records[0].getMessage() == (
         "orders--g--retry-1s/3/41 attempt 2: handler bill: not written to orders--g--dlq: no such "
         "topic; it stays open, and is written again in 0.25 s"
@@ -85,7 +85,7 @@ def test_what_can_not_be_parked_is_an_error(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_retry_topic_that_was_deleted_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     """Which one, and what became of its records."""
-    Notices().happened([RecordsDeleted("orders--g--retry-1h", 60, 5)], 10.0)
+    DeliveryLog().happened([RecordsDeleted("orders--g--retry-1h", 60, 5)], 10.0)
     assert caplog.records[0].getMessage() == (
         "orders--g--retry-1h: the retry topic was deleted: 60 records in it are lost; 5 had been "
         "read and are handled when they are due"
@@ -95,7 +95,7 @@ def test_a_retry_topic_that_was_deleted_is_an_error(caplog: pytest.LogCaptureFix
 
 def test_what_can_not_be_parked_is_counted_in_records(caplog: pytest.LogCaptureFixture) -> None:
     """A record whose write fails again and again is one; what all wait for is told as a fault."""
-    notices = Notices()
+    notices = DeliveryLog()
     for tries in range(1, 6):
         notices.happened(
             [
@@ -115,7 +115,7 @@ def test_what_can_not_be_parked_is_counted_in_records(caplog: pytest.LogCaptureF
 
 def test_lines_about_a_record_have_its_place_as_fields(caplog: pytest.LogCaptureFixture) -> None:
     """Those that the machine's form writes out."""
-    Notices().happened([failed()], 10.0)
+    DeliveryLog().happened([failed()], 10.0)
     fields = caplog.records[0].__dict__
     assert [fields[name] for name in FIELDS] == ["orders--g--retry-1s", 3, 41, 2, "bill"]
 
@@ -125,6 +125,8 @@ def test_what_an_exception_says_is_masked_before_it_is_cut(
 ) -> None:
     """A pattern may span lines, and may need what comes after the cut."""
     message = "x" * 295 + "token=abcdef\nsecond line"
-    Notices(Redaction(patterns=(r"token=\w+\s+second",))).happened([failed(message=message)], 10.0)
+    DeliveryLog(Redaction(patterns=(r"token=\w+\s+second",))).happened(
+        [failed(message=message)], 10.0
+    )
     assert "tok" not in caplog.text
     assert caplog.records[0].getMessage().endswith("xxx*** l")

@@ -27,9 +27,9 @@ from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.values.durations import format_duration
 from ackfloor.dead_letters.commands.dead_letter_views import (
     LETTERS_SPARE,
+    dead_letter_rows,
+    dead_letter_text,
     fields_of,
-    letter_rows,
-    letter_text,
     moment,
 )
 from ackfloor.dead_letters.commands.filter_misses import Misses
@@ -38,7 +38,7 @@ from ackfloor.dead_letters.commands.selection import counted, place_of
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
-    from ackfloor.dead_letters.kafka.retry_topic import TierBoxes
+    from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
     from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 retry_app = Commands(name="retry", help="What waits in retry topics.", no_args_is_help=True)
@@ -83,13 +83,13 @@ def show(
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """The records that wait in a retry topic, or one of them in full."""
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
     boxes, rules = _open(brokers)
     if "/" in place:
-        found = Letter(boxes.record(*place_of(place)), disposed=False)
+        found = StoredDeadLetter(boxes.record(*place_of(place)), disposed=False)
         if output is RowsOutput.table:
-            typer.echo(letter_text(found, rules))
+            typer.echo(dead_letter_text(found, rules))
         else:
             typer.echo(json_text(fields_of(found, rules), indent=2))
         return
@@ -110,11 +110,11 @@ retry_app.command()(promote)
 retry_app.command()(bury)
 
 
-def _open(brokers: Brokers) -> tuple[TierBoxes, Redaction]:
-    from ackfloor.dead_letters.kafka.retry_topic import TierBoxes
+def _open(brokers: Brokers) -> tuple[RetryTopics, Redaction]:
+    from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
     rules = brokers.settings().redaction.rules()
-    return TierBoxes(brokers.options()), rules
+    return RetryTopics(brokers.options()), rules
 
 
 def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
@@ -135,9 +135,9 @@ def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
 
 
 def _record_rows(records: list[DeadLetter], rules: Redaction) -> list[dict[str, Any]]:
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
-    rows = letter_rows([Letter(record, disposed=False) for record in records], rules)
+    rows = dead_letter_rows([StoredDeadLetter(record, disposed=False) for record in records], rules)
     for row, record in zip(rows, records, strict=True):
         del row["disposed"]
         due_ms = record.envelope.not_before_ms

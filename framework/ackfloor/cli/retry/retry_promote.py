@@ -26,7 +26,7 @@ from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, crede
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import Places, counted
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.live.retry_orders import Action
 from ackfloor.live.retry_requests import MOST, PATH
 from ackfloor.runtime.supervision.exit_codes import Exit
@@ -97,11 +97,11 @@ class Meant:
     gone: int
 
     @classmethod
-    def of(cls, places: Places, wanted: LetterFilter, brokers: Brokers) -> Meant:
+    def of(cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers) -> Meant:
         """Look through what is open there."""
-        from ackfloor.dead_letters.kafka.retry_topic import TierBoxes
+        from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
-        boxes = TierBoxes(brokers.options())
+        boxes = RetryTopics(brokers.options())
         only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
         found, misses = [], Misses(wanted)
         for record in counted(boxes.open(places.topic), places.topic):

@@ -24,14 +24,14 @@ from ackfloor.launch import Launch
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
 from ackfloor.live.breaker_requests import BreakerControl
 from ackfloor.live.retry_requests import PATH as EARLY_PATH
-from ackfloor.live.retry_requests import EarlyControl
+from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.run_settings import RunSettings
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.loading import StopEarlyError, load_app
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logging.logs import set_up_logging
-from ackfloor.runtime.reporting.lag_watch import Lookout
+from ackfloor.runtime.reporting.lag_watch import LagWatch
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.supervisor import Supervisor
 from ackfloor.settings.layers import Layer
@@ -182,7 +182,7 @@ def _lookout(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
     if monitor is None or every_s is None:
         yield
         return
-    lookout = Lookout(launch.looking(), monitor.progress, every_s)
+    lookout = LagWatch(launch.looking(), monitor.progress, every_s)
     lookout.start()
     try:
         yield
@@ -231,7 +231,7 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
         return None
     anywhere = app.control == "remote"
     monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
-    monitor.control(EARLY_PATH, EarlyControl(token.token, live.early.ask, anywhere=anywhere))
+    monitor.control(EARLY_PATH, RetryRequests(token.token, live.early.ask, anywhere=anywhere))
     breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
     monitor.control(BREAKER_PATH, breakers)
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)

@@ -148,7 +148,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
     if launch is None:
         return
     app, group = launch.settings.app, launch.settings.group
-    yield kafka.group_rights(admin, group)
+    yield kafka.group_permissions(admin, group)
     sources = [topic for spec in launch.handlers for topic in spec.topics]
     facts = Cluster(launch.kafka_options()).facts(sources, group)
     yield from topic_findings(
@@ -168,7 +168,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
         for topic in spec.topics
         for name in (dlq_topic(topic, group), *(tier_topic(topic, group, s) for s in spec.tiers()))
     }
-    yield from kafka.topic_rights(admin, facts, {*sources, *ours} - facts.keys())
+    yield from kafka.topic_permissions(admin, facts, {*sources, *ours} - facts.keys())
     yield kafka.clock(admin, partitions)
 
 

@@ -1,4 +1,4 @@
-"""Endings: how deliveries end, and that each ends once.
+"""Completions: how deliveries end, and that each ends once.
 
 `closed` is set by the first outcome that is applied, or by the deadline; where something else ends
 a delivery (its partition leaves, its batch is tried again, it is condemned) by `Assignment.end`.
@@ -23,7 +23,7 @@ from ackfloor.core.messages.events import (
     RedeliveriesStarted,
     ReplaysEnded,
 )
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import (
@@ -46,7 +46,7 @@ from ackfloor.core.state.deadlines import Deadlines
 from ackfloor.core.state.worker_state import WorkerState
 
 
-class Endings:
+class Completions:
     """From a handler's answer, or its deadline, to a settled or parked record."""
 
     __slots__ = (
@@ -62,7 +62,7 @@ class Endings:
     def __init__(
         self,
         state: WorkerState,
-        parcels: Parcels,
+        parcels: Outbox,
         in_place: InPlace,
         breakers: Breakers,
         withheld: Withheld,

@@ -33,14 +33,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ackfloor.core.breaker.rule import Forced
-from ackfloor.core.engine.completions import Endings
+from ackfloor.core.engine.completions import Completions
 from ackfloor.core.engine.intake import Intake
 from ackfloor.core.messages.commands import Command
 from ackfloor.core.messages.events import CommitFailed, Event, PositionsCommitted
 from ackfloor.core.messages.fault_causes import UNCONFIRMED, Identity, Trouble, identify
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import Parking
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Transaction
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Unit
@@ -52,7 +52,7 @@ from ackfloor.core.scheduling.batch_completions import Batches
 from ackfloor.core.scheduling.breaker_control import Breakers
 from ackfloor.core.scheduling.crash_suspects import Suspects
 from ackfloor.core.scheduling.pauses import Pauses
-from ackfloor.core.scheduling.promotions import Early
+from ackfloor.core.scheduling.promotions import Promotions
 from ackfloor.core.scheduling.redeliveries import Redeliveries
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.scheduler import Scheduler
@@ -104,13 +104,13 @@ class Engine:
             commit_count=commit_count,
             redact=redact,
         )
-        self._parcels = Parcels(self._state, transactional=transactional)
+        self._parcels = Outbox(self._state, transactional=transactional)
         self.suspects = Suspects(self._state, self._parcels)
         self._redeliveries = Redeliveries(self._state, self._parcels, self.suspects)
         self._intake = Intake(self._state, self._parcels, self.suspects, self._redeliveries)
         self._in_place = InPlace(self._state, self._parcels)
         #: What an operator says about records that wait in retry topics.
-        self.early = Early(self._state, self._parcels)
+        self.early = Promotions(self._state, self._parcels)
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)
@@ -118,7 +118,7 @@ class Engine:
         self._batches = Batches(
             self._state, self._parcels, self._in_place, self._breakers, withheld
         )
-        self._endings = Endings(
+        self._endings = Completions(
             self._state, self._parcels, self._in_place, self._breakers, withheld, self._batches
         )
 
@@ -304,11 +304,13 @@ class Engine:
 
     # Reports from Kafka.
 
-    def published(self, parcel: Parcel, now: Now) -> None:
+    def published(self, parcel: PendingWrite, now: Now) -> None:
         """The broker confirmed a parcel: its record is settled."""
         self._parcels.published(parcel, now)
 
-    def publish_failed(self, parcel: Parcel, error: str, *, too_large: bool, now: Now) -> None:
+    def publish_failed(
+        self, parcel: PendingWrite, error: str, *, too_large: bool, now: Now
+    ) -> None:
         """A parcel was not written: its record stays open and is tried again."""
         self._parcels.failed(parcel, error, too_large=too_large, now=now)
 

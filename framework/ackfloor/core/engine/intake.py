@@ -20,7 +20,7 @@ from ackfloor.core.messages.events import (
     RecordsReceived,
     RecordsSkipped,
 )
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.envelope import Envelope, read_envelope
 from ackfloor.core.records.record import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery, first_deliveries
@@ -39,7 +39,7 @@ class Intake:
     __slots__ = ("_orphans", "_parcels", "_redeliveries", "_state", "_suspects", "lost")
 
     def __init__(
-        self, state: WorkerState, parcels: Parcels, suspects: Suspects, redeliveries: Redeliveries
+        self, state: WorkerState, parcels: Outbox, suspects: Suspects, redeliveries: Redeliveries
     ) -> None:
         self._state = state
         self._parcels = parcels

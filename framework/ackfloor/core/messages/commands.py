@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transact
 from ackfloor.core.records.record import CommitPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -28,7 +28,7 @@ class TakeBack:
 class Publish:
     """Write a parcel to its retry or dead-letter topic; its report settles the record."""
 
-    parcel: Parcel
+    parcel: PendingWrite
 
 
 @dataclass(frozen=True, slots=True)

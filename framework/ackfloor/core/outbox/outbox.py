@@ -1,4 +1,4 @@
-"""Parcels: publishing what is parked, and settling it once that is confirmed.
+"""Outbox: publishing what is parked, and settling it once that is confirmed.
 
 Each goes by itself, or many go in a transaction with the commit of their partitions
 (`transactions`). Nothing here gives up. A write that failed is planned again with a growing
@@ -27,7 +27,7 @@ from ackfloor.core.messages.fault_causes import (
     identify,
 )
 from ackfloor.core.outbox.transactional_outbox import Transactions
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Refusal, Transaction
 from ackfloor.core.records.outcomes import Bury, Park, Verdict
 from ackfloor.core.records.record import Now
@@ -43,7 +43,7 @@ DOUBT_S = 0.3
 FAULT = "parking"
 
 
-class Parcels:
+class Outbox:
     """The parcels under way and the refused ones.
 
     Args:
@@ -64,11 +64,11 @@ class Parcels:
         self._state = state
         self.transactions = Transactions(state) if transactional else None
         #: Waiting for the next attempt to write them.
-        self._refused: list[Parcel] = []
+        self._refused: list[PendingWrite] = []
         #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
-        self._under_way: dict[Parcel, float] = {}
+        self._under_way: dict[PendingWrite, float] = {}
         #: Those of them that are in no fault, oldest first -> since when.
-        self._silent: dict[Parcel, float] = {}
+        self._silent: dict[PendingWrite, float] = {}
         #: When to look next for those that have been under way for long.
         self._look_s = 0.0
         #: Topics that nothing can be written to, as the brokers say -> why.
@@ -86,7 +86,7 @@ class Parcels:
         """Move a tier record to the dead-letter topic, although nothing new has failed."""
         self._publish(self._state.parking.bury(delivery, now), now)
 
-    def _publish(self, parcel: Parcel, now: Now) -> None:
+    def _publish(self, parcel: PendingWrite, now: Now) -> None:
         parcel.delivery.assignment.parking += 1
         self._under_way[parcel] = now.mono_s
         if self._state.faults.of(FAULT, parcel) is None:
@@ -97,7 +97,7 @@ class Parcels:
         self._state.parking.address(parcel, now)
         self._state.commands.append(Publish(parcel))
 
-    def published(self, parcel: Parcel, now: Now) -> None:
+    def published(self, parcel: PendingWrite, now: Now) -> None:
         """The broker confirmed a parcel: its record is settled."""
         delivery = parcel.delivery
         self._landed(parcel)
@@ -111,14 +111,14 @@ class Parcels:
         self._state.faults.clear(FAULT, parcel)
         self._state.events.append(_moved(parcel, now))
 
-    def _landed(self, parcel: Parcel) -> None:
+    def _landed(self, parcel: PendingWrite) -> None:
         """There is a report of a parcel, or nobody waits for one."""
         parcel.delivery.assignment.parking -= 1
         self._under_way.pop(parcel, None)
         self._silent.pop(parcel, None)
 
     def failed(
-        self, parcel: Parcel, error: str, *, too_large: bool, now: Now, subject: str = ""
+        self, parcel: PendingWrite, error: str, *, too_large: bool, now: Now, subject: str = ""
     ) -> None:
         """A parcel was not written: the record stays open and is tried again.
 
@@ -185,7 +185,7 @@ class Parcels:
         transactions.again(here)
         self._forget([parcel for parcel in again if parcel.delivery.assignment.closed])
 
-    def _forget(self, parcels: Iterable[Parcel]) -> None:
+    def _forget(self, parcels: Iterable[PendingWrite]) -> None:
         """Parcels are not to be written any more."""
         for parcel in parcels:
             self._landed(parcel)
@@ -230,7 +230,7 @@ class Parcels:
             since_ms = now.wall_ms - round(waited_s * 1000)
             self._state.faults.wait(FAULT, parcel, identity, "no broker confirms it", since_ms)
 
-    def _target(self, parcel: Parcel, now: Now) -> str:
+    def _target(self, parcel: PendingWrite, now: Now) -> str:
         """Where a parcel goes; one that waits for its transaction was perhaps not told yet."""
         if not parcel.topic:
             self._state.parking.address(parcel, now)
@@ -257,7 +257,7 @@ class Parcels:
                 if parcel.topic in mended:
                     parcel.retry_at_s = now.mono_s
 
-    def _blame(self, parcel: Parcel, now: Now) -> None:
+    def _blame(self, parcel: PendingWrite, now: Now) -> None:
         """Count a parcel to the fault of its topic, where the brokers know of one."""
         topic = self._target(parcel, now)
         trouble = self._unwritable.get(topic)
@@ -272,7 +272,7 @@ class Parcels:
         return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
 
 
-def _moved(parcel: Parcel, now: Now) -> Event:
+def _moved(parcel: PendingWrite, now: Now) -> Event:
     delivery, verdict = parcel.delivery, parcel.verdict
     assignment = delivery.assignment
     name = assignment.handler.rules.name

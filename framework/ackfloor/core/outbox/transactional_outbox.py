@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from ackfloor.core.messages.fault_causes import Trouble
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Refusal, Transact, Transaction
 from ackfloor.core.records.record import CommitPosition, Now
 from ackfloor.core.state.assignment import Assignment
@@ -47,9 +47,9 @@ class Transactions:
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
-        self._queue: deque[Parcel] = deque()
+        self._queue: deque[PendingWrite] = deque()
         #: Refused for their size in company.
-        self._alone: set[Parcel] = set()
+        self._alone: set[PendingWrite] = set()
         #: Topics that refused a parcel, and have taken none since.
         self._suspects: set[str] = set()
         #: Partitions with parcels that no commit can carry now -> when to look again.
@@ -66,15 +66,15 @@ class Transactions:
                 if parcel.topic in unwritable:
                     self.under_way.hopeless[parcel] = Refusal(unwritable[parcel.topic].why)
 
-    def add(self, parcel: Parcel) -> None:
+    def add(self, parcel: PendingWrite) -> None:
         """A parcel is to be written."""
         self._queue.append(parcel)
 
-    def again(self, parcels: Iterable[Parcel]) -> None:
+    def again(self, parcels: Iterable[PendingWrite]) -> None:
         """Parcels of an aborted transaction that it was not the fault of: they go first."""
         self._queue.extendleft(reversed(list(parcels)))
 
-    def forget_closed(self) -> list[Parcel]:
+    def forget_closed(self) -> list[PendingWrite]:
         """Partitions were dropped: their parcels don't begin; returns those that waited."""
         forgotten = [p for p in self._queue if p.delivery.assignment.closed]
         if forgotten:
@@ -99,11 +99,11 @@ class Transactions:
         self.under_way = Transaction(tuple(parcels), tuple(positions))
         self._state.commands.append(Transact(self.under_way))
 
-    def _chosen(self, now: Now) -> list[Parcel]:
+    def _chosen(self, now: Now) -> list[PendingWrite]:
         """Take what may go together, as much as fits, oldest first."""
         queue = self._queue
-        chosen: list[Parcel] = []
-        passed_over: list[Parcel] = []
+        chosen: list[PendingWrite] = []
+        passed_over: list[PendingWrite] = []
         company, size = "", 0
         while queue and len(chosen) < MOST_PARCELS:
             parcel = queue.popleft()
@@ -122,7 +122,7 @@ class Transactions:
         queue.extendleft(reversed(passed_over))
         return chosen
 
-    def _company(self, parcel: Parcel, now: Now) -> str:
+    def _company(self, parcel: PendingWrite, now: Now) -> str:
         """Which parcels a parcel may go with: those of which this is the same."""
         if parcel in self._alone:
             return f"alone {id(parcel)}"
@@ -132,7 +132,7 @@ class Transactions:
             self._state.parking.address(parcel, now)
         return parcel.topic if parcel.topic in self._suspects else ""
 
-    def _may_go(self, parcel: Parcel, now: Now) -> bool:
+    def _may_go(self, parcel: PendingWrite, now: Now) -> bool:
         assignment = parcel.delivery.assignment
         if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
@@ -144,8 +144,8 @@ class Transactions:
         return self._too_far.get(assignment, 0.0) <= now.mono_s
 
     def _carried(
-        self, chosen: Sequence[Parcel], now: Now
-    ) -> tuple[list[Parcel], list[CommitPosition]]:
+        self, chosen: Sequence[PendingWrite], now: Now
+    ) -> tuple[list[PendingWrite], list[CommitPosition]]:
         """The commits that these parcels come with, and the parcels that they can carry."""
         offsets: dict[Assignment, set[int]] = {}
         for parcel in chosen:
@@ -165,8 +165,8 @@ class Transactions:
                 self._too_far[assignment] = now.mono_s + LOOK_AGAIN_S
             else:
                 self._too_far.pop(assignment, None)
-        carried: list[Parcel] = []
-        left: list[Parcel] = []
+        carried: list[PendingWrite] = []
+        left: list[PendingWrite] = []
         for parcel in chosen:
             delivery = parcel.delivery
             fits = delivery.record_offset < ends[delivery.assignment]
@@ -206,7 +206,7 @@ class Transactions:
         if assignment is not None:
             assignment.commit.limit_metadata(len(longest.metadata) // 2)
 
-    def not_at_fault(self, transaction: Transaction, outcome: Outcome) -> list[Parcel]:
+    def not_at_fault(self, transaction: Transaction, outcome: Outcome) -> list[PendingWrite]:
         """Parcels of an aborted transaction that nothing was found wrong with.
 
         A record that was refused for its size in company counts among them: a broker refuses the

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.topic_names import TopicTemplates
 from ackfloor.core.records.envelope import (
     Envelope,
@@ -57,9 +57,9 @@ class Parking:
     #: (source topic, delay) -> retry topic.
     _tiers: dict[tuple[str, float], str] = field(default_factory=dict, init=False, repr=False)
 
-    def parcel(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Parcel:
+    def parcel(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
         """The parcel for a delivery that failed."""
-        return Parcel(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
+        return PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
 
     def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
         """What is known of a record after this failure.
@@ -102,11 +102,11 @@ class Parking:
             truncated="headers" if "headers" in (before.truncated or "") else None,
         )
 
-    def hop(self, delivery: TrackedDelivery, now: Now) -> Parcel:
+    def hop(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
         """The parcel for a tier record that has further to wait; spends nothing."""
-        return Parcel(delivery, None, delivery.envelope or Envelope(), now.mono_s)
+        return PendingWrite(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
-    def bury(self, delivery: TrackedDelivery, now: Now) -> Parcel:
+    def bury(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
         """The parcel for a tier record that an operator gives up, with its last error as it was."""
         before, origin = delivery.envelope or Envelope(), delivery.origin
         failure = Failure(
@@ -124,9 +124,9 @@ class Parking:
             handler=delivery.assignment.handler.rules.name,
             reason=Reason.DEAD_LETTER,
         )
-        return Parcel(delivery, Bury(Reason.DEAD_LETTER, failure), envelope, now.mono_s)
+        return PendingWrite(delivery, Bury(Reason.DEAD_LETTER, failure), envelope, now.mono_s)
 
-    def address(self, parcel: Parcel, now: Now) -> None:
+    def address(self, parcel: PendingWrite, now: Now) -> None:
         """Work out target, wait and headers, as of now."""
         verdict = parcel.verdict
         if isinstance(verdict, Bury):
@@ -149,7 +149,7 @@ class Parking:
             timestamp_type=delivery.record.timestamp()[0],
         )
 
-    def lighten(self, parcel: Parcel) -> bool:
+    def lighten(self, parcel: PendingWrite) -> bool:
         """Shed the heaviest header of ours left; False where nothing can be shed any more."""
         lighter = shed(parcel.envelope)
         if lighter is None:
@@ -157,14 +157,14 @@ class Parking:
         parcel.envelope = lighter
         return True
 
-    def refused(self, parcel: Parcel, now: Now) -> float:
+    def refused(self, parcel: PendingWrite, now: Now) -> float:
         """Plan the next attempt to write it; returns the wait in seconds."""
         wait_s = min(FIRST_BACKOFF_S * 2.0 ** min(parcel.refusals, 10), LAST_BACKOFF_S)
         parcel.refusals += 1
         parcel.retry_at_s = now.mono_s + wait_s
         return wait_s
 
-    def _address_dlq(self, parcel: Parcel) -> None:
+    def _address_dlq(self, parcel: PendingWrite) -> None:
         delivery = parcel.delivery
         parcel.topic = self.templates.dlq_topic(delivery.assignment.source_topic, self.group)
         count = self.partitions.get(parcel.topic)
@@ -172,14 +172,14 @@ class Parking:
         parcel.wait_s = 0.0
         parcel.envelope = replace(parcel.envelope, not_before_ms=None, retry_at_ms=None)
 
-    def _address_tier(self, parcel: Parcel, delay_s: float, now: Now) -> None:
+    def _address_tier(self, parcel: PendingWrite, delay_s: float, now: Now) -> None:
         rules = parcel.delivery.assignment.handler.rules
         topic = self._tier(parcel, delay_s)
         partition = self.pick(self.partitions.get(topic, 1))
         wait_s = tier_wait_s(delay_s, rules.policy.jitter, partition)
         self._wait(parcel, topic, partition, wait_s, now)
 
-    def _address_hop(self, parcel: Parcel, now: Now) -> None:
+    def _address_hop(self, parcel: PendingWrite, now: Now) -> None:
         policy = parcel.delivery.assignment.handler.rules.policy
         if isinstance(parcel.verdict, Park) and parcel.envelope.retry_at_ms is None:
             due_ms = now.wall_ms + round(parcel.verdict.delay_s * 1000)
@@ -197,7 +197,7 @@ class Parking:
         topic = self._tier(parcel, hop.tier_s)
         self._wait(parcel, topic, hop.partition, hop.wait_s, now)
 
-    def _tier(self, parcel: Parcel, delay_s: float) -> str:
+    def _tier(self, parcel: PendingWrite, delay_s: float) -> str:
         source = parcel.delivery.assignment.source_topic
         topic = self._tiers.get((source, delay_s))
         if topic is None:
@@ -205,7 +205,9 @@ class Parking:
             self._tiers[source, delay_s] = topic
         return topic
 
-    def _wait(self, parcel: Parcel, topic: str, partition: int, wait_s: float, now: Now) -> None:
+    def _wait(
+        self, parcel: PendingWrite, topic: str, partition: int, wait_s: float, now: Now
+    ) -> None:
         parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
         due_ms = now.wall_ms + round(wait_s * 1000)
         parcel.envelope = changed(parcel.envelope, not_before_ms=due_ms)

@@ -1,4 +1,4 @@
-"""Parcel: a record on its way to a retry tier or to the dead-letter topic.
+"""PendingWrite: a record on its way to a retry tier or to the dead-letter topic.
 
 A parcel is made when a delivery has failed and lives until the broker confirms the write;
 until then the record it came from stays open. Target, wait and headers are worked out anew for
@@ -17,7 +17,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class PendingWrite:
     """One record to write elsewhere.
 
     Attributes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.record import CommitPosition
 
 
@@ -32,9 +32,9 @@ class Transaction:
             looks here between two waits, on whatever thread, and need not wait for the client.
     """
 
-    parcels: tuple[Parcel, ...]
+    parcels: tuple[PendingWrite, ...]
     positions: tuple[CommitPosition, ...]
-    hopeless: dict[Parcel, Refusal] = field(default_factory=dict)
+    hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Outcome:
     """
 
     error: str = ""
-    refusals: Mapping[Parcel, Refusal] = field(default_factory=dict)
+    refusals: Mapping[PendingWrite, Refusal] = field(default_factory=dict)
 
     @property
     def committed(self) -> bool:

@@ -31,7 +31,7 @@ from math import inf
 from typing import TypeVar
 
 from ackfloor.core.messages.events import BatchFailed
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import brought_along
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.envelope import Reason
@@ -55,7 +55,7 @@ class Batches:
     def __init__(
         self,
         state: WorkerState,
-        parcels: Parcels,
+        parcels: Outbox,
         in_place: InPlace,
         breakers: Breakers,
         withheld: Withheld,

@@ -30,7 +30,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ackfloor.core.messages.events import SuspectCleared, SuspectStarted
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.envelope import Reason, fingerprint
 from ackfloor.core.records.outcomes import CONDEMNED, RELEASED, Bury
 from ackfloor.core.records.record import Failure, Now
@@ -124,7 +124,7 @@ class Suspects:
         "over",
     )
 
-    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
         self._state = state
         self._parcels = parcels
         self._known: dict[tuple[str, int], dict[int, Suspicion]] = {}

@@ -1,4 +1,4 @@
-"""Early: records of retry topics that an operator does not let wait any longer.
+"""Promotions: records of retry topics that an operator does not let wait any longer.
 
 Theory. A record that waits in a retry topic is open, and it is in the memory of the one worker that
 has its partition. So the safe way to have it sooner is to tell that worker. *Promote* makes it due:
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.record import Now
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.worker_state import WorkerState
@@ -25,12 +25,12 @@ from ackfloor.core.state.worker_state import WorkerState
 Places = Mapping[int, Collection[int]]
 
 
-class Early:
+class Promotions:
     """What is done about records that wait; only the owner thread calls it."""
 
     __slots__ = ("_parcels", "_state")
 
-    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
         self._state = state
         self._parcels = parcels
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
@@ -28,7 +28,7 @@ class Redeliveries:
 
     __slots__ = ("_parcels", "_state", "_suspects")
 
-    def __init__(self, state: WorkerState, parcels: Parcels, suspects: Suspects) -> None:
+    def __init__(self, state: WorkerState, parcels: Outbox, suspects: Suspects) -> None:
         self._state = state
         self._parcels = parcels
         self._suspects = suspects

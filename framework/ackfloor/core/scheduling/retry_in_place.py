@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackfloor.core.outbox.outbox import Parcels
+from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.outcomes import Park, Verdict
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.retry_policy import in_place_wait_s
@@ -37,7 +37,7 @@ class InPlace:
 
     __slots__ = ("_parcels", "_state")
 
-    def __init__(self, state: WorkerState, parcels: Parcels) -> None:
+    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
         self._state = state
         self._parcels = parcels
 

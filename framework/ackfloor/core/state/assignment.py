@@ -322,7 +322,7 @@ class Assignment:
     def end(self, delivery: TrackedDelivery) -> None:
         """End a delivery: whatever still comes for it is late, and it takes no slot.
 
-        `Endings` does the same for what was answered, or has outlived its deadline.
+        `Completions` does the same for what was answered, or has outlived its deadline.
         """
         delivery.closed = True
         if delivery.retrying:

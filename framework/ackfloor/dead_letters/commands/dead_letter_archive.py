@@ -1,4 +1,4 @@
-"""LetterArchive: a file of dead letters, each once, that are in it before they are disposed of.
+"""DeadLetterArchive: a file of dead letters, each once, that are in it before they are disposed of.
 
 Lines are appended and brought to the disk before `keep` returns. A job that was killed may have
 put letters into the file that it did not dispose of. Resumed, it finds them there: they are not
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from ackfloor.core.acks.offset_set import OffsetSet
-from ackfloor.dead_letters.commands.json_lines import letter_line
+from ackfloor.dead_letters.commands.json_lines import dead_letter_line
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import AckfloorError, RedriveRefused
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
 
 
-class LetterArchive:
+class DeadLetterArchive:
     """The file of one dead-letter topic; a context manager.
 
     Raises:
@@ -61,14 +61,14 @@ class LetterArchive:
         Raises:
             AckfloorError: they can't be written; none of them may be disposed of.
         """
-        from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+        from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
         self._compare(letters)
         try:
             for each in letters:
                 there = self._there.setdefault(each.partition, OffsetSet())
                 if each.offset not in there:
-                    line = letter_line(Letter(each, disposed=False), self._rules)
+                    line = dead_letter_line(StoredDeadLetter(each, disposed=False), self._rules)
                     self._file.write(line.encode())
                     there.add(each.offset)
             self._file.flush()

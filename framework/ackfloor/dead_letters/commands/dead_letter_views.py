@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ackfloor.core.records.envelope import PREFIX
 from ackfloor.core.values.printable import plain
-from ackfloor.dead_letters.rules.cause_groups import LetterGroup
+from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
     from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 _MOST_PAYLOAD = 4_000
@@ -31,7 +31,7 @@ LETTERS_SPARE = (
 )
 
 
-def group_rows(groups: Sequence[LetterGroup], rules: Redaction) -> list[dict[str, Any]]:
+def group_rows(groups: Sequence[CauseGroup], rules: Redaction) -> list[dict[str, Any]]:
     """Groups as rows."""
     return [
         {
@@ -63,7 +63,7 @@ def _first_and_last(releases: Sequence[str]) -> str:
     return f"{releases[0]} … {releases[-1]} ({len(releases)})"
 
 
-def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, Any]]:
+def dead_letter_rows(letters: Sequence[StoredDeadLetter], rules: Redaction) -> list[dict[str, Any]]:
     """Dead letters as rows."""
     rows = []
     for letter, disposed in letters:
@@ -87,7 +87,7 @@ def letter_rows(letters: Sequence[Letter], rules: Redaction) -> list[dict[str, A
     return rows
 
 
-def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
+def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
     """One dead letter as JSON has it."""
     letter, told = found.letter, found.letter.envelope
     ours = asdict(told)
@@ -110,7 +110,7 @@ def fields_of(found: Letter, rules: Redaction) -> dict[str, Any]:
     }
 
 
-def letter_text(found: Letter, rules: Redaction) -> str:
+def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
     """One dead letter for people."""
     facts = fields_of(found, rules)
     payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")

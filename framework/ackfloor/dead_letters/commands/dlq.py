@@ -26,10 +26,10 @@ from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.dead_letter_views import (
     GROUPS_SPARE,
     LETTERS_SPARE,
+    dead_letter_rows,
+    dead_letter_text,
     fields_of,
     group_rows,
-    letter_rows,
-    letter_text,
     releases_shown,
 )
 from ackfloor.dead_letters.commands.dlq_dispose import archive, discard
@@ -40,7 +40,7 @@ from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import (
     AllOption,
-    LetterReading,
+    DeadLetterSelection,
     PartitionOption,
     Places,
     PlacesArgument,
@@ -49,11 +49,11 @@ from ackfloor.dead_letters.commands.selection import (
     place_of,
     tell_hidden,
 )
-from ackfloor.dead_letters.rules.cause_groups import LetterGroups
+from ackfloor.dead_letters.rules.cause_groups import CauseGroups
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
 dlq_app = Commands(
     name="dlq", help="Dead letters, to look at and to put back to work.", no_args_is_help=True
@@ -70,8 +70,8 @@ def groups(
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
-    reading = LetterReading.open(brokers)
-    found, misses, hidden = LetterGroups(), Misses(wanted), 0
+    reading = DeadLetterSelection.open(brokers)
+    found, misses, hidden = CauseGroups(), Misses(wanted), 0
     for topic in topics or reading.boxes.names(group):
         for letter, disposed in counted(reading.boxes.letters(topic), topic):
             if not misses.matches(letter):
@@ -104,8 +104,8 @@ def ls(
 ) -> None:
     """Dead letters one by one, oldest first within each partition."""
     named = Places.of(places)
-    reading = LetterReading.open(brokers)
-    found: list[Letter] = []
+    reading = DeadLetterSelection.open(brokers)
+    found: list[StoredDeadLetter] = []
     hidden = 0
     for each in reading.letters(named, wanted, partition, scan_limit):
         if each.disposed and not all_:
@@ -115,7 +115,7 @@ def ls(
             break
         else:
             found.append(each)
-    print_rows(letter_rows(found, reading.rules), output, spare=LETTERS_SPARE)
+    print_rows(dead_letter_rows(found, reading.rules), output, spare=LETTERS_SPARE)
     tell_hidden(hidden)
 
 
@@ -135,7 +135,7 @@ def show(
 ) -> None:
     """One dead letter: why it died, where it came from, its headers and its payload."""
     named = place_of(place)
-    reading = LetterReading.open(brokers)
+    reading = DeadLetterSelection.open(brokers)
     if raw and reading.rules.active:
         typer.secho("--raw would show what [redaction] takes away; leave it out", err=True)
         raise typer.Exit(Exit.USAGE)
@@ -148,7 +148,7 @@ def show(
         facts = fields_of(found, reading.rules)
         typer.echo(json_text(facts, indent=2))
     else:
-        typer.echo(letter_text(found, reading.rules))
+        typer.echo(dead_letter_text(found, reading.rules))
 
 
 dlq_app.command()(export)

@@ -20,11 +20,11 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
     YesOption,
 )
-from ackfloor.dead_letters.commands.dead_letter_archive import LetterArchive
+from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redriving import Part, carry_out
-from ackfloor.dead_letters.commands.selection import LetterReading, Places, PlacesArgument
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.commands.selection import DeadLetterSelection, Places, PlacesArgument
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import Disposition
 from ackfloor.dead_letters.rules.redrive_rules import Order
 from ackfloor.errors import RedriveRefused
@@ -49,7 +49,7 @@ def discard(
     output: OutputOption = Output.table,
 ) -> None:
     """Note dead letters as discarded: hidden, and sent nowhere again. None is deleted."""
-    reading = LetterReading.open(brokers)
+    reading = DeadLetterSelection.open(brokers)
     order = Order(
         Places.of(places).topic, "", job_name(), operator(), None, most,
         action=Disposition.DISCARDED,
@@ -75,7 +75,7 @@ def archive(
 
     Each is on the disk before it is noted. What [redaction] takes away is not in the file.
     """
-    reading = LetterReading.open(brokers)
+    reading = DeadLetterSelection.open(brokers)
     order = Order(
         Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
         action=Disposition.ARCHIVED,
@@ -85,13 +85,18 @@ def archive(
         typer.secho("what [redaction] takes away will not be in the file", err=True)
     with ExitStack() as stack:
         if not dry_run:
-            kept = stack.enter_context(LetterArchive(file, order.dlq, reading.rules))
+            kept = stack.enter_context(DeadLetterArchive(file, order.dlq, reading.rules))
             part.keep = kept.keep
         carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
 
 
 def _part(
-    reading: LetterReading, order: Order, places: Places, wanted: LetterFilter, *, foreign: bool
+    reading: DeadLetterSelection,
+    order: Order,
+    places: Places,
+    wanted: DeadLetterFilter,
+    *,
+    foreign: bool,
 ) -> Part:
     """What is to be disposed of.
 

@@ -13,7 +13,7 @@ from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redrive_views import dead_letters
 from ackfloor.dead_letters.commands.selection import (
     AllOption,
-    LetterReading,
+    DeadLetterSelection,
     PartitionOption,
     Places,
     PlacesArgument,
@@ -54,7 +54,7 @@ def export(
         typer.secho("--format parquet is no text: name a --file", err=True)
         raise typer.Exit(Exit.USAGE)
     named = Places.of(places)
-    reading = LetterReading.open(brokers)
+    reading = DeadLetterSelection.open(brokers)
     hidden = count = 0
     with written(format_, file, reading.rules) as writer:
         for each in reading.letters(named, wanted, partition):

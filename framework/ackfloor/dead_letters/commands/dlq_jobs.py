@@ -10,7 +10,7 @@ from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, OfGroupOption, YesOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.dead_letters.commands.dead_letter_views import moment
-from ackfloor.dead_letters.commands.selection import LetterReading, TopicsArgument
+from ackfloor.dead_letters.commands.selection import DeadLetterSelection, TopicsArgument
 from ackfloor.redrive import operator
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def jobs(
     `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
     likely. `dlq replay TOPIC --resume JOB` goes on with it.
     """
-    boxes = LetterReading.open(brokers).boxes
+    boxes = DeadLetterSelection.open(brokers).boxes
     rows = [
         _row(topic, note) for topic in topics or boxes.names(group) for note in boxes.jobs(topic)
     ]
@@ -62,7 +62,7 @@ def cancel(
     """End a job, wherever it runs: it can write nothing more. What it has done stays done."""
     from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 
-    reading = LetterReading.open(brokers)
+    reading = DeadLetterSelection.open(brokers)
     if not yes:
         confirm(f"End job {job}?", f"job {job} would be ended")
     note = cancelled(reading.options, topic, job, operator())

@@ -21,8 +21,8 @@ from ackfloor.cli.shared.parameters import (
 from ackfloor.dead_letters.commands.edit_input import EditedLines, function_edit
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
-from ackfloor.dead_letters.commands.selection import LetterReading, Places, PlacesArgument
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.commands.selection import DeadLetterSelection, Places, PlacesArgument
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, Order
 from ackfloor.errors import RedriveRefused
@@ -47,7 +47,7 @@ class Replay:
     """
 
     places: Places
-    wanted: LetterFilter
+    wanted: DeadLetterFilter
     to: str
     limit: int | None
     max_replays: int
@@ -85,7 +85,7 @@ class Replay:
         try:
             return cls(
                 _places(topic, _kind(list, asked["places"])),
-                LetterFilter.of(_kind(dict, asked["filter"])),
+                DeadLetterFilter.of(_kind(dict, asked["filter"])),
                 _kind(str, asked["to"]),
                 None if asked["max"] is None else _kind(int, asked["max"]),
                 _kind(int, asked["max_replays"]),
@@ -170,12 +170,12 @@ def replay(
     """
     named, rate_per_s, as_json = Places.of(places), rate_of(rate), output is Output.json
     given = (to, most, max_replays, named.only, edit, edit_with)
-    if resume and (wanted != LetterFilter() or any(each is not None for each in given)):
+    if resume and (wanted != DeadLetterFilter() or any(each is not None for each in given)):
         raise typer.BadParameter(
             "the job says what is meant: give only the topic, and --rate, --dry-run or --yes",
             param_hint="--resume",
         )
-    reading = LetterReading.open(brokers)
+    reading = DeadLetterSelection.open(brokers)
     edits = _edits(named, edit, edit_with, reading.rules)
     if isinstance(edits, EditedLines):
         named = Places(named.topic, edits.wanted())
@@ -216,7 +216,7 @@ def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redac
     return EditedLines(edit, named.topic)
 
 
-def _resumed(reading: LetterReading, topic: str, job: str) -> tuple[Order, Replay]:
+def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order, Replay]:
     """The order of a job that was ended, with what is left of its maximum."""
     notes = {note.job: note for note in reading.boxes.jobs(topic)}
     if job not in notes:
@@ -231,7 +231,7 @@ def _resumed(reading: LetterReading, topic: str, job: str) -> tuple[Order, Repla
     return Order(topic, asked.to, job, operator(), limit=left, before=note.done), asked
 
 
-def _part(reading: LetterReading, order: Order, asked: Replay) -> Part:
+def _part(reading: DeadLetterSelection, order: Order, asked: Replay) -> Part:
     """The job, refused before anything is read where it can't be done, and what it is to send."""
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ackfloor.core.records.redaction import Redaction
-from ackfloor.dead_letters.commands.json_lines import letter_facts
+from ackfloor.dead_letters.commands.json_lines import dead_letter_facts
 from ackfloor.dead_letters.rules.redrive_edit import Edit, with_own_headers
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
@@ -56,13 +56,15 @@ class EditedLines:
         Raises:
             RedriveRefused: the line changes what can't be edited.
         """
-        from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+        from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
         begin, number = self._lines[letter.partition, letter.offset]
         with self._path.open("rb") as file:
             file.seek(begin)
             facts = self._facts(number, file.readline())
-        was = json.loads(json.dumps(letter_facts(Letter(letter, disposed=False), Redaction())))
+        was = json.loads(
+            json.dumps(dead_letter_facts(StoredDeadLetter(letter, disposed=False), Redaction()))
+        )
         for name, value in facts.items():
             if name not in _FREE and (name not in was or was[name] != value):
                 raise self._refused(number, f"{name} can't be edited: only value and headers can")

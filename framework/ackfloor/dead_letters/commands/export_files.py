@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from ackfloor.core.records.envelope import Envelope
-from ackfloor.dead_letters.commands.json_lines import letter_facts, letter_line
+from ackfloor.dead_letters.commands.json_lines import dead_letter_facts, dead_letter_line
 from ackfloor.errors import AckfloorError, RedriveRefused
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
 COLUMNS: Final = (
     *("topic", "partition", "offset", "timestamp_ms", "disposed"),
@@ -49,10 +49,10 @@ class ExportFormat(StrEnum):
     parquet = "parquet"
 
 
-class LetterWriter(Protocol):
+class ExportWriter(Protocol):
     """Writes one dead letter after the other."""
 
-    def write(self, found: Letter) -> None:
+    def write(self, found: StoredDeadLetter) -> None:
         """Add one."""
         ...
 
@@ -62,7 +62,7 @@ class LetterWriter(Protocol):
 
 
 @contextmanager
-def written(format_: ExportFormat, path: Path | None, rules: Redaction) -> Iterator[LetterWriter]:
+def written(format_: ExportFormat, path: Path | None, rules: Redaction) -> Iterator[ExportWriter]:
     """A writer to a new file, or to standard output where none is named.
 
     Raises:
@@ -96,9 +96,9 @@ def written(format_: ExportFormat, path: Path | None, rules: Redaction) -> Itera
         part.unlink(missing_ok=True)
 
 
-def letter_row(found: Letter, rules: Redaction) -> dict[str, Any]:
+def dead_letter_row(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
     """One dead letter by columns."""
-    facts = letter_facts(found, rules)
+    facts = dead_letter_facts(found, rules)
     facts["headers"] = json.dumps(facts["headers"])
     facts["unreadable"] = "; ".join(facts["unreadable"])
     return {name: facts.get(name) for name in COLUMNS}
@@ -108,8 +108,8 @@ class _Lines:
     def __init__(self, file: BinaryIO, rules: Redaction) -> None:
         self._file, self._rules = file, rules
 
-    def write(self, found: Letter) -> None:
-        self._file.write(letter_line(found, self._rules).encode())
+    def write(self, found: StoredDeadLetter) -> None:
+        self._file.write(dead_letter_line(found, self._rules).encode())
 
     def close(self) -> None:
         self._file.flush()
@@ -132,8 +132,8 @@ class _Csv:
         self._rows = csv.DictWriter(_Utf8(file), COLUMNS, lineterminator="\n")
         self._rows.writeheader()
 
-    def write(self, found: Letter) -> None:
-        self._rows.writerow(letter_row(found, self._rules))
+    def write(self, found: StoredDeadLetter) -> None:
+        self._rows.writerow(dead_letter_row(found, self._rules))
 
     def close(self) -> None:
         self._file.flush()
@@ -159,8 +159,8 @@ class _Parquet:
         self._rules = rules
         self._rows: list[dict[str, Any]] = []
 
-    def write(self, found: Letter) -> None:
-        self._rows.append(letter_row(found, self._rules))
+    def write(self, found: StoredDeadLetter) -> None:
+        self._rows.append(dead_letter_row(found, self._rules))
         if len(self._rows) == _ROWS:
             self._flush()
 
@@ -173,7 +173,7 @@ class _Parquet:
         self._rows = []
 
 
-_WRITERS: Final[dict[ExportFormat, Callable[[BinaryIO, Redaction], LetterWriter]]] = {
+_WRITERS: Final[dict[ExportFormat, Callable[[BinaryIO, Redaction], ExportWriter]]] = {
     ExportFormat.jsonl: _Lines,
     ExportFormat.csv: _Csv,
     ExportFormat.parquet: _Parquet,

@@ -9,7 +9,7 @@ import typer
 
 from ackfloor.core.values.printable import plain
 from ackfloor.core.values.suggestions import there_are
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter, cause_of
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter, cause_of
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 #: So many different values of a kind are remembered.
@@ -19,7 +19,7 @@ MOST = 1_000
 class Misses:
     """A filter at work, and what it has passed over."""
 
-    def __init__(self, wanted: LetterFilter) -> None:
+    def __init__(self, wanted: DeadLetterFilter) -> None:
         self._wanted = wanted
         self._found = False
         #: What was asked for -> what there is, of each option that was given.
@@ -64,7 +64,7 @@ class Misses:
         return value in there | short
 
 
-def _asked(wanted: LetterFilter) -> dict[str, str | None]:
+def _asked(wanted: DeadLetterFilter) -> dict[str, str | None]:
     return {
         "--handler": wanted.handler,
         "--reason": wanted.reason,

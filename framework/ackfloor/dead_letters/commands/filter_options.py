@@ -12,7 +12,7 @@ from ackfloor.cli.shared.command_options import Made
 from ackfloor.cli.shared.times import time_of
 from ackfloor.core.records.envelope import Reason
 from ackfloor.dead_letters.commands.dead_letter_views import moment
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 
 _ATTEMPTS = re.compile(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?")
 
@@ -77,7 +77,7 @@ def letter_filter(
         str | None,
         typer.Option(envvar="ACKFLOOR_DLQ_UNTIL", help="Only what failed before; as --since."),
     ] = None,
-) -> LetterFilter:
+) -> DeadLetterFilter:
     """The filter that these options make.
 
     Raises:
@@ -94,7 +94,7 @@ def letter_filter(
         )
     _tell_times(since_ms, until_ms)
     least, most = _attempts(attempts)
-    return LetterFilter(
+    return DeadLetterFilter(
         handler=handler,
         error=error,
         reason=reason,
@@ -108,7 +108,7 @@ def letter_filter(
     )
 
 
-FilterOptions = Annotated[LetterFilter, Made(letter_filter)]
+FilterOptions = Annotated[DeadLetterFilter, Made(letter_filter)]
 
 
 def _tell_times(since_ms: int | None, until_ms: int | None) -> None:

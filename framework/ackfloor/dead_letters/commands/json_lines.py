@@ -11,16 +11,16 @@ from ackfloor.core.records.envelope import PREFIX
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
 
-def letter_line(found: Letter, rules: Redaction) -> str:
+def dead_letter_line(found: StoredDeadLetter, rules: Redaction) -> str:
     """One dead letter as a line, its newline included."""
     # ASCII, so that it is the same in every locale, and nothing that a terminal would obey.
-    return json.dumps(letter_facts(found, rules)) + "\n"
+    return json.dumps(dead_letter_facts(found, rules)) + "\n"
 
 
-def letter_facts(found: Letter, rules: Redaction) -> dict[str, Any]:
+def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
     """What a line says of one dead letter.
 
     Key, value and the values of headers stand there as text; one that is not UTF-8 as base64,

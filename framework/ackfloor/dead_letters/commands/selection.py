@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.filter_misses import Misses
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_rules import Wanted
 from ackfloor.redrive import select
 
@@ -23,7 +23,7 @@ Read = TypeVar("Read")
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
-    from ackfloor.dead_letters.kafka.dead_letter_topic import Letter, LetterBoxes
+    from ackfloor.dead_letters.kafka.dead_letter_topic import DeadLetterTopics, StoredDeadLetter
     from ackfloor.dead_letters.kafka.record_reading import Gone
     from ackfloor.kafka.client.client_options import KafkaOptions
 
@@ -108,32 +108,32 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterReading:
+class DeadLetterSelection:
     """A cluster's dead letters, and what may be shown of them."""
 
     options: KafkaOptions
-    boxes: LetterBoxes
+    boxes: DeadLetterTopics
     rules: Redaction
 
     @classmethod
-    def open(cls, brokers: Brokers) -> LetterReading:
+    def open(cls, brokers: Brokers) -> DeadLetterSelection:
         """By the settings.
 
         Raises:
             ConfigError, KafkaUnreachable: a setting is refused, or no broker answers.
         """
-        from ackfloor.dead_letters.kafka.dead_letter_topic import LetterBoxes
+        from ackfloor.dead_letters.kafka.dead_letter_topic import DeadLetterTopics
 
         rules, options = brokers.settings().redaction.rules(), brokers.options()
-        return cls(options, LetterBoxes(options), rules)
+        return cls(options, DeadLetterTopics(options), rules)
 
     def letters(
         self,
         places: Places,
-        wanted: LetterFilter,
+        wanted: DeadLetterFilter,
         partition: int | None = None,
         scan_limit: int | None = None,
-    ) -> Iterator[Letter]:
+    ) -> Iterator[StoredDeadLetter]:
         """Those that are meant and there, counted on a terminal as they are read.
 
         Args:
@@ -163,7 +163,7 @@ class LetterReading:
         misses.tell()
 
     def choose(
-        self, places: Places, wanted: LetterFilter, ends: Mapping[int, int] | None = None
+        self, places: Places, wanted: DeadLetterFilter, ends: Mapping[int, int] | None = None
     ) -> Chosen:
         """The offsets of those that are meant, for a job to deal with.
 
@@ -194,12 +194,14 @@ class LetterReading:
         misses.tell()
         return chosen
 
-    def _found(self, places: Places, partition: int | None = None) -> Iterator[Letter | Gone]:
+    def _found(
+        self, places: Places, partition: int | None = None
+    ) -> Iterator[StoredDeadLetter | Gone]:
         if places.only is not None and partition is not None:
             raise typer.BadParameter(
                 "places name their partitions: leave it out", param_hint="--partition"
             )
-        found: Iterable[Letter | Gone]
+        found: Iterable[StoredDeadLetter | Gone]
         if places.only is None:
             found = self.boxes.letters(places.topic, partition)
         else:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
-from ackfloor.dead_letters.kafka.parked_topics import Boxes
+from ackfloor.dead_letters.kafka.parked_topics import ParkedTopics
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
 from ackfloor.dead_letters.kafka.redrive_topics import described
 from ackfloor.dead_letters.rules.dispositions import Disposed, dispositions_topic_of
@@ -17,14 +17,14 @@ from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
 from ackfloor.kafka.topics.topic_ids import printed
 
 
-class Letter(NamedTuple):
+class StoredDeadLetter(NamedTuple):
     """A dead letter, and whether it was replayed, discarded or archived before."""
 
     letter: DeadLetter
     disposed: bool
 
 
-class LetterBoxes(Boxes):
+class DeadLetterTopics(ParkedTopics):
     """The dead-letter topics of a cluster."""
 
     def names(self, group: str | None = None) -> list[str]:
@@ -35,7 +35,7 @@ class LetterBoxes(Boxes):
         """
         return [name for name, _ in self.of_kind("dlq", group)]
 
-    def letters(self, topic: str, partition: int | None = None) -> Iterator[Letter]:
+    def letters(self, topic: str, partition: int | None = None) -> Iterator[StoredDeadLetter]:
         """Every dead letter of a topic, in the order of its partitions, or of one partition.
 
         Raises:
@@ -49,9 +49,9 @@ class LetterBoxes(Boxes):
         disposed = self._disposed(topic)
         with closing(DeadLetterReader(self._options, topic)) as reader:
             for letter in reader.all(partitions):
-                yield Letter(letter, disposed.hides(letter.partition, letter.offset))
+                yield StoredDeadLetter(letter, disposed.hides(letter.partition, letter.offset))
 
-    def at(self, topic: str, wanted: Wanted) -> Iterator[Letter | Gone]:
+    def at(self, topic: str, wanted: Wanted) -> Iterator[StoredDeadLetter | Gone]:
         """The dead letters at these places, in order; those that are not there as `Gone`.
 
         Raises:
@@ -64,9 +64,9 @@ class LetterBoxes(Boxes):
             if isinstance(found, Gone):
                 yield found
             else:
-                yield Letter(found, disposed.hides(found.partition, found.offset))
+                yield StoredDeadLetter(found, disposed.hides(found.partition, found.offset))
 
-    def letter(self, topic: str, partition: int, offset: int) -> Letter:
+    def letter(self, topic: str, partition: int, offset: int) -> StoredDeadLetter:
         """One dead letter.
 
         Raises:
@@ -74,7 +74,7 @@ class LetterBoxes(Boxes):
             KafkaUnreachable: the broker says nothing.
         """
         found = self.record(topic, partition, offset)
-        return Letter(found, self._disposed(topic).hides(partition, offset))
+        return StoredDeadLetter(found, self._disposed(topic).hides(partition, offset))
 
     def jobs(self, topic: str) -> list[JobNote]:
         """The jobs that worked on a topic, latest first.

@@ -75,7 +75,7 @@ class _Topic:
         return True
 
 
-class OpenLetters:
+class OpenDeadLetters:
     """The dead letters of groups, as often as it is asked.
 
     Args:

@@ -1,4 +1,4 @@
-"""Boxes: retry and dead-letter topics whose single records people look at, by name and by place."""
+"""ParkedTopics: retry and dead-letter topics whose single records are looked at, by their place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.client.client_options import KafkaOptions
 
 
-class Boxes:
+class ParkedTopics:
     """The topics of a cluster.
 
     Raises:

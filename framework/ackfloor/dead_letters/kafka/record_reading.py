@@ -88,7 +88,7 @@ class DeadLetterReader:
             self._consumer.assign([TopicPartition(self._topic, partition, start)])
             for message in self._messages(partition):
                 if message is not None:
-                    yield letter_of(message)
+                    yield dead_letter_of(message)
 
     def _partition(self, partition: int, wanted: array[int]) -> Iterator[DeadLetter | Gone]:
         """The dead letters at these offsets of one partition; at least one is wanted."""
@@ -111,7 +111,7 @@ class DeadLetterReader:
                 yield Gone(partition, wanted[n])
                 n += 1
             if message is not None and n < len(wanted) and wanted[n] == at:
-                yield letter_of(message)
+                yield dead_letter_of(message)
                 n += 1
             if n == len(wanted):
                 return
@@ -173,7 +173,7 @@ def offset_of(message: Message) -> int:
     return offset
 
 
-def letter_of(message: Message) -> DeadLetter:
+def dead_letter_of(message: Message) -> DeadLetter:
     """A record as a dead letter."""
     try:
         headers: Headers | None = cast("Headers | None", message.headers()) or ()

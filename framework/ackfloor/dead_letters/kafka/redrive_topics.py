@@ -18,7 +18,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import dispositions_topic_of
 from ackfloor.dead_letters.rules.redrive_rules import Order, Target, target_topic
 from ackfloor.errors import RedriveRefused, StartError
-from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import told
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.cluster_topics import Cluster
@@ -117,7 +117,7 @@ def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:
         KafkaUnreachable: no broker answers.
         ConfigError: a client property is refused.
     """
-    contact = Contact(options)
+    contact = AdminConnection(options)
     topics = contact.metadata().topics
     return contact.admin, {name: len(topic.partitions) for name, topic in topics.items()}
 

@@ -11,14 +11,14 @@ from contextlib import closing
 
 from ackfloor.core.acks.settled import Settled
 from ackfloor.core.parking.topic_names import ParsedTopic, parse_topic
-from ackfloor.dead_letters.kafka.parked_topics import Boxes
+from ackfloor.dead_letters.kafka.parked_topics import ParkedTopics
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.groups.group_commits import settled
 
 
-class TierBoxes(Boxes):
+class RetryTopics(ParkedTopics):
     """The retry topics of a cluster."""
 
     def names(self, group: str | None = None) -> list[str]:

@@ -38,7 +38,7 @@ _OF_GROUP: Final = (HANDLER, ERROR_FINGERPRINT, ERROR_TYPE, REASON, ORIGIN_TOPIC
 
 
 @dataclass(slots=True)
-class LetterGroup:
+class CauseGroup:
     """Dead letters of one topic, handler and cause.
 
     Attributes:
@@ -64,14 +64,14 @@ class LetterGroup:
         return sorted(self.releases, key=lambda each: (self.releases[each], each))
 
 
-class LetterGroups:
+class CauseGroups:
     """Groups that grow letter by letter."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, str, str], LetterGroup] = {}
+        self._groups: dict[tuple[str, str, str], CauseGroup] = {}
         #: What a few headers say, byte for byte -> the group, error type and release. They are read
         #: where these bytes are new: a million dead letters have few causes.
-        self._seen: dict[tuple[str | bytes | None, ...], tuple[LetterGroup, str, str]] = {}
+        self._seen: dict[tuple[str | bytes | None, ...], tuple[CauseGroup, str, str]] = {}
 
     def add(self, letter: DeadLetter) -> None:
         """One more."""
@@ -96,7 +96,7 @@ class LetterGroups:
             group.error_type = error_type
             group.message = _message(raw, letter)
 
-    def _group_of(self, letter: DeadLetter, at_ms: int) -> tuple[LetterGroup, str, str]:
+    def _group_of(self, letter: DeadLetter, at_ms: int) -> tuple[CauseGroup, str, str]:
         """The group of a letter, made where it is new, with its error type and release there."""
         told = letter.envelope
         name = (letter.topic, told.handler or "", cause_of(told))
@@ -104,13 +104,13 @@ class LetterGroups:
             name = (letter.topic, "", REST)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = LetterGroup(
+            group = self._groups[name] = CauseGroup(
                 *name, "", 0, at_ms, at_ms, letter.partition, letter.offset, ""
             )
         error_type = "" if name[2] == REST else told.error_type or told.reason or ""
         return group, error_type, told.release or ""
 
-    def largest_first(self) -> list[LetterGroup]:
+    def largest_first(self) -> list[CauseGroup]:
         """All of them."""
         return sorted(self._groups.values(), key=lambda g: (-g.count, g.topic, g.handler, g.cause))
 

@@ -1,4 +1,4 @@
-"""LetterFilter: which dead letters are meant.
+"""DeadLetterFilter: which dead letters are meant.
 
 All of its conditions must be met, and none means any dead letter. It is data, never code: it can
 be written into the note of a job and read back, so that a job that is resumed means the same ones.
@@ -19,7 +19,7 @@ NOT_SAID: Final = "not said"
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which dead letters are meant; None means any.
 
     Attributes:
@@ -70,7 +70,7 @@ class LetterFilter:
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> LetterFilter:
+    def of(cls, told: Mapping[str, Any]) -> DeadLetterFilter:
         """The same filter from what `told` gave.
 
         Raises:
@@ -99,7 +99,7 @@ class LetterFilter:
         )
 
 
-_ANY: Final = LetterFilter()
+_ANY: Final = DeadLetterFilter()
 
 
 def _is_header(told: object) -> bool:

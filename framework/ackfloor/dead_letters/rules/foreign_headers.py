@@ -18,7 +18,7 @@ from ackfloor.core.records.record import Headers
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignLetter:
+class ForeignDeadLetter:
     """What another tool says of a dead letter; "" and None where it does not.
 
     Attributes:
@@ -83,7 +83,7 @@ CAUSES: Final = tuple(
 )
 
 
-def read_foreign(headers: Headers | None) -> ForeignLetter | None:
+def read_foreign(headers: Headers | None) -> ForeignDeadLetter | None:
     """What another tool says; None where none of those that are known has written it."""
     said = {name: value for name, value in headers or () if value is not None}
     for tool, names in _NAMES.items():
@@ -97,7 +97,7 @@ def read_foreign(headers: Headers | None) -> ForeignLetter | None:
                 found[fact] = text
         place = [found.pop(fact, "") for fact in ("topic", "partition", "offset")]
         attempt = found.pop("attempt", "0")
-        return ForeignLetter(tool, "/".join(filter(None, place)), attempt=int(attempt), **found)
+        return ForeignDeadLetter(tool, "/".join(filter(None, place)), attempt=int(attempt), **found)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Contact: an admin client that knows why nobody answers it.
+"""AdminConnection: an admin client that knows why nobody answers it.
 
 A request that fails says mostly that no answer came in time. What stands in the way the client
 says to a callback: a refused login, a certificate that is not believed, a name that nobody knows,
@@ -28,7 +28,7 @@ PROBE_S = 1.0
 _DOCTOR = "`ackfloor doctor` looks closer"
 
 
-class Contact:
+class AdminConnection:
     """The brokers that the settings name.
 
     Attributes:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 from ackfloor.core.records.record import CommitPosition, StartPosition
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.consume.committer import Committer, Result
-from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.membership import Membership
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
@@ -119,7 +119,7 @@ class _Everything(Membership):
             listener,
             commits,
             topic_ids=topic_ids,
-            followers=Followers({}, {}),
+            followers=CopartitionedRetryTopics({}, {}),
             incremental=True,
             start="latest",
         )

@@ -1,4 +1,4 @@
-"""Followers: retry topics that are read by whoever has the source's partition.
+"""CopartitionedRetryTopics: retry topics that are read by whoever has the source's partition.
 
 A group shares out all topics that its members subscribe to. Where partitions move one by one it
 evens out their sum: a worker that joins gets the first half by name of what another one has,
@@ -39,7 +39,7 @@ class Changes(NamedTuple):
     gone: list[TopicPartition]
 
 
-class Followers:
+class CopartitionedRetryTopics:
     """What follows the partitions of one member.
 
     Args:

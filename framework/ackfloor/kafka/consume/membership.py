@@ -28,7 +28,7 @@ from ackfloor.core.records.record import StartPosition
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import TopicReplaced
 from ackfloor.kafka.consume.committer import Committer
-from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.late_starts import LateStarts
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.consume.start_positions import Start, log_range, resolve
@@ -63,7 +63,7 @@ class Membership:
         commits: Committer,
         *,
         topic_ids: TopicIds,
-        followers: Followers,
+        followers: CopartitionedRetryTopics,
         incremental: bool,
         start: Start,
     ) -> None:

@@ -42,7 +42,7 @@ from ackfloor.kafka.client.client_options import (
     reader_config,
 )
 from ackfloor.kafka.consume.committer import Committer, Result
-from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.membership import Membership
 from ackfloor.kafka.consume.new_retry_topics import NewTiers
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
@@ -96,12 +96,12 @@ class KafkaSource:
         instance_id: str | None = None,
         watched: Collection[str] = (),
         spare: Collection[str] = (),
-        unhurried: Collection[str] = (),
-        followers: Followers | None = None,
+        low_priority_topics: Collection[str] = (),
+        followers: CopartitionedRetryTopics | None = None,
         new_tiers: NewTiers | None = None,
     ) -> None:
-        self._unhurried = unhurried
-        self._followers = followers or Followers({}, {})
+        self._unhurried = low_priority_topics
+        self._followers = followers or CopartitionedRetryTopics({}, {})
         self._new_tiers = new_tiers
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ackfloor.core.values.doctor_result import Finding, State
-from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.groups.coordinator import coordinated
@@ -68,7 +68,7 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
     Raises:
         ConfigError: a client property is refused.
     """
-    contact, until_s = Contact(options), time.monotonic() + timeout_s
+    contact, until_s = AdminConnection(options), time.monotonic() + timeout_s
     while True:
         try:
             brokers = len(contact.admin.list_topics(timeout=PROBE_S).brokers)
@@ -111,7 +111,7 @@ def group_protocol(admin: AdminClient, wanted: str) -> Finding:
     return Finding(check, "fail", f"{wanted} is not among what the brokers speak: {spoken}", fix)
 
 
-def group_rights(admin: AdminClient, group: str) -> Finding:
+def group_permissions(admin: AdminClient, group: str) -> Finding:
     """Whether this user may work in the group, and who does."""
     check, fix = f"group {group}", f"grant READ on group {group}"
     try:
@@ -143,7 +143,7 @@ def _described(admin: AdminClient, group: str) -> Any:
     return coordinated(ask, REQUEST_S)
 
 
-def topic_rights(
+def topic_permissions(
     admin: AdminClient, topics: Collection[str], unseen: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Whether this user may do with each topic what a worker does.

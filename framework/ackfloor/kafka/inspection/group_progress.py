@@ -29,8 +29,8 @@ from ackfloor.core.acks.settled import settled_by
 from ackfloor.core.parking.topic_names import ParsedTopic, parse_topic
 from ackfloor.core.records.record import StartPosition
 from ackfloor.core.state.worker_state import UNHURRIED_S
-from ackfloor.dead_letters.kafka.open_dead_letters import OpenLetters
-from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.dead_letters.kafka.open_dead_letters import OpenDeadLetters
+from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, kafka_error, look_failed, told
 from ackfloor.kafka.client.client_options import KafkaOptions, quiet_consumer
 from ackfloor.kafka.groups.coordinator import coordinated
@@ -72,10 +72,10 @@ class ProgressReader:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._contact = Contact(options)
+        self._contact = AdminConnection(options)
         self._admin = self._contact.admin
         self._consumers: dict[str, Consumer] = {}
-        self._letters = OpenLetters(options, self._ids)
+        self._letters = OpenDeadLetters(options, self._ids)
 
     def close(self) -> None:
         """Let the clients go."""

@@ -20,7 +20,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.kafka.client.client_errors import TOO_LARGE, is_fatal, kafka_error, told
 from ackfloor.kafka.client.client_options import ALONE, KafkaOptions, make_client, producer_config
 from ackfloor.kafka.produce.delivery_reports import failure
@@ -37,7 +37,7 @@ REFUSED = (BufferError, KafkaException, ValueError, TypeError)
 
 def produce(
     producer: Producer,
-    parcel: Parcel,
+    parcel: PendingWrite,
     on_delivery: Callable[[KafkaError | None, Message], None],
 ) -> None:
     """Hand a parcel to a producer; raises one of `REFUSED`."""
@@ -65,7 +65,7 @@ class KafkaSink:
         self._producer: Producer | None = None
         #: Sends each record in a request of its own; made when it is first needed.
         self._single: Producer | None = None
-        self._outstanding: dict[int, Parcel] = {}
+        self._outstanding: dict[int, PendingWrite] = {}
         self._fatal = ""
 
     def open(self, listener: SinkListener) -> None:
@@ -80,7 +80,7 @@ class KafkaSink:
             Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
         )
 
-    def publish(self, parcel: Parcel) -> None:
+    def publish(self, parcel: PendingWrite) -> None:
         """Start writing a parcel."""
         if self._fatal:
             self._replace()
@@ -93,15 +93,15 @@ class KafkaSink:
     def _produce(
         self,
         producer: Producer,
-        parcel: Parcel,
-        delivered: Callable[[Parcel, KafkaError | None, Message], None],
+        parcel: PendingWrite,
+        delivered: Callable[[PendingWrite, KafkaError | None, Message], None],
     ) -> None:
         try:
             produce(producer, parcel, partial(delivered, parcel))
         except REFUSED as exc:
             self._report(parcel, told(exc), kafka_error(exc))
 
-    def _delivered(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, parcel: PendingWrite, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.code() in TOO_LARGE and id(parcel) in self._outstanding:
             if self._single is None:
                 self._single = self._make(**ALONE)
@@ -109,7 +109,9 @@ class KafkaSink:
             return
         self._delivered_alone(parcel, error, message)
 
-    def _delivered_alone(self, parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+    def _delivered_alone(
+        self, parcel: PendingWrite, error: KafkaError | None, message: Message
+    ) -> None:
         error = failure(error, message)
         if error is None:
             if self._outstanding.pop(id(parcel), None) is not None:
@@ -117,7 +119,7 @@ class KafkaSink:
             return
         self._report(parcel, told(error), error)
 
-    def _report(self, parcel: Parcel, text: str, error: KafkaError | None) -> None:
+    def _report(self, parcel: PendingWrite, text: str, error: KafkaError | None) -> None:
         if self._outstanding.pop(id(parcel), None) is None:
             return
         if is_fatal(error):

@@ -39,7 +39,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import SourceFailed
@@ -143,7 +143,7 @@ class Transactor:
         None where that is not known and nobody waits for it any more.
         """
         until_s = self._begin() + REQUEST_S
-        refusals: dict[Parcel, Refusal] = {}
+        refusals: dict[PendingWrite, Refusal] = {}
         try:
             producer = self._ready()
             producer.begin_transaction()
@@ -183,12 +183,12 @@ class Transactor:
         producer: Producer,
         transaction: Transaction,
         member: object,
-        refusals: dict[Parcel, Refusal],
+        refusals: dict[PendingWrite, Refusal],
         until_s: float,
     ) -> None:
         """Everything but the commit; raises KafkaException or _Unwritten: it is to be aborted."""
 
-        def delivered(parcel: Parcel, error: KafkaError | None, message: Message) -> None:
+        def delivered(parcel: PendingWrite, error: KafkaError | None, message: Message) -> None:
             error = failure(error, message)
             # What an abort takes out of the client's hands has not failed by itself.
             if error is not None and error.code() not in PURGED:
@@ -214,7 +214,7 @@ class Transactor:
     def _flush(
         producer: Producer,
         transaction: Transaction,
-        refusals: dict[Parcel, Refusal],
+        refusals: dict[PendingWrite, Refusal],
         until_s: float,
     ) -> int:
         """Wait until all is written or something can't be; returns how much is not.

@@ -17,7 +17,7 @@ from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.state.worker_state import Route
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.errors import ConfigError, StartError
-from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
@@ -37,7 +37,7 @@ class Cluster:
     """
 
     def __init__(self, options: KafkaOptions) -> None:
-        self._contact = Contact(options)
+        self._contact = AdminConnection(options)
         self._admin = self._contact.admin
 
     def wait(

@@ -35,14 +35,14 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Stack
 from ackfloor.runtime.calls.invoke import Invocation, set_current
 from ackfloor.runtime.calls.stacks import task_stack
-from ackfloor.runtime.executors.async_slot import Slot, breathe, calm, finish, uncancel
+from ackfloor.runtime.executors.async_slot import Slot, calm, finish, uncancel, yield_to_loop
 from ackfloor.runtime.executors.async_slots import AsyncSlots
 from ackfloor.runtime.executors.batch_calls import begin, post, startable
 from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.executors.handler_exceptions import outcome_of
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.window import Window
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 #: Records handled without a suspension before a slot looks whether the event loop should breathe.
 STREAK = 64
@@ -75,14 +75,14 @@ class AsyncExecutor(AsyncSlots):
         *,
         concurrency: int,
         cancel_grace_s: float,
-        marks: Marks | None = None,
+        marks: InFlightMemory | None = None,
     ) -> None:
         super().__init__(
             invocation.handler,
             events.loop,
             concurrency=concurrency,
             cancel_grace_s=cancel_grace_s,
-            marks=marks or Marks(),
+            marks=marks or InFlightMemory(),
             broke=inbox.broken.append,
         )
         self._events = events
@@ -286,7 +286,7 @@ class AsyncExecutor(AsyncSlots):
         slot.streak += len(batch.items)
         if slot.streak >= STREAK:
             slot.streak = 0
-            await breathe()
+            await yield_to_loop()
 
     async def _called(
         self, slot: Slot, batch: Batch

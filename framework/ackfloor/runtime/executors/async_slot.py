@@ -58,7 +58,7 @@ class Slot:
         return self.task.cancel()
 
 
-async def breathe() -> None:
+async def yield_to_loop() -> None:
     """Let the event loop do other things; a cancellation that arrives here is nobody's."""
     try:
         await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def calm(slot: Slot) -> None:
     slot.cancelled = None
     slot.streak = 0
     uncancel()
-    await breathe()
+    await yield_to_loop()
 
 
 def uncancel() -> None:

@@ -21,7 +21,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.executors.async_slot import Slot, finish
 from ackfloor.runtime.executors.batch_calls import given_up
 from ackfloor.runtime.executors.batch_in_flight import Places
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 #: Seconds that all slots at work may keep the event loop together before each lets it breathe.
 BREATH_S = 0.001
@@ -48,7 +48,7 @@ class AsyncSlots(ABC):
         *,
         concurrency: int,
         cancel_grace_s: float,
-        marks: Marks,
+        marks: InFlightMemory,
         broke: Callable[[BaseException], None],
     ) -> None:
         self._handler = handler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.core.records.batch import Batch
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 
 class Places:
@@ -13,7 +13,7 @@ class Places:
         marks: the worker's.
     """
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: InFlightMemory) -> None:
         self._marks = marks
         #: The place of a slot -> its places, that one included.
         self._of: dict[int, list[int]] = {}

@@ -37,7 +37,7 @@ from ackfloor.runtime.executors.handler_exceptions import outcome_of
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.thread_slot import Slot, end_lease
 from ackfloor.runtime.executors.window import Window
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 #: Records a thread takes of one work before it lets another one have its turn.
 LANE_VISIT = 64
@@ -64,13 +64,13 @@ class ThreadExecutor:
         clock: Callable[[], float],
         *,
         concurrency: int,
-        marks: Marks | None = None,
+        marks: InFlightMemory | None = None,
     ) -> None:
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
         self._concurrency = concurrency
-        self._marks = marks or Marks()
+        self._marks = marks or InFlightMemory()
         self._words = self._marks.words
         self._places = Places(self._marks)
         self._window = Window(invocation.handler, inbox)

@@ -1,4 +1,4 @@
-"""Notices: what the loop logs about deliveries, at most a few lines a second of each kind.
+"""DeliveryLog: what the loop logs about deliveries, at most a few lines a second of each kind.
 
 So neither the log nor the owner thread drowns in a storm (`limited.py`). Each line about a record
 carries topic, partition, offset, attempt and handler, in its text and as fields of their own
@@ -26,12 +26,12 @@ from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.logging.logs import about, named, place_of
-from ackfloor.runtime.logging.rate_limit import Limited
+from ackfloor.runtime.logging.rate_limit import RateLimit
 
 log = logging.getLogger("ackfloor.worker")
 
 
-class Notices:
+class DeliveryLog:
     """The log lines of one worker's loop; only the owner thread calls it.
 
     Args:
@@ -40,7 +40,7 @@ class Notices:
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         self._redaction = redaction or Redaction()
-        self._kinds: list[Limited] = []
+        self._kinds: list[RateLimit] = []
         self._timeouts = self._kind("%d more deliveries outlived their consume timeout")
         self._late = self._kind("%d more handlers raised after their deliveries had been answered")
         self._pauses = self._kind("%d more requests for a pause")
@@ -51,8 +51,8 @@ class Notices:
         self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
         self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
 
-    def _kind(self, summary: str) -> Limited:
-        self._kinds.append(Limited(log, summary))
+    def _kind(self, summary: str) -> RateLimit:
+        self._kinds.append(RateLimit(log, summary))
         return self._kinds[-1]
 
     def happened(self, events: Sequence[Event], now_s: float) -> None:

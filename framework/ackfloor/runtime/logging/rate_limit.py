@@ -1,4 +1,4 @@
-"""Limited: log lines of one kind, at most a few in a second; the others are counted.
+"""RateLimit: log lines of one kind, at most a few in a second; the others are counted.
 
 When a dependency dies, everything fails at once. The first few lines say what happens. What was
 left out is told as a number with the next line after its second, or by `flush`.
@@ -13,7 +13,7 @@ MOST_LINES = 3
 WINDOW_S = 1.0
 
 
-class Limited:
+class RateLimit:
     """One kind of line.
 
     Args:

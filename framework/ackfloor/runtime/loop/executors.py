@@ -16,8 +16,8 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.faults import Faults
 from ackfloor.ports import Clock, Executor
 from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
-from ackfloor.runtime.logging.delivery_log import Notices
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.logging.delivery_log import DeliveryLog
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 #: Seconds that cancelled handlers have for their clean-up at the end of a worker.
 CANCEL_S = 1.0
@@ -41,18 +41,18 @@ class Executors:
         self,
         by_name: Mapping[str, Executor],
         clock: Clock,
-        notices: Notices,
+        notices: DeliveryLog,
         *,
         max_abandoned: int,
         silence_s: Callable[[], float],
-        marks: Marks | None = None,
+        marks: InFlightMemory | None = None,
     ) -> None:
         self.by_name = by_name
         self._clock = clock
         self._notices = notices
         self._max_abandoned = max_abandoned
         self._silence_s = silence_s
-        self.marks = marks or Marks()
+        self.marks = marks or InFlightMemory()
 
     def start(self) -> None:
         """Start them all."""

@@ -26,17 +26,17 @@ from ackfloor.core.messages.commands import (
     Resume,
     TakeBack,
 )
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Transact, Transaction
 from ackfloor.core.records.record import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.rule_changes import Reloaded, overdue_under
 from ackfloor.ports import Clock, Sink, Source, TransactionalSink
 from ackfloor.runtime.executors.inbox import Inbox
-from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.delivery_log import DeliveryLog
 from ackfloor.runtime.logging.logs import places
 from ackfloor.runtime.loop.executors import Executors
-from ackfloor.runtime.loop.snapshot_publisher import Telling
+from ackfloor.runtime.loop.snapshot_publisher import SnapshotPublisher
 from ackfloor.runtime.reporting.observers import Observers
 from ackfloor.runtime.reporting.turn_times import TurnTimes
 
@@ -78,7 +78,7 @@ class Loop:
         inbox: Inbox,
         clock: Clock,
         observers: Observers,
-        notices: Notices,
+        notices: DeliveryLog,
         *,
         group: str,
         drain_s: float,
@@ -99,7 +99,7 @@ class Loop:
         self._in_lanes = any(
             handler.rules.ordering != "unordered" for handler in engine.state.handlers.values()
         )
-        self.telling = Telling(
+        self.telling = SnapshotPublisher(
             engine, source, executors, observers, notices, self._times, group=group
         )
 
@@ -124,7 +124,7 @@ class Loop:
         self._times.worked(self._clock.monotonic())
         busy = count > 0 or moved
         if busy:
-            self.telling.stir()
+            self.telling.mark_changed()
         self._wait_s = SHORTEST_WAIT_S if busy else min(self._wait_s * 2, LONGEST_IDLE_WAIT_S)
         return busy
 
@@ -262,7 +262,7 @@ class Loop:
             ValueError: something differs that can't change; nothing was changed then.
         """
         self.engine.reload(reloaded, self._clock.now())
-        self.telling.stir()
+        self.telling.mark_changed()
         for rules in reloaded.handlers:
             self.executors.by_name[rules.name].resize(rules.concurrency)
 
@@ -326,11 +326,11 @@ class Loop:
 
     # SinkListener: called inside `Sink.poll` or `Sink.publish`, on this thread.
 
-    def on_published(self, parcel: Parcel) -> None:
+    def on_published(self, parcel: PendingWrite) -> None:
         """A parked record is durable."""
         self.engine.published(parcel, self._clock.now())
 
-    def on_publish_failed(self, parcel: Parcel, error: str, *, too_large: bool) -> None:
+    def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
         """A parked record was not written."""
         self.engine.publish_failed(parcel, error, too_large=too_large, now=self._clock.now())
 

@@ -1,4 +1,4 @@
-"""Telling: what the owner thread lets others see: each turn's events, and snapshots in between."""
+"""SnapshotPublisher: what observers of a worker get: each turn's events, and snapshots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ackfloor.core.messages.events import StrayExit
 from ackfloor.core.records.record import Now
 from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.ports import Source
-from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.delivery_log import DeliveryLog
 from ackfloor.runtime.logging.fault_log import FaultLog
 from ackfloor.runtime.loop.executors import Executors
 from ackfloor.runtime.reporting.observers import Observers
@@ -16,7 +16,7 @@ from ackfloor.runtime.reporting.snapshot_schedule import Freshness
 from ackfloor.runtime.reporting.turn_times import TurnTimes
 
 
-class Telling:
+class SnapshotPublisher:
     """From the engine to the log and the observers; called on the owner thread.
 
     Attributes:
@@ -31,7 +31,7 @@ class Telling:
         source: Source,
         executors: Executors,
         observers: Observers,
-        notices: Notices,
+        notices: DeliveryLog,
         times: TurnTimes,
         *,
         group: str,
@@ -49,14 +49,14 @@ class Telling:
         self.subscribed = False
         self.latest: Snapshot | None = None
 
-    def stir(self) -> None:
+    def mark_changed(self) -> None:
         """Something has happened: the next snapshot will differ."""
         self._freshness.stirred = True
 
     def become(self, status: str) -> None:
         """The worker does something else from now on."""
         self.status = status
-        self.stir()
+        self.mark_changed()
 
     def stray(self, exc: BaseException, now_s: float) -> None:
         """An exit left a task or a callback on the event loop."""
@@ -69,7 +69,7 @@ class Telling:
         if events:
             self._notices.happened(events, now.mono_s)
             self._observers.observe(events)
-            self.stir()
+            self.mark_changed()
         if self._engine.doubtful(now):
             self._source.look_closer()
         if self._freshness.due(now.mono_s):

@@ -35,11 +35,11 @@ from ackfloor.runtime.executors.lifespan import Lifespan
 from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
 from ackfloor.runtime.executors.process.start_arguments import plan_of
 from ackfloor.runtime.executors.thread_executor import ThreadExecutor
-from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.delivery_log import DeliveryLog
 from ackfloor.runtime.loop.executors import Executors
 from ackfloor.runtime.loop.loop import Loop
 from ackfloor.runtime.reporting.observers import Observers
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 if TYPE_CHECKING:
     from ackfloor.app import App
@@ -67,7 +67,7 @@ class Topology:
     partitions: Mapping[str, int]
     spare: frozenset[str] = frozenset()
 
-    def unhurried(self) -> Mapping[str, str]:
+    def low_priority_topics(self) -> Mapping[str, str]:
         """The tiers that may be read a moment later than the rest, and the source of each."""
         routes = self.routes.items()
         return {
@@ -108,7 +108,7 @@ class Outside:
     publisher: Publisher
     clock: Clock
     events: EventLoopThread
-    marks: Marks = field(default_factory=Marks)
+    marks: InFlightMemory = field(default_factory=InFlightMemory)
     #: Stands in for threads and processes, by the handler's spec (the simulation has its own).
     stand_in: Callable[[HandlerSpec], Callable[..., Executor]] | None = None
 
@@ -179,7 +179,7 @@ class Worker:
         self._spans = spans_of(self._config.group, self._config.redaction)
         if self._spans is not None:
             self._app.attach(self._spans.publisher(self._outside.publisher))
-        notices = Notices(self._config.redaction)
+        notices = DeliveryLog(self._config.redaction)
         executors = Executors(
             {spec.name: self._executor(spec, state) for spec in self._handlers},
             self._outside.clock,

@@ -1,4 +1,4 @@
-"""Lookout: now and then asks Kafka how far the group has come, and tells the monitor.
+"""LagWatch: now and then asks Kafka how far the group has come, and tells the monitor.
 
 What a worker knows of the end of a log is what its client last saw, which is not refreshed while a
 partition is paused; of partitions that nobody has and of dead letters it knows nothing. So the
@@ -43,7 +43,7 @@ class Unknown(NamedTuple):
     trace: str = ""
 
 
-class Lookout:
+class LagWatch:
     """Looks every so often, the first time after one such wait.
 
     Args:

@@ -1,4 +1,4 @@
-"""Marks: which records a worker process is handling, in memory that outlives the process.
+"""InFlightMemory: which records a worker process is handling, in memory that outlives the process.
 
 A record that kills its process can't be counted by anybody inside it. So before a handler starts,
 its slot writes the record's identity into an area of shared memory that the supervisor made; the
@@ -109,7 +109,7 @@ class Area:
         os.close(self.descriptor)
 
 
-class Marks:
+class InFlightMemory:
     """The worker's side. Slots write `words[slot] = assignment.mark | offset` themselves.
 
     Args:

@@ -25,13 +25,13 @@ from ackfloor.declare.broadcast_mode import check_settings
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.settings import Settings
 from ackfloor.testing.kit.driver import Driver
-from ackfloor.testing.kit.memory_worker import Crew
+from ackfloor.testing.kit.memory_worker import MemoryWorker
 from ackfloor.testing.kit.observations import (
     HandledRecord,
+    Observations,
     ParkedRecord,
     SeenRecord,
     Trouble,
-    Witness,
     parked,
     seen,
 )
@@ -97,8 +97,8 @@ class Harness:
         self.broker = MemoryBroker(self.clock)
         group = self._settings.group
         self._topology = create_topics(self.broker, group, self._specs, partitions)
-        self._witness = Witness()
-        self._crew: Crew | None = None
+        self._witness = Observations()
+        self._crew: MemoryWorker | None = None
         self._driver: Driver | None = None
         self._thread = 0
 
@@ -135,7 +135,7 @@ class Harness:
         self.__exit__(kind, exc, trace)
 
     def _begin(self) -> None:
-        crew = Crew(
+        crew = MemoryWorker(
             self._app,
             self._specs,
             self._settings,
@@ -149,7 +149,7 @@ class Harness:
         self._driver = crew.driver(grace_s=self._grace_s, give_up_s=self._give_up_s)
         self._driver.settle()
 
-    def _running(self) -> tuple[Crew, Driver]:
+    def _running(self) -> tuple[MemoryWorker, Driver]:
         if self._crew is None or self._driver is None:
             raise RuntimeError("the harness is not running: use `with Harness(app) as h:`")
         if threading.get_ident() != self._thread:

@@ -1,4 +1,4 @@
-"""Crew: one worker on the in-memory broker, from its start to its end or its crash."""
+"""MemoryWorker: one worker on the in-memory broker, from its start to its end or its crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from ackfloor.runtime.loop.worker_assembly import Outside, Topology, Worker
 from ackfloor.settings import Settings
 from ackfloor.testing.kit.driver import Driver, Unsettled
 from ackfloor.testing.kit.manual_event_loop import ManualEventLoop
-from ackfloor.testing.kit.observations import WatchedEngine, WatchedErrors, WatchedObserver, Witness
+from ackfloor.testing.kit.observations import (
+    Observations,
+    WatchedEngine,
+    WatchedErrors,
+    WatchedObserver,
+)
 from ackfloor.testing.kit.topology import TurnByTurn, worker_config
 from ackfloor.testing.memory.manual_clock import ManualClock
 from ackfloor.testing.memory.memory_broadcast import MemoryBroadcastSource
@@ -47,7 +52,7 @@ class ManualEventLoopThread(EventLoopThread):
     # Its sign of life would be a timer to stop at, twice in every second of manual time.
     BEAT_INTERVAL_S = 1e8
 
-    def __init__(self, clock: ManualClock, witness: Witness, give_up_s: float) -> None:
+    def __init__(self, clock: ManualClock, witness: Observations, give_up_s: float) -> None:
         self.manual = ManualEventLoop(clock)
         super().__init__(lambda: self.manual)
         self._witness = witness
@@ -107,7 +112,7 @@ async def _cancel_all() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-class Crew:
+class MemoryWorker:
     """A worker with everything it runs on.
 
     Attributes:
@@ -124,7 +129,7 @@ class Crew:
         topology: Topology,
         broker: MemoryBroker,
         clock: ManualClock,
-        witness: Witness,
+        witness: Observations,
         give_up_s: float,
     ) -> None:
         self.events = ManualEventLoopThread(clock, witness, give_up_s)

@@ -1,4 +1,4 @@
-"""Witness: what a harness saw, in the words a test asserts with.
+"""Observations: what a harness saw, in the words a test asserts with.
 
 The records here are plain data with everything decoded that a test compares: raw key and value,
 the record's own headers (ours are taken out and given as fields), origin, attempt, reason.
@@ -158,7 +158,7 @@ def describe(delivery: TrackedDelivery) -> str:
 
 
 @dataclass(slots=True)
-class Witness:
+class Observations:
     """What has happened so far; an observer of the worker.
 
     Attributes:
@@ -244,7 +244,7 @@ class Witness:
 class WatchedEngine(Engine):
     """An engine that tells a witness how deliveries ended."""
 
-    def __init__(self, witness: Witness, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, witness: Observations, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._witness = witness
 
@@ -267,7 +267,7 @@ class WatchedEngine(Engine):
 class WatchedObserver:
     """A user's observer whose failures a test can see."""
 
-    def __init__(self, observer: Observer, witness: Witness) -> None:
+    def __init__(self, observer: Observer, witness: Observations) -> None:
         self._observer = observer
         self._witness = witness
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from ackfloor.core.messages.fault_causes import Trouble
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
 from ackfloor.errors import PublishFailed, SourceFailed
 from ackfloor.ports import SinkListener, SourceListener
@@ -280,14 +280,14 @@ class MemorySink:
         self._listener: SinkListener | None = None
         self._open = False
         #: Written or refused, and not reported: (parcel, error).
-        self._outstanding: list[tuple[Parcel, PublishFailed | None]] = []
+        self._outstanding: list[tuple[PendingWrite, PublishFailed | None]] = []
 
     def open(self, listener: SinkListener) -> None:
         """Make ready to write."""
         self._listener = listener
         self._open = True
 
-    def publish(self, parcel: Parcel) -> None:
+    def publish(self, parcel: PendingWrite) -> None:
         """Write a parcel; it is reported by the next poll."""
         if not self._open:
             if self._listener is not None:

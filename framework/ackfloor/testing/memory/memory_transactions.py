@@ -7,7 +7,7 @@ one that was begun before its partitions moved is refused.
 
 from __future__ import annotations
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.core.records.record import TopicPartition
 from ackfloor.errors import PublishFailed
@@ -56,7 +56,7 @@ class MemoryTransactionalSink:
             return Outcome("the worker is closing")
         broker = self._broker
         with broker.changed:
-            refusals: dict[Parcel, Refusal] = {}
+            refusals: dict[PendingWrite, Refusal] = {}
             for parcel in transaction.parcels:
                 record = parcel.delivery.record
                 try:
@@ -74,7 +74,7 @@ class MemoryTransactionalSink:
                 self._append(parcel)
         return COMMITTED
 
-    def _append(self, parcel: Parcel) -> MemoryRecord:
+    def _append(self, parcel: PendingWrite) -> MemoryRecord:
         record = parcel.delivery.record
         return self._broker.append(
             parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from ackfloor.core.records.redaction import Redaction
-from ackfloor.dead_letters.commands.dead_letter_archive import LetterArchive
+from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
@@ -184,7 +184,7 @@ def test_the_file_of_an_earlier_topic_is_no_place_for_letters(stage: Stage, tmp_
 def test_letters_are_kept_once(tmp_path: Path) -> None:
     """However often a batch is given."""
     letter = DeadLetter("t", 0, 7, b"k", b"v", [], 1)
-    with LetterArchive(tmp_path / "a", "t", Redaction()) as archive:
+    with DeadLetterArchive(tmp_path / "a", "t", Redaction()) as archive:
         archive.keep([letter])
         archive.keep([letter])
     assert len(lines((tmp_path / "a").read_text())) == 1

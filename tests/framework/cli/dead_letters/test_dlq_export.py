@@ -14,12 +14,12 @@ from typer.testing import CliRunner, Result
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.commands.export_files import COLUMNS, ExportFormat, written
-from ackfloor.dead_letters.kafka.dead_letter_topic import Letter
+from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import AckfloorError, RedriveRefused
 from tests.redrive_stage import Stage
 
-LETTER = Letter(DeadLetter("t", 0, 7, b"k", None, ()), disposed=False)
+LETTER = StoredDeadLetter(DeadLetter("t", 0, 7, b"k", None, ()), disposed=False)
 
 
 def dlq(*arguments: str) -> Result:

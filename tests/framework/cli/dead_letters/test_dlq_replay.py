@@ -19,7 +19,7 @@ from ackfloor.core.records.envelope import read_envelope
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.commands.dlq_replay import Replay
 from ackfloor.dead_letters.commands.selection import Places
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_tally import Tally
 from ackfloor.errors import RedriveBusy, RedriveRefused
@@ -302,7 +302,7 @@ def test_a_note_that_asks_for_another_topic_is_not_followed() -> None:
     """Nor is one that holds what this command never writes."""
     places = Places("d", select([(0, 3)]))
     note = JobNote("j", "replayed", JobState.STOPPED, "me", "h", 1, "t", 0, 0, 0, 0, 0,
-                   Replay(places, LetterFilter(), "retry", None, 5, {0: 9}).told())  # fmt: skip
+                   Replay(places, DeadLetterFilter(), "retry", None, 5, {0: 9}).told())  # fmt: skip
     assert Replay.of("d", note).places == places
     with pytest.raises(RedriveRefused, match="not a job of this command"):
         Replay.of("other", note)

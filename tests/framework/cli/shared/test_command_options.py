@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
 from ackfloor.cli.reference.cli_reference import commands, options
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.errors import ConfigError
 
 COMMANDS = dict(commands())
@@ -76,18 +76,18 @@ def test_a_misspelt_variable_of_an_option_is_refused(
 
 def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them must be there, as the filter says."""
-    meant: list[LetterFilter] = []
+    meant: list[DeadLetterFilter] = []
 
-    def look(_self: object, _places: object, wanted: LetterFilter, *_: object) -> list[object]:
+    def look(_self: object, _places: object, wanted: DeadLetterFilter, *_: object) -> list[object]:
         meant.append(wanted)
         return []
 
     reading = type("Reading", (), {"letters": look, "rules": None})
-    opened = "ackfloor.dead_letters.commands.dlq.LetterReading.open"
+    opened = "ackfloor.dead_letters.commands.dlq.DeadLetterSelection.open"
     monkeypatch.setattr(opened, lambda *_: reading())
     given = ["--header", "tenant=acme", "--header", "source"]
     assert CliRunner().invoke(cli, ["dlq", "ls", "t", *given]).exit_code == 0
-    assert meant == [LetterFilter(headers=(("tenant", "acme"), ("source", None)))]
+    assert meant == [DeadLetterFilter(headers=(("tenant", "acme"), ("source", None)))]
 
 
 def test_what_kubernetes_tells_of_a_service_is_no_misspelt_option() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ackfloor.core.records.envelope import Envelope, Reason, write_headers
-from ackfloor.dead_letters.rules.cause_groups import MOST_GROUPS, MOST_RELEASES, REST, LetterGroups
+from ackfloor.dead_letters.rules.cause_groups import MOST_GROUPS, MOST_RELEASES, REST, CauseGroups
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 DIED = Envelope(release="v7",
@@ -27,7 +27,7 @@ FOREIGN = DeadLetter("other-dlq", 1, 7, None, None, [("h", b"1")], 9_000)
 
 def test_letters_of_one_cause_are_one_group() -> None:
     """Counted, with the first and the last time, and the latest of them as its sample."""
-    groups = LetterGroups()
+    groups = CauseGroups()
     groups.add(letter(4, failed_at_ms=7_000, error_message="latest"))
     for offset in range(3):
         groups.add(letter(offset, failed_at_ms=1_000 + offset))
@@ -45,7 +45,7 @@ def test_letters_of_one_cause_are_one_group() -> None:
 
 def test_memory_is_bounded_and_no_letter_is_left_out() -> None:
     """What goes beyond the most groups is one group more for each topic."""
-    groups = LetterGroups()
+    groups = CauseGroups()
     for number in range(MOST_GROUPS + 20):
         groups.add(letter(number, error_fingerprint=f"{number:x}"))
     found = groups.largest_first()
@@ -56,7 +56,7 @@ def test_memory_is_bounded_and_no_letter_is_left_out() -> None:
 
 def test_which_releases_failed_so_is_known_in_the_order_of_time() -> None:
     """However they are read; of very many only some, and one that names none is no release."""
-    groups = LetterGroups()
+    groups = CauseGroups()
     for release, at_ms in (("v8", 5), ("v7", 9), (None, 1), ("v7", 3), ("v9", 7)):
         groups.add(letter(release=release, failed_at_ms=at_ms))
     (found,) = groups.largest_first()
@@ -71,7 +71,7 @@ def test_headers_that_cannot_be_read_count_as_absent() -> None:
     """However they are grouped: a name that comes twice, what is no text, what is no number."""
     twice = [*(letter().headers or ()), ("ackfloor.handler", b"ship")]
     bad = [*(letter().headers or ()), ("ackfloor.handler", b"\xff"), ("ackfloor.failed_at", b"?")]
-    groups = LetterGroups()
+    groups = CauseGroups()
     for headers in (twice, bad, bad, None):
         groups.add(DeadLetter("orders--billing--dlq", 0, 1, None, None, headers, 9_000))
     found = {(each.handler, each.cause): each for each in groups.largest_first()}

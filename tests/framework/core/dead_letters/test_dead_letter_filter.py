@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from tests.framework.core.dead_letters.test_cause_groups import FOREIGN, letter
 
 
@@ -48,28 +48,28 @@ from tests.framework.core.dead_letters.test_cause_groups import FOREIGN, letter
 )
 def test_each_condition_must_be_met(wanted: dict[str, Any], ours: bool, foreign: bool) -> None:
     """By our headers; a time that none of them tells is the record's own."""
-    meant = LetterFilter(**wanted)
+    meant = DeadLetterFilter(**wanted)
     assert (meant.matches(letter()), meant.matches(FOREIGN)) == (ours, foreign)
-    assert LetterFilter.of(json.loads(json.dumps(meant.told()))) == meant
+    assert DeadLetterFilter.of(json.loads(json.dumps(meant.told()))) == meant
 
 
 def test_a_letter_whose_headers_cannot_be_read_has_none() -> None:
     """It is meant only where nothing is asked of them."""
     unreadable = type(FOREIGN)("t", 0, 0, b"k", b"v", None, 9_000)
-    assert LetterFilter(key="k").matches(unreadable)
-    assert not LetterFilter(headers=(("h", None),)).matches(unreadable)
+    assert DeadLetterFilter(key="k").matches(unreadable)
+    assert not DeadLetterFilter(headers=(("h", None),)).matches(unreadable)
 
 
 def test_the_cause_is_what_groups_print() -> None:
     """Where there is neither fingerprint nor class, the reason is."""
     decode = letter(error_fingerprint=None, error_type=None)
-    assert LetterFilter(error="exhausted").matches(decode)
+    assert DeadLetterFilter(error="exhausted").matches(decode)
 
 
 def test_a_condition_of_a_newer_version_is_refused() -> None:
     """Left out, it would let more through."""
     with pytest.raises(ValueError, match="tenant"):
-        LetterFilter.of({"key": "k", "tenant": "a"})
+        DeadLetterFilter.of({"key": "k", "tenant": "a"})
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_condition_of_a_newer_version_is_refused() -> None:
 def test_a_condition_that_is_not_of_its_type_is_refused(told: dict[str, Any]) -> None:
     """A note of a job may hold anything."""
     with pytest.raises(ValueError, match="not of its type"):
-        LetterFilter.of(told)
+        DeadLetterFilter.of(told)

@@ -8,10 +8,10 @@ import pytest
 
 from ackfloor.core.records.envelope import Envelope, write_headers
 from ackfloor.core.records.record import Headers
-from ackfloor.dead_letters.rules.cause_groups import LetterGroups
-from ackfloor.dead_letters.rules.dead_letter_filter import LetterFilter
+from ackfloor.dead_letters.rules.cause_groups import CauseGroups
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import Disposed
-from ackfloor.dead_letters.rules.foreign_headers import ForeignLetter, read_foreign
+from ackfloor.dead_letters.rules.foreign_headers import ForeignDeadLetter, read_foreign
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order, why_left
 
 SPRING: Headers = [
@@ -55,34 +55,36 @@ KARAFKA: Headers = [
     [
         (
             SPRING,
-            ForeignLetter("spring", "orders/3/41927", "billing", None, "shop.BadOrder",
+            ForeignDeadLetter("spring", "orders/3/41927", "billing", None, "shop.BadOrder",
                           "no such n\u00e4me", "at shop.Bill"),
         ),
         (
             CONNECT,
-            ForeignLetter("connect", "orders/3/12345678", None, "sink",
+            ForeignDeadLetter("connect", "orders/3/12345678", None, "sink",
                           "org.apache.kafka.connect.errors.DataException", "bad", "at X"),
         ),
         (
             KAFKA,
-            ForeignLetter("kafka", "orders/3/7", "billing", error_message="gave up", attempt=5),
+            ForeignDeadLetter("kafka", "orders/3/7", "billing", error_message="gave up", attempt=5),
         ),
-        (KARAFKA, ForeignLetter("karafka", "orders/3/8", "billing", attempt=4)),
+        (KARAFKA, ForeignDeadLetter("karafka", "orders/3/8", "billing", attempt=4)),
         ([("h", b"1")], None),
         ([("source_topic", None)], None),
-        ([("kafka_dlt-original-topic", b"\xff")], ForeignLetter("spring")),
+        ([("kafka_dlt-original-topic", b"\xff")], ForeignDeadLetter("spring")),
         (
             [*KARAFKA[:1], ("source_partition", b"xxxx"), ("source_attempts", b"\0\0\0\1")],
-            ForeignLetter("karafka", "orders/2021161080"),
+            ForeignDeadLetter("karafka", "orders/2021161080"),
         ),
         (
             [*SPRING[:1], ("kafka_dlt-exception-cause-fqcn", b"\xff"),
              ("kafka_dlt-exception-fqcn", b"E"), ("kafka_dlt-original-offset", b"?")],
-            ForeignLetter("spring", "orders", error_type="E"),
+            ForeignDeadLetter("spring", "orders", error_type="E"),
         ),
     ],
 )  # fmt: skip
-def test_each_tool_is_read_in_its_own_words(headers: Headers, told: ForeignLetter | None) -> None:
+def test_each_tool_is_read_in_its_own_words(
+    headers: Headers, told: ForeignDeadLetter | None
+) -> None:
     """Spring's numbers are binary; what can't be read is absent; the cause is preferred."""
     assert read_foreign(headers) == told
     assert read_foreign(None) is None
@@ -95,7 +97,7 @@ def letter(headers: Headers | None) -> DeadLetter:
 
 def test_they_are_grouped_and_filtered_by_cause() -> None:
     """As our own are, with the message of the latest."""
-    groups = LetterGroups()
+    groups = CauseGroups()
     for headers in (SPRING, SPRING, CONNECT, KAFKA, None):
         groups.add(letter(headers))
     found = [
@@ -106,9 +108,9 @@ def test_they_are_grouped_and_filtered_by_cause() -> None:
         ("", "shop.BadOrder", 2, "no such n\u00e4me"),
         ("sink", "org.apache.kafka.connect.errors.DataException", 1, "bad"),
     ]
-    meant = LetterFilter(error="BadOrder", handler=None)
+    meant = DeadLetterFilter(error="BadOrder", handler=None)
     assert [meant.matches(letter(each)) for each in (SPRING, CONNECT, None)] == [True, False, False]
-    assert LetterFilter(least_attempts=5).matches(letter(KAFKA))
+    assert DeadLetterFilter(least_attempts=5).matches(letter(KAFKA))
 
 
 def test_it_is_told_and_decides_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Endings: how deliveries end, that each ends once, and what is told of it."""
+"""Completions: how deliveries end, that each ends once, and what is told of it."""
 
 from __future__ import annotations
 

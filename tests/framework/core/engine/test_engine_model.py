@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.messages.commands import Cancel, Pause, Resume
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
@@ -291,7 +291,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), fate=st.sampled_from(["confirmed", "refused", "too large"]))
     def report(self, data: st.DataObject, fate: str) -> None:
         """A delivery report comes back."""
-        parcel: Parcel = data.draw(st.sampled_from(self.world.parcels))
+        parcel: PendingWrite = data.draw(st.sampled_from(self.world.parcels))
         self.world.parcels.remove(parcel)
         if fate == "confirmed":
             self.note_settled(parcel.delivery)

@@ -1,4 +1,4 @@
-"""Parcels: a record is settled by the broker's word alone, and refusals are tried again."""
+"""Outbox: a record is settled by the broker's word alone, and refusals are tried again."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.messages.events import PublishFailed, RecordDeadLettered, RecordParked
 from ackfloor.core.messages.fault_causes import Trouble
 from ackfloor.core.outbox.transactional_outbox import LOOK_AGAIN_S, MOST_BYTES, MOST_PARCELS
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
 from ackfloor.core.records.outcomes import ACKED, Failed, Rejected
 from ackfloor.core.records.record import CommitPosition, Failure, StartPosition, TopicPartition
@@ -465,7 +465,7 @@ def test_the_wait_begins_with_the_writing() -> None:
     world.finish(world.start(), BOOM)
     world.now_s += 30.0
     world.end_transaction()
-    parcel: Parcel = world.transactions[0].parcels[0]
+    parcel: PendingWrite = world.transactions[0].parcels[0]
     assert parcel.envelope.not_before_ms == world.now.wall_ms + round(parcel.wait_s * 1000)
 
 

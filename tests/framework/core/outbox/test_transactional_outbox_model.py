@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from ackfloor.core.acks.gap_set import decode
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal
 from ackfloor.core.records.outcomes import ACKED
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
@@ -50,7 +50,7 @@ class TransactionalEngineMachine(EngineMachine):
         self.stored[position.partition] = position.position
         self.texts[position.partition] = position.metadata
 
-    def stored_as_settled(self, parcel: Parcel) -> bool:
+    def stored_as_settled(self, parcel: PendingWrite) -> bool:
         """Whether what the broker has stored says that a parcel's record is settled."""
         partition, offset = parcel.delivery.partition, parcel.delivery.offset
         if offset < self.stored[partition]:

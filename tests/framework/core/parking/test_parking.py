@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.envelope import ORIGIN_OFFSET, REPLAYS, Reason, read_envelope
 from ackfloor.core.records.outcomes import Failed, Rejected
 from ackfloor.core.records.record import Failure
@@ -27,7 +27,7 @@ def tier(delay: str) -> str:
     return f"orders--g--retry-{delay}"
 
 
-def parked(world: World, record: MemoryRecord, outcome: Failed | Rejected = BOOM) -> Parcel:
+def parked(world: World, record: MemoryRecord, outcome: Failed | Rejected = BOOM) -> PendingWrite:
     """The parcel of a record that failed 250 ms after its handler's start."""
     topic, partition = record.topic(), record.partition()
     if (topic, partition) not in world.engine.assignments:

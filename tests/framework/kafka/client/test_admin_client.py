@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.kafka.client import admin_client as contact
-from ackfloor.kafka.client.admin_client import Contact
+from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.client.login_failures import refusal
 from ackfloor.settings import Settings
@@ -23,7 +23,7 @@ def told(by_default: bool = False, **config: Any) -> str:
     """The error of a contact with these brokers."""
     admin = {"bootstrap.servers": NOWHERE, **{k.replace("_", "."): v for k, v in config.items()}}
     with pytest.raises(KafkaUnreachable) as silent:
-        Contact(KafkaOptions(admin=admin, by_default=by_default)).metadata()
+        AdminConnection(KafkaOptions(admin=admin, by_default=by_default)).metadata()
     return str(silent.value)
 
 

@@ -1,4 +1,4 @@
-"""Followers: retry topics are read by whoever has the source's partition."""
+"""CopartitionedRetryTopics: retry topics are read by whoever has the source's partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.consume import start_positions
-from ackfloor.kafka.consume.copartitioned_retry_topics import Changes, Followers
+from ackfloor.kafka.consume.copartitioned_retry_topics import Changes, CopartitionedRetryTopics
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.consume.start_positions import PATIENCE_S
 from ackfloor.kafka.topics import topic_ids
@@ -60,7 +60,9 @@ def told(changes: Changes) -> list[list[Place]]:
 def test_what_follows_a_partition_comes_and_goes_with_it() -> None:
     """One of each retry topic; other topics are followed by nothing."""
     sources = {"r1": "orders", "r2": "orders", "other-r1": "other"}
-    followers = Followers(sources, {"orders": 3, "r1": 3, "r2": 3, "other": 1, "other-r1": 1})
+    followers = CopartitionedRetryTopics(
+        sources, {"orders": 3, "r1": 3, "r2": 3, "other": 1, "other-r1": 1}
+    )
     here = of(("orders", 1), ("quick-retries", 0))
     assert told(followers.come(here)) == [[("r1", 1), ("r2", 1)], []]
     assert told(followers.come(of(("other", 0)))) == [[("other-r1", 0)], []]
@@ -77,7 +79,7 @@ def test_each_partition_of_a_follower_has_one_reader(
     """However the source is shared out, and also after both have grown."""
     shares = [data.draw(st.integers(0, members - 1)) for _ in range(source)]
     counts = {"source": source, "tier": tier}
-    group = [Followers({"tier": "source"}, counts) for _ in range(members)]
+    group = [CopartitionedRetryTopics({"tier": "source"}, counts) for _ in range(members)]
     read: dict[int, set[Place]] = {member: set() for member in range(members)}
 
     def note(member: int, changes: Changes) -> None:
@@ -110,7 +112,7 @@ def test_each_partition_of_a_follower_has_one_reader(
 
 def test_a_broker_that_tells_nothing_changes_nothing() -> None:
     """What was known at the start holds."""
-    followers = Followers({"tier": "source"}, {"source": 2, "tier": 5})
+    followers = CopartitionedRetryTopics({"tier": "source"}, {"source": 2, "tier": 5})
     silent = {"source": Described(), "tier": Described(), "stranger": Described("x", (0,))}
     assert followers.learn(silent) == set()
     came, _ = told(followers.come(of(("source", 0))))
@@ -120,7 +122,7 @@ def test_a_broker_that_tells_nothing_changes_nothing() -> None:
 
 def test_where_the_source_is_not_known_yet_its_own_number_follows() -> None:
     """Whatever the count is, that one is nobody else's; the rest comes when it is told."""
-    followers = Followers({"tier": "source"}, {"tier": 5})
+    followers = CopartitionedRetryTopics({"tier": "source"}, {"tier": 5})
     came, _ = told(followers.come(of(("source", 0), ("source", 1))))
     assert came == [("tier", 0), ("tier", 1)]
     assert told(followers.come(of(("source", 7)))) == [[], []]
@@ -131,7 +133,7 @@ def test_where_the_source_is_not_known_yet_its_own_number_follows() -> None:
 def test_a_follower_that_is_deleted_is_read_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the second word: the first may be a broker that has not heard of it. It may come back."""
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.0)
-    followers = Followers({"tier": "source"}, {"source": 1, "tier": 1})
+    followers = CopartitionedRetryTopics({"tier": "source"}, {"source": 1, "tier": 1})
     followers.come(of(("source", 0)))
     absent = {"tier": Described(absent=True)}
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 60.0)
@@ -151,7 +153,7 @@ def test_a_follower_that_is_deleted_is_read_no_more(monkeypatch: pytest.MonkeyPa
 
 def test_what_the_broker_does_not_know_is_not_begun() -> None:
     """At the first word: who looks for its log would wait inside the callback."""
-    followers = Followers({"tier": "source"}, {"source": 2, "tier": 2})
+    followers = CopartitionedRetryTopics({"tier": "source"}, {"source": 2, "tier": 2})
     followers.come(of(("source", 0)))
     followers.learn({"tier": Described(absent=True)})
     assert told(followers.come(of(("source", 1)))) == [[], []]
@@ -206,8 +208,10 @@ class Group:
         """One more member."""
         made = options_of(self.servers, self.protocol)
         follows = {self.tier: self.topic}
-        followers = Followers(follows, self.counts)
-        source = KafkaSource(made, self.name, batch=100, unhurried=follows, followers=followers)
+        followers = CopartitionedRetryTopics(follows, self.counts)
+        source = KafkaSource(
+            made, self.name, batch=100, low_priority_topics=follows, followers=followers
+        )
         listener = Listener()
         source.subscribe([self.topic, self.tier], listener)
         self.members.append((source, listener))

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ackfloor.core.parking.topic_names import tier_topic
 from ackfloor.errors import TopicAppeared
 from ackfloor.kafka.consume import new_retry_topics as new_tiers
-from ackfloor.kafka.consume.copartitioned_retry_topics import Followers
+from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.new_retry_topics import NewTiers
 from ackfloor.kafka.consume.source import KafkaSource
 from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
@@ -38,8 +38,8 @@ def test_a_retry_topic_that_nobody_knew_ends_the_worker(
     source = KafkaSource(
         options(bootstrap_servers),
         group,
-        unhurried=[known],
-        followers=Followers({known: topic}, {topic: 1, known: 1}),
+        low_priority_topics=[known],
+        followers=CopartitionedRetryTopics({known: topic}, {topic: 1, known: 1}),
         new_tiers=NewTiers(options(bootstrap_servers), group),
     )
     sources.append(source)

@@ -33,7 +33,7 @@ def opened(
     """A source of a topic and of a tier that is read apart."""
     # Of two members each gets one partition of each topic.
     given = options(servers, **{"partition.assignment.strategy": "range"})
-    source = KafkaSource(given, group, batch=batch, unhurried=[tier])
+    source = KafkaSource(given, group, batch=batch, low_priority_topics=[tier])
     listener = Listener()
     source.subscribe([topic, tier], listener)
     sources.append(source)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.errors import PublishFailed
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.produce.publisher import KafkaPublisher, _Order
@@ -25,13 +25,13 @@ MIB = 1024 * 1024
 class Reports:
     """Writes down what a sink reports."""
 
-    published: list[Parcel] = field(default_factory=list)
-    failed: list[tuple[Parcel, str, bool]] = field(default_factory=list)
+    published: list[PendingWrite] = field(default_factory=list)
+    failed: list[tuple[PendingWrite, str, bool]] = field(default_factory=list)
 
-    def on_published(self, parcel: Parcel) -> None:
+    def on_published(self, parcel: PendingWrite) -> None:
         self.published.append(parcel)
 
-    def on_publish_failed(self, parcel: Parcel, error: str, *, too_large: bool) -> None:
+    def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
         self.failed.append((parcel, error, too_large))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from ackfloor.core.parking.pending_write import Parcel
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Outcome, Transaction
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import ConfigError, SourceFailed
@@ -54,7 +54,7 @@ class Stand:
     def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
         self.ended.append((transaction, outcome))
 
-    def transaction(self, *parcels: Parcel, position: int = 7) -> Transaction:
+    def transaction(self, *parcels: PendingWrite, position: int = 7) -> Transaction:
         """One that commits the source's partition."""
         return Transaction(parcels, (CommitPosition(self.topic, 0, position, "af1", 1),))
 

@@ -11,7 +11,7 @@ import pytest
 
 from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
 from ackfloor.core.messages.events import DeliveryTimedOut
-from ackfloor.runtime.logging.delivery_log import Notices
+from ackfloor.runtime.logging.delivery_log import DeliveryLog
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
 
@@ -60,7 +60,7 @@ def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(
 
 def test_at_most_a_few_lines_a_second_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
     """A new second admits new lines; what was suppressed is told when its second is over."""
-    notices = Notices()
+    notices = DeliveryLog()
     caplog.set_level(logging.WARNING)
     for number in range(25):
         notices.pause("bill", 30.0, "bank away", 100.0 + number / 100)

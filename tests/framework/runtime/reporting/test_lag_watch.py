@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from ackfloor.core.acks.progress import Progress
-from ackfloor.runtime.reporting.lag_watch import Lookout
+from ackfloor.runtime.reporting.lag_watch import LagWatch
 from tests.framework.runtime.live import within
 from tests.framework.runtime.lookouts import SEEN, script
 
@@ -25,7 +25,7 @@ Told = Queue[Sequence[Progress] | None]
 def looked(folder: Path, answers: str, every_s: float = 0.01) -> Iterator[Told]:
     """What is told meanwhile; afterwards none of its processes is left."""
     told: Told = Queue()
-    lookout = Lookout(partial(script, folder, answers), told.put, every_s)
+    lookout = LagWatch(partial(script, folder, answers), told.put, every_s)
     lookout.start()
     try:
         yield told
@@ -99,7 +99,7 @@ def test_what_can_not_be_sent_to_a_process_is_said(
 ) -> None:
     """A token function that is no module's own, for one."""
     told: Told = Queue()
-    lookout = Lookout(lambda: script(tmp_path, ""), told.put, 0.01)
+    lookout = LagWatch(lambda: script(tmp_path, ""), told.put, 0.01)
     lookout.start()
     assert seen(told, 2) == [None, None]
     lookout.stop()

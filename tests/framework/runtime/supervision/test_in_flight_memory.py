@@ -1,4 +1,4 @@
-"""Marks: what a process was handling is found when it is gone, whatever way it went."""
+"""InFlightMemory: what a process was handling is found when it is gone, whatever way it went."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor.runtime.supervision import in_flight_memory as module
-from ackfloor.runtime.supervision.in_flight_memory import MOST_SLOTS, Area, Marks, RecordId
+from ackfloor.runtime.supervision.in_flight_memory import MOST_SLOTS, Area, InFlightMemory, RecordId
 
 PROGRAM = """
 import os, sys
@@ -41,9 +41,9 @@ def area() -> Iterator[Area]:
     made.close()
 
 
-def marks_of(area: Area) -> Marks:
+def marks_of(area: Area) -> InFlightMemory:
     """The worker's side, in this process."""
-    return Marks(os.dup(area.descriptor))
+    return InFlightMemory(os.dup(area.descriptor))
 
 
 @pytest.mark.parametrize("end", ["killed", "os._exit"])
@@ -128,7 +128,7 @@ def test_a_mark_whose_name_was_not_written_is_left_out(area: Area) -> None:
 
 def test_without_a_supervisor_marks_go_nowhere() -> None:
     """And cost as good as nothing."""
-    marks = Marks()
+    marks = InFlightMemory()
     place = marks.take_place()
     assert marks.of("orders", 0) == 0
     marks.words[place] = 1

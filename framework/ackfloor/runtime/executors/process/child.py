@@ -33,7 +33,7 @@ from ackfloor.runtime.executors.lifespan import Lifespan
 from ackfloor.runtime.executors.process.child_batch_calls import BatchChild
 from ackfloor.runtime.executors.process.child_calls import Child
 from ackfloor.runtime.executors.process.pipe import receive, say
-from ackfloor.runtime.executors.process.shared_progress import Face
+from ackfloor.runtime.executors.process.shared_progress import SharedProgress
 from ackfloor.runtime.executors.process.start_arguments import Plan
 from ackfloor.runtime.logging.logs import set_up_logging
 
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> None:
     _die_with(worker)
     _leave_signals_to_the_worker()
     end = socket.socket(fileno=descriptor)
-    face = Face(area)
+    face = SharedProgress(area)
     os.close(area)
     first = receive(end)
     if first is None:

@@ -21,10 +21,10 @@ from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.executors.batch_calls import begin
 from ackfloor.runtime.executors.process.child_calls import Child, Item, Place, SentDelivery
 from ackfloor.runtime.executors.process.pipe import say
-from ackfloor.runtime.executors.process.shared_progress import Face
+from ackfloor.runtime.executors.process.shared_progress import SharedProgress
 from ackfloor.runtime.executors.process.wire_format import SentBatch, SentRecord, spoken
 from ackfloor.runtime.logging.logs import named, place_of
-from ackfloor.runtime.logging.rate_limit import Limited
+from ackfloor.runtime.logging.rate_limit import RateLimit
 
 log = logging.getLogger("ackfloor.process")
 
@@ -47,11 +47,15 @@ class BatchChild(Child):
     """The work of one process of a handler that takes batches; see `Child`."""
 
     def __init__(
-        self, end: socket.socket, face: Face, invocation: Invocation, memory_limit: int | None
+        self,
+        end: socket.socket,
+        face: SharedProgress,
+        invocation: Invocation,
+        memory_limit: int | None,
     ) -> None:
         super().__init__(end, face, invocation, memory_limit, batch=1)
         summary = "%d more handlers raised after their deliveries had been answered"
-        self._late = Limited(log, summary)
+        self._late = RateLimit(log, summary)
 
     def _opened(self, item: list[Any]) -> Item:
         return deque(SentBatch(*sent) for sent in item)

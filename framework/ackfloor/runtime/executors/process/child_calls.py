@@ -27,7 +27,7 @@ from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerStat
 from ackfloor.runtime.calls.invoke import Invocation, set_current
 from ackfloor.runtime.executors.process.pipe import receive, say
 from ackfloor.runtime.executors.process.process_memory import resident_bytes
-from ackfloor.runtime.executors.process.shared_progress import Face
+from ackfloor.runtime.executors.process.shared_progress import SharedProgress
 from ackfloor.runtime.executors.process.wire_format import Sent, SentBatch, SentRecord, spoken
 from ackfloor.runtime.logging.logs import set_log_level
 
@@ -51,7 +51,7 @@ class SentDelivery(TrackedDelivery):
 
     __slots__ = ("_face", "_number")
 
-    def __init__(self, sent: SentRecord, place: Place, face: Face) -> None:
+    def __init__(self, sent: SentRecord, place: Place, face: SharedProgress) -> None:
         record = Sent(sent)
         assignment = cast("Assignment", place)
         super().__init__(assignment, record, sent.offset, len(record), time.monotonic())
@@ -78,7 +78,7 @@ class Child:
     def __init__(
         self,
         end: socket.socket,
-        face: Face,
+        face: SharedProgress,
         invocation: Invocation,
         memory_limit: int | None,
         batch: int | None = None,

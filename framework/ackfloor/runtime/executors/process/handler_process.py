@@ -19,7 +19,7 @@ from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.outcomes import Failed, Released
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.executors.process.pipe import PipeEnd
-from ackfloor.runtime.executors.process.shared_progress import Face, new_area
+from ackfloor.runtime.executors.process.shared_progress import SharedProgress, new_area
 from ackfloor.runtime.executors.process.start_arguments import Plan
 
 COMMAND = (sys.executable, "-m", "ackfloor.runtime.executors.process.child")
@@ -56,7 +56,7 @@ class Handed:
         self.visit = visit
         self.bytes = sum(delivery.size for delivery in deliveries)
 
-    def note_times(self, face: Face, number: int) -> None:
+    def note_times(self, face: SharedProgress, number: int) -> None:
         """Give its deliveries the times that the face has of their call."""
         started_s, extended_s = face.started_s(number), face.extended_s(number)
         for delivery in self.deliveries:
@@ -91,7 +91,7 @@ class Host:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            self.face = Face(area)
+            self.face = SharedProgress(area)
         finally:
             theirs.close()
             os.close(area)

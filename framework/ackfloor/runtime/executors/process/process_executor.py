@@ -25,7 +25,7 @@ from ackfloor.ports import Stack
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.process.batch_dispatch import ProcessBatchWork
 from ackfloor.runtime.executors.process.process_dispatch import ProcessWork
-from ackfloor.runtime.executors.process.process_pool import LEAVE_S, Keeper
+from ackfloor.runtime.executors.process.process_pool import LEAVE_S, ProcessPool
 from ackfloor.runtime.executors.process.start_arguments import Plan
 from ackfloor.runtime.executors.window import Window
 
@@ -57,7 +57,7 @@ class ProcessExecutor:
         self._window = Window(self._handler, inbox)
         work_of = ProcessBatchWork if plan["batch"] else ProcessWork
         work = work_of(self._handler, self._window, inbox, clock, max_records)
-        self._keeper = Keeper(plan, work, inbox, clock, concurrency)
+        self._keeper = ProcessPool(plan, work, inbox, clock, concurrency)
         self._thread = threading.Thread(
             target=self._keeper.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
         )

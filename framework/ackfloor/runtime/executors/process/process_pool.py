@@ -1,4 +1,4 @@
-"""Keeper: the thread that starts, feeds, replaces and kills the processes of one handler.
+"""ProcessPool: the thread that starts, feeds, replaces and kills the processes of one handler.
 
 Everything about the processes is done here, one thing after the other, so none of it needs a lock:
 what the owner thread wants it puts into `orders` and rings. The keeper sleeps until a process says
@@ -56,7 +56,7 @@ MEMORY_LOOK_S = 0.05
 LEAVE_S = 5.0
 
 
-class Keeper:
+class ProcessPool:
     """The processes of one handler.
 
     Args:

@@ -1,4 +1,4 @@
-"""Face: what a handler's process shows of its work, in memory that outlives it.
+"""SharedProgress: what a handler's process shows of its work, in memory that outlives it.
 
 A process that has died can't say what it was doing, and one that is stuck can't be asked. So it
 writes two numbers into an area that the worker made and it inherited: which record it has begun,
@@ -42,7 +42,7 @@ def new_area() -> int:
     return descriptor
 
 
-class Face:
+class SharedProgress:
     """One process's face, from either side. Records are named by their numbers, which count up.
 
     Args:

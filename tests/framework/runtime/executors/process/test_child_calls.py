@@ -16,7 +16,7 @@ from ackfloor.errors import Retry
 from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.executors.process.child_calls import Child
 from ackfloor.runtime.executors.process.pipe import PipeEnd
-from ackfloor.runtime.executors.process.shared_progress import Face, new_area
+from ackfloor.runtime.executors.process.shared_progress import SharedProgress, new_area
 from ackfloor.runtime.executors.process.wire_format import SentRecord
 from tests.framework.runtime.live import within
 
@@ -54,9 +54,9 @@ class Scene:
         self.fails = False
         ours, self._theirs = socket.socketpair()
         area = new_area()
-        self.face = Face(area)
+        self.face = SharedProgress(area)
         self.pipe = PipeEnd(ours)
-        self.child = Child(self._theirs, Face(area), self._invocation(), None)
+        self.child = Child(self._theirs, SharedProgress(area), self._invocation(), None)
         os.close(area)
         self.child._opened = self._opened  # type: ignore[method-assign]
         self.main = threading.Thread(target=self.child.work)
