@@ -13,7 +13,7 @@ import ackfloor_monitoring
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.dashboards.grafana import dashboard
 from ackfloor_monitoring.metrics import metric_definitions as d
-from ackfloor_monitoring.metrics.gauges import BREAKER_SINCE
+from ackfloor_monitoring.metrics.gauges import BREAKER_SINCE, FAULT_MESSAGES, FAULT_SINCE
 from ackfloor_monitoring.metrics.metric_spec import Kind
 from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
 from tests.e2e.prometheus import Prometheus, needs_prometheus
@@ -57,7 +57,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 #: What takes a crash in the right moment, a circuit breaker that opens, a batch that fails, a
 #: foreign commit, a topic that is broken, or an exit of a task of the user's.
 RARE = {
-    *(d.FAULT_MESSAGES, d.FAULT_SINCE, d.STRAY_EXITS),
+    *(FAULT_MESSAGES, FAULT_SINCE, d.STRAY_EXITS),
     *(BREAKER_SINCE.spec, d.BREAKER_CLOSED, d.BREAKER_TRIALS, d.WITHHELD, d.BATCH_FAILURES),
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
     *(d.SKIPPED, d.METADATA_IGNORED, d.SUSPECTS),

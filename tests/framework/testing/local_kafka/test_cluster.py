@@ -183,7 +183,6 @@ def test_client_listener_takes_sasl() -> None:
 _PARENT = """
 import sys, time
 from ackfloor.testing import KafkaCluster
-from ackfloor.testing import cluster as cluster_module
 cluster = KafkaCluster().start()
 if sys.argv[1] == "forked":
     import os
