@@ -16,9 +16,9 @@ from ackfloor.runtime.supervision.in_flight_memory import MOST_SLOTS, Area, InFl
 
 PROGRAM = """
 import os, sys
-from ackfloor.runtime.supervision.in_flight_memory import Marks
+from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-marks = Marks(int(sys.argv[1]))
+marks = InFlightMemory(int(sys.argv[1]))
 place = marks.take_place()
 marks.words[place] = marks.of("orders", 7) | 123_456_789_012
 other = marks.take_place()
