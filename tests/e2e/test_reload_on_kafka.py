@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from typer.testing import CliRunner
 
-from ackfloor.cli.config.config_set import post
+from ackfloor.cli.config.config_set import PATH, post
 from ackfloor.cli.main import cli
 from ackfloor.core.records.envelope import read_envelope
 from ackfloor.errors import AckfloorError
@@ -149,7 +149,7 @@ def test_a_shortened_timeout_parks_all_500_in_flight_at_once_and_each_once(
     # What the command does, without the time that it takes to start.
     token = Path(run.logged("the token is in ").rpartition(" ")[2])
     asked_ms = time.time() * 1000
-    done = post(listen(run), read_token(token), {"set": dict([change])})
+    done = post(listen(run), read_token(token), PATH, {"set": dict([change])})
     workers = done["workers"]
     assert sorted(workers["applied"] + workers["silent"]) == [0, 1]
     assert done["ends"] == 500 or workers["silent"]
