@@ -1,6 +1,8 @@
 """`ackfloor demo`: orders with known faults, a killed worker, and an account that must add up.
 
-    seed -> topics -> feed -> service -> watch, live -> collect -> reconcile -> report
+    seeded_orders -> demo_topics -> order_producer -> demo_processes -> run_watch, live_view
+    -> account: collect -> reconcile -> account_report
 
-`run` is the order of the steps. `seed`, `facts`, `reconcile` and `timing` are pure.
+`demo_run` is the order of the steps. `seeded_orders` and, in `account`, `facts`, `reconcile` and
+`timing` are pure.
 """

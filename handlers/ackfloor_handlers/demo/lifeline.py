@@ -1,6 +1,6 @@
 """A leash: a small process that ends a program when whoever started it is gone.
 
-Run as a script (`python -P leash.py PROGRAM ...`) with a pipe as stdin. SIGTERM and SIGINT are
+Run as a script (`python -P lifeline.py PROGRAM ...`) with a pipe as stdin. SIGTERM and SIGINT are
 passed on; when the pipe closes, however its other end ended, the program gets SIGTERM, every
 `PATIENCE_S` seconds another one, and SIGKILL if it has not ended after `GRACE_S` seconds. Its exit
 code becomes the leash's own, once whatever it started in its session (a Java process that ends a

@@ -1,6 +1,6 @@
 """`ackfloor retry`: what waits in retry topics, and what is not to wait any longer.
 
-Here are the commands that look; those that do something are in `retry_early.py`. What waits is read
+Here are the commands that look; those that do something are in `retry_promote`. What waits is read
 from the topics and from what the group has committed, so it needs no worker. What `[redaction]`
 takes away is not shown.
 """

@@ -1,6 +1,6 @@
 """What a commit settles: all below its position, and the runs above it that its metadata lists.
 
-The reader's side of `gapset`. Whoever only looks on (a report, an audit) may take less for settled
+The reader's side of `gap_set`. Whoever only looks on (a report, an audit) may take less for settled
 than the worker that will own the partition, never more: metadata that can't be believed lists
 nothing, and says why.
 """

@@ -8,7 +8,7 @@ from ackfloor.core.queues.flow_limits import Gate
 
 
 class Circuit:
-    """One handler's circuit breaker and what goes with it; see `breakers` and `withheld`.
+    """One handler's circuit breaker and what goes with it; see `breaker_control` and `withheld`.
 
     Attributes:
         breaker: judges, and says how many trials may run.

@@ -6,10 +6,10 @@ blocks, never reads a clock and never touches Kafka.
 
 The life of a record: `polled` registers it as open and puts it on its handler's queue (`intake`),
 `next_units` gives it to the executor (`scheduler`). Its delivery comes back through `answered`, or
-`expire` ends it at its deadline (`endings`). Handled: the record is settled. Failed: a parcel is
-published to a retry tier or the DLQ, and only its delivery report settles the record (`parcels`);
-or it stays where it is, holds its lane and is delivered again (`in_place`). Settling lets the floor
-move, and `tick` commits floors (`commits`).
+`expire` ends it at its deadline (`completions`). Handled: the record is settled. Failed: a parcel
+is published to a retry tier or the DLQ, and only its delivery report settles the record (`outbox`);
+or it stays where it is, holds its lane and is delivered again (`retry_in_place`). Settling lets the
+floor move, and `tick` commits floors (`commit_schedule`).
 
 Invariants (numbers of the contract; tests/framework/core/engine/test_engine_model.py holds them):
 

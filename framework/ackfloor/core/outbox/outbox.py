@@ -1,7 +1,7 @@
 """Outbox: publishing what is parked, and settling it once that is confirmed.
 
 Each goes by itself, or many go in a transaction with the commit of their partitions
-(`transactions`). Nothing here gives up. A write that failed is planned again with a growing
+(`transactional_outbox`). Nothing here gives up. A write that failed is planned again with a growing
 backoff, its record stays open, and it is named as a fault until it is written, also while it is
 under way again.
 """

@@ -2,8 +2,8 @@
 
 Theory. A batch is filled in two places. Here, where time is known: what is read waits until there
 is enough for a batch, or until the first of it has waited for `batch_wait` since it was read; then
-it goes to the handler's queue. And there (`queue`), where a call takes as much as waits, up to
-`batch`. So an incomplete batch that finds no free slot is joined by what comes meanwhile, and
+it goes to the handler's queue. And there (`handler_queue`), where a call takes as much as waits, up
+to `batch`. So an incomplete batch that finds no free slot is joined by what comes meanwhile, and
 nobody counts slots here.
 
 What waits together depends on the ordering: of an unordered handler all records; by key the lanes

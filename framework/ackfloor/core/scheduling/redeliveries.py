@@ -1,10 +1,10 @@
 """Redeliveries: what has waited for its time goes to its handler's queue, as far as there is room.
 
-Theory. Each partition has a queue of what waits (`due`); here is who looks at them. A record that
-is due goes ahead of what was not tried yet, the longest due first, and at most half of a handler's
-slots are taken by such (`HandlerState.retry_room`); while a breaker is not closed, it says how
-many. A record that is due in a tier and has a further wait of its own moves on to another tier
-instead.
+Theory. Each partition has a queue of what waits (`due_queue`); here is who looks at them. A record
+that is due goes ahead of what was not tried yet, the longest due first, and at most half of a
+handler's slots are taken by such (`HandlerState.retry_room`); while a breaker is not closed, it
+says how many. A record that is due in a tier and has a further wait of its own moves on to another
+tier instead.
 
 Where its lane waits for it, what goes to the queue is the lane, with it as the first.
 """

@@ -1,9 +1,9 @@
 """InPlace: a failed record is delivered again where it is, and its lane waits for it.
 
 Theory. A delivery that failed has ended, but its record stays open and keeps its place: a new
-delivery of it (attempt + 1) goes to the head of its lane and waits there until its backoff is
-over. Nothing is written anywhere, so the count of attempts is in memory and begins again with
-the next assignment. The wait is an entry in its partition's queue (`due`), not a slot and not a
+delivery of it (attempt + 1) goes to the head of its lane and waits there until its backoff is over.
+Nothing is written anywhere, so the count of attempts is in memory and begins again with the next
+assignment. The wait is an entry in its partition's queue (`due_queue`), not a slot and not a
 thread; there is at most one for each blocked lane. A record that goes to the dead-letter topic
 holds its lane until the broker has confirmed that: late rather than out of order.
 

@@ -4,7 +4,7 @@ One lane per partition: while a commit of a partition is outstanding no other is
 and one that failed is never sent again as it was; the next is made from the state of its own
 time. A commit carries the epoch it was made in, and an answer from an older epoch is ignored.
 
-A commit says the floor, and in its metadata what is settled above it (`gapset`). So it is due
+A commit says the floor, and in its metadata what is settled above it (`gap_set`). So it is due
 when anything was settled, not only when the floor moved: behind one stuck record ten thousand
 others may be done, and a crash must not repeat them.
 

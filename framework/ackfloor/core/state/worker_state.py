@@ -1,7 +1,7 @@
 """WorkerState: everything the engine's parts share, and what they have to say.
 
 The engine is told in three files, each one part of a record's life: `intake` (read, registered,
-dispatched), `endings` (handled, failed, timed out) and `parcels` (written elsewhere). They work
+dispatched), `completions` (handled, failed, timed out) and `outbox` (written elsewhere). They work
 on this one object, on one thread, and add their commands and events to its two lists.
 """
 

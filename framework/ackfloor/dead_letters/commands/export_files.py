@@ -1,6 +1,6 @@
 """Dead letters as an export writes them: lines of JSON, CSV, or a Parquet file.
 
-The lines are the whole of it, see `letter_lines`. CSV and Parquet have the same fields as columns,
+The lines are the whole of it, see `json_lines`. CSV and Parquet have the same fields as columns,
 with the headers as text of JSON; CSV can't tell a value that is empty from one that is not there. A
 file is there when all of it is: until then what is written stands beside it, under `.part`.
 """

@@ -275,7 +275,7 @@ def incremental(config: Mapping[str, Any]) -> bool:
 
 
 def leaves_in_silence(config: Mapping[str, Any]) -> bool:
-    """Whether a member may be closed without its group hearing of it; see `leaving`."""
+    """Whether a member may be closed without its group hearing of it; see `leave_group`."""
     return bool(config.get("partition.assignment.strategy") == COOPERATIVE)
 
 

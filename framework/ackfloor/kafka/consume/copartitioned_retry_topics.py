@@ -11,7 +11,8 @@ which not all members know it.
 
 What a group does for what is subscribed has to be done elsewhere for these: to see that there are
 more partitions, or none any more (`learn`), or topics that this worker does not know
-(`new_tiers`), and to keep commits that don't change from expiring (core/state/commit_schedule.py).
+(`new_retry_topics`), and to keep commits that don't change from expiring
+(core/state/commit_schedule.py).
 
 Invariant: what is read follows the partitions that are here, by the counts that are known, and all
 that does is read but what the broker does not know. Whatever changes one of these says what to read

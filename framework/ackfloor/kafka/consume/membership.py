@@ -7,8 +7,8 @@ Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker
 * An exception that leaves a callback leaves the client half assigned. Each is caught and the
   callback finishes; the source looks at `failure` before it reports anything, because the client
   then assigns by itself, and reads from where it thinks right.
-* Leaving the group may still bring an assignment, on the thread that leaves (see `leaving`). It is
-  taken empty: nobody is there to read it, and that thread must reach nobody.
+* Leaving the group may still bring an assignment, on the thread that leaves (see `leave_group`). It
+  is taken empty: nobody is there to read it, and that thread must reach nobody.
 * Partitions come and go one by one under the cooperative and the broker's own (KIP-848)
   protocol, and all at once under the eager one; the client takes only the calls that fit.
 * Under KIP-848 an empty assignment calls nobody back. A member of the group that hears nothing for
@@ -228,7 +228,7 @@ class Membership:
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def unsubscribe(self, until_s: float, *, silent: bool) -> None:
-        """Leave the group, where one was joined, as far as closing does not; see `leaving`."""
+        """Leave the group, where one was joined, as far as closing does not; see `leave_group`."""
         if self._subscribed:
             leave(self._consumer, until_s, silent=silent)
 

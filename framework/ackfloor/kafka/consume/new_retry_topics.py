@@ -2,8 +2,8 @@
 
 A worker with other delays (a new release, a canary that is taken back) makes retry topics of its
 own, and parks in all their partitions. Those that follow a partition of ours are ours to read (see
-`followers`). So a worker that finds such a topic ends and starts afresh: then it knows it, as one
-that is left over from another policy.
+`copartitioned_retry_topics`). So a worker that finds such a topic ends and starts afresh: then it
+knows it, as one that is left over from another policy.
 
 Asked on a thread and by a client of its own, at moments that differ from worker to worker: all of
 them find the same, and need not start again together.

@@ -1,4 +1,4 @@
-"""What the doctor says of topics: the plan of `topic_plan` beside what the cluster has."""
+"""What the doctor says of topics: the plan of `topic_requirements` beside what the cluster has."""
 
 from __future__ import annotations
 

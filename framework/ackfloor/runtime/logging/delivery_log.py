@@ -1,6 +1,6 @@
 """DeliveryLog: what the loop logs about deliveries, at most a few lines a second of each kind.
 
-So neither the log nor the owner thread drowns in a storm (`limited.py`). Each line about a record
+So neither the log nor the owner thread drowns in a storm (`rate_limit`). Each line about a record
 carries topic, partition, offset, attempt and handler, in its text and as fields of their own
 (`logs.place_of`). Nothing here logs a key, a value or a header; what an exception of the user's
 says is logged as it says it, but for what the patterns of `[redaction]` mask.

@@ -1,7 +1,7 @@
 """FaultLog: what the log says of the faults in force: that one begins, lasts, and ends.
 
-One line for each, however many records wait for it. The lines of single records (`notices`) are
-few and say nothing of when it is over.
+One line for each, however many records wait for it. The lines of single records (`delivery_log`)
+are few and say nothing of when it is over.
 """
 
 from __future__ import annotations

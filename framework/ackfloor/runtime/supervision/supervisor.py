@@ -1,12 +1,12 @@
 """Supervisor: N worker processes, restarted when they die, ended in order.
 
-The supervisor never touches Kafka and never imports the user's app. It starts workers, reads
-their channel, passes their reports to the one monitoring address, and restarts what ends
-unasked, whatever its exit code: with a growing backoff, or at once after `WORN_OUT`. A worker that
-could not start, and one that lost its name, end the run instead. Of a worker that crashed it finds
-out which records were in flight (`marks`), counts (`crashes`) and tells all workers. One that makes
-no turn any more is killed and replaced (`turn_watch`). Signals only set flags; the loop acts on
-them.
+The supervisor never touches Kafka and never imports the user's app. It starts workers, reads their
+channel, passes their reports to the one monitoring address, and restarts what ends unasked,
+whatever its exit code: with a growing backoff, or at once after `WORN_OUT`. A worker that could not
+start, and one that lost its name, end the run instead. Of a worker that crashed it finds out which
+records were in flight (`in_flight_memory`), counts (`crashes`) and tells all workers. One that
+makes no turn any more is killed and replaced (`turn_watch`). Signals only set flags; the loop acts
+on them.
 
 First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
 `GRACE_S` seconds after its own bound is killed, and writes its stacks before (SIGQUIT): what it was

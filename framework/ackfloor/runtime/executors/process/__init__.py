@@ -1,7 +1,8 @@
 """Handlers in processes of their own, which can be killed.
 
-In the worker: `executor` is what the loop knows, `keeper` the thread that starts, feeds and kills
-processes, `host` one of them as the keeper sees it, `plan` what one is told at its start. In the
-process: `child` is its main module, `work` its loop. Between them: `pipe` and `words` carry what is
-said, `face` is the shared memory by which a dead one tells what it was at.
+In the worker: `process_executor` is what the loop knows, `process_pool` the thread that starts,
+feeds and kills processes, `process_dispatch` says which records go to which, `handler_process` is
+one of them as the worker sees it, `start_arguments` what it gets at its start. In the process:
+`child` is its main module, `child_calls` its loop. Between them: `pipe` and `wire_format` carry
+messages, and `shared_progress` is memory that shows what a dead one was at.
 """

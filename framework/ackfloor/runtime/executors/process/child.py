@@ -1,6 +1,7 @@
 """A handler's process: `python -m ackfloor.runtime.executors.process.child`, started by a worker.
 
-This is how it begins and ends; what it does meanwhile is in calls.py and batch_calls.py.
+This is how it begins and ends; what it does meanwhile is in `child_calls` and
+`child_batch_calls`.
 
 It is never stopped by a signal but SIGKILL: Ctrl-C and SIGTERM are the worker's business, which
 drains. It logs to the worker's standard error, by the worker's settings.
