@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from tests.structure.sources import PACKAGES, imports, modules
 
 MOST = 15
+CORE = "ackfloor.core"
 SOURCES = modules()
 #: Words that told a reader nothing, or something else than in Kafka, queues or Python.
 PRIVATE = frozenset(
@@ -20,7 +21,7 @@ PRIVATE = frozenset(
     parcel parcels plan probing rights seclude spares stir telling told unhurried visit wakeups
     witness words""".split()  # noqa: SIM905 -- a list of forty would be forty lines
 )
-#: Of the words above, in names where the field uses them: how Python and `asyncio` say it.
+#: Names with one of these words as Python itself uses it.
 FIELD_TERMS = frozenset({"garbage_collection"})
 #: Modules that share a name, where the folder makes plain which is meant.
 SHARED = {
@@ -97,16 +98,10 @@ def test_the_rooms_of_the_core_have_an_order() -> None:
 
     What is imported for annotations alone does not count: state and its parts name each other.
     """
-    order: dict[str, set[str]] = defaultdict(set)
-    for name, found in at_run_time():
-        a, b = name.rpartition(".")[0], found.rpartition(".")[0]
-        if a != b and a.startswith("ackfloor.core") and b.startswith("ackfloor.core"):
-            order[a].add(b)
-    assert len(order) > 5
-    try:
-        list(TopologicalSorter(order).static_order())
-    except CycleError as circle:
-        pytest.fail(f"these import each other: {circle.args[1]}")
+    rooms = {(_folder(name), _folder(found)) for name, found in at_run_time()}
+    core = [(a, b) for a, b in rooms if a != b and a.startswith(CORE) and b.startswith(CORE)]
+    assert len({a for a, _ in core}) > 5
+    have_an_order(core)
 
 
 def at_run_time() -> Iterator[tuple[str, str]]:
@@ -123,13 +118,22 @@ def _for_types(node: ast.stmt) -> bool:
 
 def test_modules_have_an_order() -> None:
     """No module needs itself to be loaded: there is no circle of imports."""
+    have_an_order(_at_load())
+
+
+def have_an_order(imported: Iterable[tuple[str, str]]) -> None:
+    """Fail where some of these (what imports, what is imported) import each other."""
     order: dict[str, set[str]] = defaultdict(set)
-    for name, found in _at_load():
+    for name, found in imported:
         order[name].add(found)
     try:
         list(TopologicalSorter(order).static_order())
     except CycleError as circle:
         pytest.fail(f"these import each other: {circle.args[1]}")
+
+
+def _folder(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _at_load() -> Iterator[tuple[str, str]]:
