@@ -16,8 +16,8 @@ from ackfloor.cli.shared.run_address import (
     unreported,
     workers_of,
 )
+from ackfloor.cli.shared.times import moment
 from ackfloor.core.values.durations import format_duration
-from ackfloor.dead_letters.commands.dead_letter_views import moment
 
 COLUMNS = (
     "handler", "workers", "state", "since", "failing", "error", "allowed", "concurrency",

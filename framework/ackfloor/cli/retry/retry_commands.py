@@ -22,6 +22,7 @@ from ackfloor.cli.shared.parameters import (
     OfGroupOption,
 )
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
+from ackfloor.cli.shared.times import moment
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.values.durations import format_duration
@@ -30,7 +31,6 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
     dead_letter_rows,
     dead_letter_text,
     fields_of,
-    moment,
 )
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions

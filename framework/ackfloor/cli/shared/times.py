@@ -1,4 +1,4 @@
-"""Times as people write them on the command line: a date, a time, or how long ago."""
+"""Times as people write them on the command line, and as commands show them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ def time_of(option: str, text: str, now: datetime) -> datetime:
         "(90m, 24h, 7d)",
         param_hint=option,
     )
+
+
+def moment(at_ms: int) -> str:
+    """A time in UTC, to the second; "-" where there is none."""
+    if at_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):  # a header may hold any number
+        return f"{at_ms} ms"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
+from ackfloor.cli.shared.times import moment
 from ackfloor.core.records.envelope import PREFIX
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
@@ -132,16 +132,6 @@ def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
         lines += ["", payload[:_MOST_PAYLOAD]]
         lines += [f"... and {more:,} characters more (--raw)"] if more > 0 else []
     return "\n".join(lines)
-
-
-def moment(at_ms: int) -> str:
-    """A time in UTC, to the second; "-" where there is none."""
-    if at_ms < 0:
-        return "-"
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, OSError, ValueError):  # a header may hold any number
-        return f"{at_ms} ms"
 
 
 def text_of(value: bytes | None) -> str | None:

@@ -9,7 +9,7 @@ import typer
 from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, OfGroupOption, YesOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.dead_letters.commands.dead_letter_views import moment
+from ackfloor.cli.shared.times import moment
 from ackfloor.dead_letters.commands.selection import DeadLetterSelection, TopicsArgument
 from ackfloor.redrive import operator
 

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.shared.command_options import Made
-from ackfloor.cli.shared.times import time_of
+from ackfloor.cli.shared.times import moment, time_of
 from ackfloor.core.records.envelope import Reason
-from ackfloor.dead_letters.commands.dead_letter_views import moment
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 
 _ATTEMPTS = re.compile(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?")
