@@ -32,18 +32,18 @@ def ack_strip(
     span = until - floor
     if span <= 0:
         return ""
-    marks = min(span, width)
-    bounds = [floor + n * span // marks for n in range(marks + 1)]
+    cells = min(span, width)
+    bounds = [floor + n * span // cells for n in range(cells + 1)]
     sums = list(accumulate((end - start for start, end in runs), initial=0))
     below = [_settled_below(bound, runs, sums) for bound in bounds]
     busy = {bisect_right(bounds, offset) - 1 for offset in running if floor <= offset < until}
     return "".join(
-        RUNNING if n in busy else _mark(below[n + 1] - below[n], bounds[n + 1] - bounds[n])
-        for n in range(marks)
+        RUNNING if n in busy else _cell(below[n + 1] - below[n], bounds[n + 1] - bounds[n])
+        for n in range(cells)
     )
 
 
-def _mark(settled: int, offsets: int) -> str:
+def _cell(settled: int, offsets: int) -> str:
     return SETTLED if settled == offsets else PARTLY if settled else OPEN
 
 

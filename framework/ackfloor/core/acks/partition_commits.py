@@ -13,7 +13,7 @@ from ackfloor.core.acks.gap_set import LARGEST_OFFSET, LONGEST, SHORT
 from ackfloor.core.queues.flow_limits import Gate
 
 
-class CommitLane:
+class PartitionCommits:
     """The commits of one assignment.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackfloor.core.breaker.park_rate import Drip
+from ackfloor.core.breaker.park_rate import TokenBucket
 from ackfloor.core.breaker.rule import Breaker, Forced
 from ackfloor.core.queues.flow_limits import Gate
 
@@ -27,9 +27,9 @@ class Circuit:
 
     __slots__ = (
         "breaker",
+        "bucket",
         "count_gate",
         "crowded",
-        "drip",
         "dry",
         "failing",
         "forced",
@@ -44,7 +44,7 @@ class Circuit:
 
     def __init__(self) -> None:
         self.breaker = Breaker()
-        self.drip = Drip()
+        self.bucket = TokenBucket()
         self.failing = 0
         self.forced: Forced | None = None
         self.forced_until_s = 0.0
@@ -84,7 +84,7 @@ class WithheldRecords:
         trials = self.trials[offset] = self.trials.get(offset, 0) + 1
         return trials
 
-    def let_go(self, offset: int) -> None:
+    def redeliver(self, offset: int) -> None:
         """A record is delivered again."""
         self.size -= self._sizes.pop(offset, 0)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 BURST = 10.0
 
 
-class Drip:
+class TokenBucket:
     """One handler's bucket."""
 
     __slots__ = ("_at_s", "_tokens")

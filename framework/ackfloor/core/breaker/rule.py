@@ -193,7 +193,7 @@ class Breaker:
         """
         return len(self._firsts) >= self.threshold(rules, now_s)
 
-    def convinced(self, running: Iterable[float], rules: CircuitBreaker, now_s: float) -> bool:
+    def should_open(self, running: Iterable[float], rules: CircuitBreaker, now_s: float) -> bool:
         """Whether the run is long enough without what a start that still runs holds back.
 
         Args:

@@ -53,7 +53,7 @@ class Completions:
         "_batches",
         "_breakers",
         "_in_place",
-        "_parcels",
+        "_outbox",
         "_state",
         "_withheld",
         "deadlines",
@@ -62,14 +62,14 @@ class Completions:
     def __init__(
         self,
         state: WorkerState,
-        parcels: Outbox,
+        outbox: Outbox,
         in_place: InPlace,
         breakers: Breakers,
         withheld: Withheld,
         batches: Batches,
     ) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._in_place = in_place
         self._breakers = breakers
         self._withheld = withheld
@@ -114,7 +114,7 @@ class Completions:
     def _lanes_go_on(self, handler: HandlerState, ended: Sequence[TrackedDelivery]) -> None:
         """Queue the lanes of which these were out, if they have more."""
         if handler.rules.ordering != "unordered":
-            lanes = handler.lanes.ended(ended)
+            lanes = handler.lanes.deliveries_ended(ended)
             if lanes:
                 handler.queue.put(lanes)
 
@@ -200,7 +200,7 @@ class Completions:
             self._in_place.failed(delivery, verdict, now)
             return
         self._leave_lane(delivery)
-        self._parcels.park(delivery, verdict, now)
+        self._outbox.park(delivery, verdict, now)
 
     def _leave_lane(self, delivery: TrackedDelivery) -> None:
         """A record that is parked has left its lane, which goes on."""
@@ -229,7 +229,7 @@ class Completions:
         for batch, handler in batches.items():
             if batch.closed():
                 self._state.commands.append(Cancel(batch.items[0]))
-                self._batches.let_go(handler, batch, now)
+                self._batches.resume_lanes(handler, batch, now)
 
     def _expire(self, delivery: TrackedDelivery, now: Now) -> None:
         assignment = delivery.assignment

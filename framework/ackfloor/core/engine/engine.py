@@ -41,7 +41,7 @@ from ackfloor.core.messages.fault_causes import UNCONFIRMED, Identity, Trouble, 
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
@@ -104,22 +104,20 @@ class Engine:
             commit_count=commit_count,
             redact=redact,
         )
-        self._parcels = Outbox(self._state, transactional=transactional)
-        self.suspects = Suspects(self._state, self._parcels)
-        self._redeliveries = Redeliveries(self._state, self._parcels, self.suspects)
-        self._intake = Intake(self._state, self._parcels, self.suspects, self._redeliveries)
-        self._in_place = InPlace(self._state, self._parcels)
+        self._outbox = Outbox(self._state, transactional=transactional)
+        self.suspects = Suspects(self._state, self._outbox)
+        self._redeliveries = Redeliveries(self._state, self._outbox, self.suspects)
+        self._intake = Intake(self._state, self._outbox, self.suspects, self._redeliveries)
+        self._in_place = InPlace(self._state, self._outbox)
         #: What an operator says about records that wait in retry topics.
-        self.early = Promotions(self._state, self._parcels)
+        self.promotions = Promotions(self._state, self._outbox)
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)
         withheld = Withheld(self._state)
-        self._batches = Batches(
-            self._state, self._parcels, self._in_place, self._breakers, withheld
-        )
-        self._endings = Completions(
-            self._state, self._parcels, self._in_place, self._breakers, withheld, self._batches
+        self._batches = Batches(self._state, self._outbox, self._in_place, self._breakers, withheld)
+        self._completions = Completions(
+            self._state, self._outbox, self._in_place, self._breakers, withheld, self._batches
         )
 
     # What comes out.
@@ -134,7 +132,7 @@ class Engine:
 
     def take_events(self, now: Now) -> list[Event]:
         """The events since the last call, in order."""
-        self._endings.report(now)
+        self._completions.report(now)
         events, self._state.events = self._state.events, []
         return events
 
@@ -161,7 +159,7 @@ class Engine:
     @property
     def transactional(self) -> bool:
         """Whether parcels are written in transactions."""
-        return self._parcels.transactions is not None
+        return self._outbox.transactions is not None
 
     # Partitions come and go.
 
@@ -210,7 +208,7 @@ class Engine:
         """
         left = self._intake.hasten(now)
         if left:
-            self._parcels.tick(now)
+            self._outbox.tick(now)
         return left
 
     def abandon_orphans(self) -> None:
@@ -242,9 +240,9 @@ class Engine:
 
     def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
         """Deliveries came back with their outcomes."""
-        self._endings.answered(deliveries, now)
+        self._completions.answered(deliveries, now)
 
-    def ended(self, handler: str, unit: Work | Batch, now: Now) -> None:
+    def unit_ended(self, handler: str, unit: Work | Batch, now: Now) -> None:
         """A slot has ended a work, or the call of a batch has ended, or was given up.
 
         Report the answers first that were given before.
@@ -256,9 +254,9 @@ class Engine:
             if lane is not None:
                 self._state.hand_out(state, lane)
             return
-        self.answered(self._batches.ended(unit, now), now)
-        state.queue.ended(unit)
-        self._batches.let_go(state, unit, now)
+        self.answered(self._batches.call_ended(unit, now), now)
+        state.queue.call_ended(unit)
+        self._batches.resume_lanes(state, unit, now)
 
     def next_units(self, handler: str, queued: int, now: Now) -> Sequence[Unit]:
         """What a handler's executor is to be given now; it has not started `queued` of it yet."""
@@ -295,54 +293,52 @@ class Engine:
 
     def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
-        self._endings.expire(running, now)
+        self._completions.expire(running, now)
 
     @property
     def next_scan_s(self) -> float:
         """Monotonic seconds at which `expire` must be called next."""
-        return self._endings.deadlines.next_scan_s
+        return self._completions.deadlines.next_scan_s
 
     # Reports from Kafka.
 
-    def published(self, parcel: PendingWrite, now: Now) -> None:
+    def published(self, write: PendingWrite, now: Now) -> None:
         """The broker confirmed a parcel: its record is settled."""
-        self._parcels.published(parcel, now)
+        self._outbox.published(write, now)
 
-    def publish_failed(
-        self, parcel: PendingWrite, error: str, *, too_large: bool, now: Now
-    ) -> None:
+    def publish_failed(self, write: PendingWrite, error: str, *, too_large: bool, now: Now) -> None:
         """A parcel was not written: its record stays open and is tried again."""
-        self._parcels.failed(parcel, error, too_large=too_large, now=now)
+        self._outbox.failed(write, error, too_large=too_large, now=now)
 
     def troubled(self, troubles: Mapping[str, Trouble], now: Now) -> None:
         """What is in the way at the brokers now: topic, the group or "brokers" -> what."""
         lost = self._intake.lost
-        told = {
+        current = {
             topic: trouble._replace(why=f"{trouble.why}, and {lost[topic]} records in it are lost")
             if topic in lost
             else trouble
             for topic, trouble in troubles.items()
         }
-        self._state.faults.replace("kafka", told, now.wall_ms)
-        self._parcels.troubled(troubles, now)
+        self._state.faults.replace("kafka", current, now.wall_ms)
+        self._outbox.troubled(troubles, now)
 
     def doubtful(self, now: Now) -> bool:
         """Whether something can't be written, or seems so: the brokers may know why."""
-        return self._parcels.doubtful(now)
+        return self._outbox.doubtful(now)
 
     def transact(self, now: Now) -> None:
         """Begin a transaction if there are parcels for one and none is under way."""
-        if self._parcels.transactions is not None:
-            self._parcels.transactions.begin(now)
+        if self._outbox.transactions is not None:
+            self._outbox.transactions.begin(now)
 
     def transacting(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether one of these partitions is in the transaction under way."""
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
         return any(a is not None and a.commit.transacting for a in found)
 
-    def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
+    def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
         """A transaction is over: its records are settled and the commit is made, or neither."""
-        self._parcels.transacted(transaction, outcome, now)
+        self._outbox.transacted(transaction, outcome, now)
         if outcome.committed:
             self.committed([(position, None) for position in transaction.positions], now)
 
@@ -383,7 +379,7 @@ class Engine:
             handler.rules = rules
         state.flow.replace(reloaded.limits, state.assignments.values())
         state.commits.replan(reloaded.commit_interval_s, reloaded.commit_count, now)
-        self._endings.deadlines.replan()
+        self._completions.deadlines.replan()
         state.balance()
 
     # Time.
@@ -396,7 +392,7 @@ class Engine:
         """Do what is due: release tiers, publish again, end pauses, try again, commit floors."""
         self._intake.tick()
         self._redeliveries.tick(now)
-        self._parcels.tick(now)
+        self._outbox.tick(now)
         self._pauses.tick(now)
         self._breakers.tick(now)
         self._batches.tick(now)
@@ -420,7 +416,7 @@ class Engine:
         """The same for waiting records, refused parcels, pauses and trials; inf without any."""
         return min(
             self._redeliveries.next_s(now),
-            self._parcels.next_s(),
+            self._outbox.next_s(),
             self._batches.next_s(),
             self._pauses.next_s(),
             self._breakers.next_s(now),

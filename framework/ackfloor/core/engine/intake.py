@@ -36,13 +36,13 @@ LONGEST_WAIT = 2
 class Intake:
     """From assignment and poll to the handlers' queues."""
 
-    __slots__ = ("_orphans", "_parcels", "_redeliveries", "_state", "_suspects", "lost")
+    __slots__ = ("_orphans", "_outbox", "_redeliveries", "_state", "_suspects", "lost")
 
     def __init__(
-        self, state: WorkerState, parcels: Outbox, suspects: Suspects, redeliveries: Redeliveries
+        self, state: WorkerState, outbox: Outbox, suspects: Suspects, redeliveries: Redeliveries
     ) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._suspects = suspects
         self._redeliveries = redeliveries
         #: Partitions of deleted topics of which something is left to handle -> what waits in them
@@ -89,11 +89,11 @@ class Intake:
             state.assignments[start.topic, start.partition] = assignment
             self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
-        self._share_anew()
+        self._forget_shares()
         state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
 
-    def _share_anew(self) -> None:
+    def _forget_shares(self) -> None:
         """What this worker owns has changed."""
         for handler in self._state.handlers.values():
             handler.share = None
@@ -111,21 +111,21 @@ class Intake:
 
         What was read of them is still here, and is handled when it is due: nobody else has it.
         """
-        told: dict[str, tuple[int, int]] = {}
+        counts: dict[str, tuple[int, int]] = {}
         for partition, end in ends:
             assignment = self._state.assignments.get((partition.topic, partition.partition))
             if assignment is None or assignment.stopping:
                 continue
-            lost, kept = told.get(partition.topic, (0, 0))
+            lost, kept = counts.get(partition.topic, (0, 0))
             lost += assignment.tracker.lose(end)
-            told[partition.topic] = lost, kept + len(assignment.tracker.open)
+            counts[partition.topic] = lost, kept + len(assignment.tracker.open)
             assignment.orphaned = True
             assignment.commit.in_doubt = False
             assignment.commit.outstanding = assignment.commit.transacting
             self._state.faults.clear("commit", (partition.topic, partition.partition))
             self._orphans[assignment] = False
         self._state.flow.look_again()
-        for topic, (lost, kept) in told.items():
+        for topic, (lost, kept) in counts.items():
             self._tell_deleted(topic, lost, kept)
 
     def _tell_deleted(self, topic: str, lost: int, kept: int) -> None:
@@ -134,7 +134,7 @@ class Intake:
         if lost or kept:
             self._state.events.append(RecordsDeleted(topic, lost, kept))
 
-    def _see_orphans_off(self) -> None:
+    def _drop_finished_orphans(self) -> None:
         """Forget the partitions of deleted topics of which everything is handled."""
         done = [a for a in self._orphans if a.closed or not a.tracker.open]
         for assignment in done:
@@ -148,7 +148,7 @@ class Intake:
 
         Returns whether there is something of it yet.
         """
-        self._see_orphans_off()
+        self._drop_finished_orphans()
         for assignment, hastened in self._orphans.items():
             if not hastened:
                 # Once: what fails after that has its wait as ever.
@@ -159,7 +159,7 @@ class Intake:
 
     def abandon_orphans(self) -> None:
         """The worker is at its end: what is left of deleted topics is lost with it."""
-        self._see_orphans_off()
+        self._drop_finished_orphans()
         lost: Counter[str] = Counter()
         for assignment in self._orphans:
             lost[assignment.topic] += len(assignment.tracker.open)
@@ -192,11 +192,11 @@ class Intake:
             open_count += len(assignment.tracker.open)
             self._state.faults.clear("commit", (key.topic, key.partition))
             self._close(assignment)
-        self._parcels.forget_closed()
+        self._outbox.forget_closed()
         self._suspects.forget_closed()
         for handler in self._state.handlers.values():
             handler.forget_closed()
-        self._share_anew()
+        self._forget_shares()
         self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
@@ -306,7 +306,7 @@ class Intake:
     def tick(self) -> None:
         """Forget the partitions of deleted topics that are done."""
         if self._orphans:
-            self._see_orphans_off()
+            self._drop_finished_orphans()
 
 
 def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:

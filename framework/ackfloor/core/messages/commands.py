@@ -28,7 +28,7 @@ class TakeBack:
 class Publish:
     """Write a parcel to its retry or dead-letter topic; its report settles the record."""
 
-    parcel: PendingWrite
+    write: PendingWrite
 
 
 @dataclass(frozen=True, slots=True)

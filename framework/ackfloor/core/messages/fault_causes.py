@@ -59,7 +59,7 @@ class Trouble(NamedTuple):
     unwritable: bool = False
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """All of it in one line."""
         return f"{self.why}; {self.fix}" if self.fix else self.why
 

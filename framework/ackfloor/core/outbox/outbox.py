@@ -28,7 +28,7 @@ from ackfloor.core.messages.fault_causes import (
 )
 from ackfloor.core.outbox.transactional_outbox import Transactions
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Refusal, Transaction
+from ackfloor.core.parking.transaction import Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.outcomes import Bury, Park, Verdict
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -53,8 +53,8 @@ class Outbox:
     __slots__ = (
         "_look_s",
         "_refused",
-        "_silent",
         "_state",
+        "_unconfirmed",
         "_under_way",
         "_unwritable",
         "transactions",
@@ -68,7 +68,7 @@ class Outbox:
         #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
         self._under_way: dict[PendingWrite, float] = {}
         #: Those of them that are in no fault, oldest first -> since when.
-        self._silent: dict[PendingWrite, float] = {}
+        self._unconfirmed: dict[PendingWrite, float] = {}
         #: When to look next for those that have been under way for long.
         self._look_s = 0.0
         #: Topics that nothing can be written to, as the brokers say -> why.
@@ -76,7 +76,7 @@ class Outbox:
 
     def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """Write a failed record to a tier or to the dead-letter topic."""
-        self._publish(self._state.parking.parcel(delivery, verdict, now), now)
+        self._publish(self._state.parking.park(delivery, verdict, now), now)
 
     def hop(self, delivery: TrackedDelivery, now: Now) -> None:
         """Move a tier record that has further to wait to its next tier."""
@@ -86,21 +86,21 @@ class Outbox:
         """Move a tier record to the dead-letter topic, although nothing new has failed."""
         self._publish(self._state.parking.bury(delivery, now), now)
 
-    def _publish(self, parcel: PendingWrite, now: Now) -> None:
-        parcel.delivery.assignment.parking += 1
-        self._under_way[parcel] = now.mono_s
-        if self._state.faults.of(FAULT, parcel) is None:
-            self._silent[parcel] = now.mono_s
+    def _publish(self, write: PendingWrite, now: Now) -> None:
+        write.delivery.assignment.parking += 1
+        self._under_way[write] = now.mono_s
+        if self._state.faults.of(FAULT, write) is None:
+            self._unconfirmed[write] = now.mono_s
         if self.transactions is not None:
-            self.transactions.add(parcel)
+            self.transactions.add(write)
             return
-        self._state.parking.address(parcel, now)
-        self._state.commands.append(Publish(parcel))
+        self._state.parking.address(write, now)
+        self._state.commands.append(Publish(write))
 
-    def published(self, parcel: PendingWrite, now: Now) -> None:
+    def published(self, write: PendingWrite, now: Now) -> None:
         """The broker confirmed a parcel: its record is settled."""
-        delivery = parcel.delivery
-        self._landed(parcel)
+        delivery = write.delivery
+        self._forget_write(write)
         if delivery.assignment.closed:
             return
         delivery.assignment.end(delivery)
@@ -108,102 +108,102 @@ class Outbox:
         self._state.go_on(delivery)
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
-        self._state.faults.clear(FAULT, parcel)
-        self._state.events.append(_moved(parcel, now))
+        self._state.faults.clear(FAULT, write)
+        self._state.events.append(_moved(write, now))
 
-    def _landed(self, parcel: PendingWrite) -> None:
+    def _forget_write(self, write: PendingWrite) -> None:
         """There is a report of a parcel, or nobody waits for one."""
-        parcel.delivery.assignment.parking -= 1
-        self._under_way.pop(parcel, None)
-        self._silent.pop(parcel, None)
+        write.delivery.assignment.parking -= 1
+        self._under_way.pop(write, None)
+        self._unconfirmed.pop(write, None)
 
     def failed(
-        self, parcel: PendingWrite, error: str, *, too_large: bool, now: Now, subject: str = ""
+        self, write: PendingWrite, error: str, *, too_large: bool, now: Now, subject: str = ""
     ) -> None:
         """A parcel was not written: the record stays open and is tried again.
 
         Args:
             subject: what it failed for, where that is not its topic.
         """
-        assignment = parcel.delivery.assignment
-        self._landed(parcel)
+        assignment = write.delivery.assignment
+        self._forget_write(write)
         if assignment.closed:
             return
-        if too_large and self._state.parking.lighten(parcel):
-            self._publish(parcel, now)
+        if too_large and self._state.parking.lighten(write):
+            self._publish(write, now)
             return
-        wait_s = self._state.parking.refused(parcel, now)
-        self._refused.append(parcel)
+        wait_s = self._state.parking.refused(write, now)
+        self._refused.append(write)
         assignment.refused += 1
-        d = parcel.delivery
-        if parcel.topic in self._unwritable:
-            self._blame(parcel, now)
+        d = write.delivery
+        if write.topic in self._unwritable:
+            self._name_fault(write, now)
         else:
-            identity = identify(subject or parcel.topic, error)
-            self._state.faults.wait(FAULT, parcel, identity, error, now.wall_ms)
+            identity = identify(subject or write.topic, error)
+            self._state.faults.wait(FAULT, write, identity, error, now.wall_ms)
         self._state.events.append(
             PublishFailed(
                 assignment.source_topic,
                 d.partition,
                 d.offset,
                 assignment.handler.rules.name,
-                parcel.topic,
+                write.topic,
                 error,
                 wait_s,
                 d.attempt,
                 d.topic,
-                parcel.refusals,
+                write.refusals,
             )
         )
 
-    def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
+    def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
         """A transaction is over: all of its parcels are written, or none is."""
         transactions = self.transactions
         if transactions is None or transaction is not transactions.under_way:
             raise RuntimeError("the end of a transaction that is not under way")
-        transactions.ended(transaction, outcome)
+        transactions.transaction_ended(transaction, outcome)
         if outcome.committed:
-            for parcel in transaction.parcels:
-                self.published(parcel, now)
+            for write in transaction.writes:
+                self.published(write, now)
             return
         again = transactions.not_at_fault(transaction, outcome)
         innocent = set(again)
-        for parcel in transaction.parcels:
-            if parcel in innocent:
+        for write in transaction.writes:
+            if write in innocent:
                 continue
-            refusal = outcome.refusals.get(parcel)
+            refusal = outcome.refusals.get(write)
             error, too_large = refusal or Refusal(outcome.error)
             subject = "" if refusal else TRANSACTION
-            self.failed(parcel, error, too_large=too_large, now=now, subject=subject)
-        here = [parcel for parcel in again if not parcel.delivery.assignment.closed]
-        for parcel in here:
-            if (refusal := outcome.refusals.get(parcel)) is not None:
+            self.failed(write, error, too_large=too_large, now=now, subject=subject)
+        here = [write for write in again if not write.delivery.assignment.closed]
+        for write in here:
+            if (refusal := outcome.refusals.get(write)) is not None:
                 # For its size, in company: each goes alone now, which takes its time.
-                self._silent.pop(parcel, None)
-                identity = identify(parcel.topic, refusal.error)
-                self._state.faults.wait(FAULT, parcel, identity, refusal.error, now.wall_ms)
+                self._unconfirmed.pop(write, None)
+                identity = identify(write.topic, refusal.error)
+                self._state.faults.wait(FAULT, write, identity, refusal.error, now.wall_ms)
         transactions.again(here)
-        self._forget([parcel for parcel in again if parcel.delivery.assignment.closed])
+        self._forget([write for write in again if write.delivery.assignment.closed])
 
-    def _forget(self, parcels: Iterable[PendingWrite]) -> None:
+    def _forget(self, writes: Iterable[PendingWrite]) -> None:
         """Parcels are not to be written any more."""
-        for parcel in parcels:
-            self._landed(parcel)
-            self._state.faults.clear(FAULT, parcel)
+        for write in writes:
+            self._forget_write(write)
+            self._state.faults.clear(FAULT, write)
 
     def forget_closed(self) -> None:
         """Partitions were dropped: their refused parcels are the next owner's business."""
         if self.transactions is not None:
             self._forget(self.transactions.forget_closed())
-        for parcel in (*self._under_way, *self._refused):
-            if parcel.delivery.assignment.closed:
-                self._silent.pop(parcel, None)
-                self._state.faults.clear(FAULT, parcel)
+        for write in (*self._under_way, *self._refused):
+            if write.delivery.assignment.closed:
+                self._unconfirmed.pop(write, None)
+                self._state.faults.clear(FAULT, write)
         self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
 
     def tick(self, now: Now) -> None:
         """Publish again what was refused and is due, and name what nobody answers."""
-        if self._silent and now.mono_s >= self._look_s:
+        if self._unconfirmed and now.mono_s >= self._look_s:
             self._look_s = now.mono_s + LOOK_INTERVAL_S
             self._name_unconfirmed(now)
         if not self._refused:
@@ -211,30 +211,30 @@ class Outbox:
         due = [p for p in self._refused if p.retry_at_s <= now.mono_s]
         if due:
             self._refused = [p for p in self._refused if p.retry_at_s > now.mono_s]
-            for parcel in due:
-                parcel.delivery.assignment.refused -= 1
-                self._publish(parcel, now)
+            for write in due:
+                write.delivery.assignment.refused -= 1
+                self._publish(write, now)
 
     def next_s(self) -> float:
         """Monotonic seconds of the next attempt, infinity where none is planned."""
-        return min((parcel.retry_at_s for parcel in self._refused), default=inf)
+        return min((write.retry_at_s for write in self._refused), default=inf)
 
     def _name_unconfirmed(self, now: Now) -> None:
         """A broker that is away says nothing at all: name what has waited for it for long."""
-        for parcel, since_s in list(self._silent.items()):
+        for write, since_s in list(self._unconfirmed.items()):
             waited_s = now.mono_s - since_s
             if waited_s < UNCONFIRMED_S:
                 return
-            del self._silent[parcel]
-            identity = Identity(self._target(parcel, now), UNCONFIRMED)
+            del self._unconfirmed[write]
+            identity = Identity(self._target(write, now), UNCONFIRMED)
             since_ms = now.wall_ms - round(waited_s * 1000)
-            self._state.faults.wait(FAULT, parcel, identity, "no broker confirms it", since_ms)
+            self._state.faults.wait(FAULT, write, identity, "no broker confirms it", since_ms)
 
-    def _target(self, parcel: PendingWrite, now: Now) -> str:
+    def _target(self, write: PendingWrite, now: Now) -> str:
         """Where a parcel goes; one that waits for its transaction was perhaps not told yet."""
-        if not parcel.topic:
-            self._state.parking.address(parcel, now)
-        return parcel.topic
+        if not write.topic:
+            self._state.parking.address(write, now)
+        return write.topic
 
     # What the brokers say of topics.
 
@@ -248,23 +248,23 @@ class Outbox:
         if self.transactions is not None:
             self.transactions.troubled(self._unwritable)
         if self._unwritable:
-            for parcel in (*self._under_way, *self._refused):
-                if not parcel.delivery.assignment.closed:
-                    self._blame(parcel, now)
+            for write in (*self._under_way, *self._refused):
+                if not write.delivery.assignment.closed:
+                    self._name_fault(write, now)
         mended = before.keys() - self._unwritable.keys()
         if mended:
-            for parcel in self._refused:
-                if parcel.topic in mended:
-                    parcel.retry_at_s = now.mono_s
+            for write in self._refused:
+                if write.topic in mended:
+                    write.retry_at_s = now.mono_s
 
-    def _blame(self, parcel: PendingWrite, now: Now) -> None:
+    def _name_fault(self, write: PendingWrite, now: Now) -> None:
         """Count a parcel to the fault of its topic, where the brokers know of one."""
-        topic = self._target(parcel, now)
+        topic = self._target(write, now)
         trouble = self._unwritable.get(topic)
         if trouble is not None:
-            self._silent.pop(parcel, None)
+            self._unconfirmed.pop(write, None)
             identity = Identity(topic, trouble.cause)
-            self._state.faults.wait(FAULT, parcel, identity, trouble.why, now.wall_ms)
+            self._state.faults.wait(FAULT, write, identity, trouble.why, now.wall_ms)
 
     def doubtful(self, now: Now) -> bool:
         """Whether something was refused, or is under way for longer than usual."""
@@ -272,8 +272,8 @@ class Outbox:
         return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
 
 
-def _moved(parcel: PendingWrite, now: Now) -> Event:
-    delivery, verdict = parcel.delivery, parcel.verdict
+def _moved(write: PendingWrite, now: Now) -> Event:
+    delivery, verdict = write.delivery, write.verdict
     assignment = delivery.assignment
     name = assignment.handler.rules.name
     if isinstance(verdict, Bury):
@@ -282,7 +282,7 @@ def _moved(parcel: PendingWrite, now: Now) -> Event:
             assignment.partition,
             delivery.offset,
             name,
-            parcel.envelope.attempt,
+            write.envelope.attempt,
             verdict.reason,
             verdict.failure.error_type,
             assignment.topic,
@@ -293,10 +293,10 @@ def _moved(parcel: PendingWrite, now: Now) -> Event:
             assignment.partition,
             delivery.offset,
             name,
-            parcel.envelope.attempt,
+            write.envelope.attempt,
             verdict.reason,
-            parcel.topic,
-            parcel.wait_s,
-            now.mono_s - parcel.failed_s,
+            write.topic,
+            write.wait_s,
+            now.mono_s - write.failed_s,
         )
-    return RecordHopped(assignment.source_topic, name, parcel.topic)
+    return RecordHopped(assignment.source_topic, name, write.topic)

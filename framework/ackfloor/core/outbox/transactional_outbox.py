@@ -26,14 +26,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ackfloor.core.messages.fault_causes import Trouble
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Refusal, Transact, Transaction
+from ackfloor.core.parking.transaction import Refusal, Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.commit_schedule import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.state.worker_state import WorkerState
 
 #: Parcels of one transaction.
-MOST_PARCELS = 500
+MOST_WRITES = 500
 #: Bytes of their values: ten seconds is all the time that a transaction has.
 MOST_BYTES = 32 * 1024 * 1024
 #: Seconds until parcels that no commit could carry are looked at again.
@@ -43,13 +43,21 @@ LOOK_AGAIN_S = 0.5
 class Transactions:
     """The parcels that wait for a transaction, and the one transaction under way."""
 
-    __slots__ = ("_alone", "_queue", "_state", "_suspects", "_too_far", "_unwritable", "under_way")
+    __slots__ = (
+        "_oversized",
+        "_queue",
+        "_state",
+        "_suspects",
+        "_too_far",
+        "_unwritable",
+        "under_way",
+    )
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         self._queue: deque[PendingWrite] = deque()
         #: Refused for their size in company.
-        self._alone: set[PendingWrite] = set()
+        self._oversized: set[PendingWrite] = set()
         #: Topics that refused a parcel, and have taken none since.
         self._suspects: set[str] = set()
         #: Partitions with parcels that no commit can carry now -> when to look again.
@@ -62,24 +70,24 @@ class Transactions:
         """These topics can't be written now: what is under way there is given up."""
         self._unwritable = unwritable
         if self.under_way is not None and unwritable:
-            for parcel in self.under_way.parcels:
-                if parcel.topic in unwritable:
-                    self.under_way.hopeless[parcel] = Refusal(unwritable[parcel.topic].why)
+            for write in self.under_way.writes:
+                if write.topic in unwritable:
+                    self.under_way.hopeless[write] = Refusal(unwritable[write.topic].why)
 
-    def add(self, parcel: PendingWrite) -> None:
+    def add(self, write: PendingWrite) -> None:
         """A parcel is to be written."""
-        self._queue.append(parcel)
+        self._queue.append(write)
 
-    def again(self, parcels: Iterable[PendingWrite]) -> None:
+    def again(self, writes: Iterable[PendingWrite]) -> None:
         """Parcels of an aborted transaction that it was not the fault of: they go first."""
-        self._queue.extendleft(reversed(list(parcels)))
+        self._queue.extendleft(reversed(list(writes)))
 
     def forget_closed(self) -> list[PendingWrite]:
         """Partitions were dropped: their parcels don't begin; returns those that waited."""
         forgotten = [p for p in self._queue if p.delivery.assignment.closed]
         if forgotten:
             self._queue = deque(p for p in self._queue if not p.delivery.assignment.closed)
-        self._alone = {p for p in self._alone if not p.delivery.assignment.closed}
+        self._oversized = {p for p in self._oversized if not p.delivery.assignment.closed}
         self._too_far = {a: at_s for a, at_s in self._too_far.items() if not a.closed}
         return forgotten
 
@@ -87,16 +95,16 @@ class Transactions:
         """Begin a transaction if there is something to write and none is under way."""
         if self.under_way is not None or not self._queue:
             return
-        parcels, positions = self._carried(self._chosen(now), now)
-        if not parcels:
+        writes, positions = self._carried(self._chosen(now), now)
+        if not writes:
             return
-        for parcel in parcels:
+        for write in writes:
             # Only now: the wait begins with the writing, however long it took to come to that.
-            self._state.parking.address(parcel, now)
-            assignment = parcel.delivery.assignment
+            self._state.parking.address(write, now)
+            assignment = write.delivery.assignment
             assignment.commit.outstanding = assignment.commit.transacting = True
             assignment.commit.sent_s = now.mono_s
-        self.under_way = Transaction(tuple(parcels), tuple(positions))
+        self.under_way = Transaction(tuple(writes), tuple(positions))
         self._state.commands.append(Transact(self.under_way))
 
     def _chosen(self, now: Now) -> list[PendingWrite]:
@@ -104,42 +112,42 @@ class Transactions:
         queue = self._queue
         chosen: list[PendingWrite] = []
         passed_over: list[PendingWrite] = []
-        company, size = "", 0
-        while queue and len(chosen) < MOST_PARCELS:
-            parcel = queue.popleft()
-            its_company = self._company(parcel, now)
-            if not self._may_go(parcel, now) or (chosen and its_company != company):
-                passed_over.append(parcel)
+        chosen_group, size = "", 0
+        while queue and len(chosen) < MOST_WRITES:
+            write = queue.popleft()
+            group = self._group(write, now)
+            if not self._may_go(write, now) or (chosen and group != chosen_group):
+                passed_over.append(write)
                 continue
-            if chosen and size + parcel.delivery.size > MOST_BYTES:
-                queue.appendleft(parcel)
+            if chosen and size + write.delivery.size > MOST_BYTES:
+                queue.appendleft(write)
                 break
-            company = its_company
-            chosen.append(parcel)
-            size += parcel.delivery.size
-            if parcel in self._alone:
+            chosen_group = group
+            chosen.append(write)
+            size += write.delivery.size
+            if write in self._oversized:
                 break
         queue.extendleft(reversed(passed_over))
         return chosen
 
-    def _company(self, parcel: PendingWrite, now: Now) -> str:
+    def _group(self, write: PendingWrite, now: Now) -> str:
         """Which parcels a parcel may go with: those of which this is the same."""
-        if parcel in self._alone:
-            return f"alone {id(parcel)}"
+        if write in self._oversized:
+            return f"alone {id(write)}"
         if not self._suspects:
             return ""
-        if not parcel.topic:
-            self._state.parking.address(parcel, now)
-        return parcel.topic if parcel.topic in self._suspects else ""
+        if not write.topic:
+            self._state.parking.address(write, now)
+        return write.topic if write.topic in self._suspects else ""
 
-    def _may_go(self, parcel: PendingWrite, now: Now) -> bool:
-        assignment = parcel.delivery.assignment
+    def _may_go(self, write: PendingWrite, now: Now) -> bool:
+        assignment = write.delivery.assignment
         if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
         if self._unwritable:
-            if not parcel.topic:
-                self._state.parking.address(parcel, now)
-            if parcel.topic in self._unwritable:
+            if not write.topic:
+                self._state.parking.address(write, now)
+            if write.topic in self._unwritable:
                 return False
         return self._too_far.get(assignment, 0.0) <= now.mono_s
 
@@ -148,8 +156,8 @@ class Transactions:
     ) -> tuple[list[PendingWrite], list[CommitPosition]]:
         """The commits that these parcels come with, and the parcels that they can carry."""
         offsets: dict[Assignment, set[int]] = {}
-        for parcel in chosen:
-            delivery = parcel.delivery
+        for write in chosen:
+            delivery = write.delivery
             offsets.setdefault(delivery.assignment, set()).add(delivery.record_offset)
         positions: list[CommitPosition] = []
         ends: dict[Assignment, int] = {}
@@ -167,14 +175,14 @@ class Transactions:
                 self._too_far.pop(assignment, None)
         carried: list[PendingWrite] = []
         left: list[PendingWrite] = []
-        for parcel in chosen:
-            delivery = parcel.delivery
+        for write in chosen:
+            delivery = write.delivery
             fits = delivery.record_offset < ends[delivery.assignment]
-            (carried if fits else left).append(parcel)
+            (carried if fits else left).append(write)
         self.again(left)
         return carried, positions
 
-    def ended(self, transaction: Transaction, outcome: Outcome) -> None:
+    def transaction_ended(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         """The transaction under way is over: its lanes are free again."""
         self.under_way = None
         state = self._state
@@ -185,19 +193,19 @@ class Transactions:
             assignment.commit.outstanding = assignment.commit.transacting = False
             state.faults.clear("commit", (position.topic, position.partition))
         if outcome.committed:
-            for parcel in transaction.parcels:
-                self._suspects.discard(parcel.topic)
-                self._alone.discard(parcel)
+            for write in transaction.writes:
+                self._suspects.discard(write.topic)
+                self._oversized.discard(write)
             return
         if outcome.error.startswith(METADATA_TOO_LARGE):
             self._shorten(transaction)
-        company = len(transaction.parcels) > 1
-        for parcel in outcome.refusals or transaction.parcels:
-            refusal = outcome.refusals.get(parcel)
+        several = len(transaction.writes) > 1
+        for write in outcome.refusals or transaction.writes:
+            refusal = outcome.refusals.get(write)
             if refusal is None or not refusal.too_large:
-                self._suspects.add(parcel.topic)
-            elif company:
-                self._alone.add(parcel)
+                self._suspects.add(write.topic)
+            elif several:
+                self._oversized.add(write)
 
     def _shorten(self, transaction: Transaction) -> None:
         """The broker takes less metadata than the longest of a transaction's commits has."""
@@ -206,7 +214,9 @@ class Transactions:
         if assignment is not None:
             assignment.commit.limit_metadata(len(longest.metadata) // 2)
 
-    def not_at_fault(self, transaction: Transaction, outcome: Outcome) -> list[PendingWrite]:
+    def not_at_fault(
+        self, transaction: Transaction, outcome: TransactionOutcome
+    ) -> list[PendingWrite]:
         """Parcels of an aborted transaction that nothing was found wrong with.
 
         A record that was refused for its size in company counts among them: a broker refuses the
@@ -214,9 +224,9 @@ class Transactions:
         """
         if not outcome.refusals:
             return []
-        company = len(transaction.parcels) > 1
+        several = len(transaction.writes) > 1
         return [
-            parcel
-            for parcel in transaction.parcels
-            if (refusal := outcome.refusals.get(parcel)) is None or (refusal.too_large and company)
+            write
+            for write in transaction.writes
+            if (refusal := outcome.refusals.get(write)) is None or (refusal.too_large and several)
         ]

@@ -32,7 +32,7 @@ class Transaction:
             looks here between two waits, on whatever thread, and need not wait for the client.
     """
 
-    parcels: tuple[PendingWrite, ...]
+    writes: tuple[PendingWrite, ...]
     positions: tuple[CommitPosition, ...]
     hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class Transact:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransactionOutcome:
     """How a transaction ended. There is no third way: who carries it out finds out.
 
     Attributes:
@@ -62,4 +62,4 @@ class Outcome:
         return not self.error
 
 
-COMMITTED = Outcome()
+COMMITTED = TransactionOutcome()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Entry = tuple[float, int, "Lane"]
 
 
-class Gathering:
+class BatchBuffer:
     """What waits of one handler.
 
     Args:

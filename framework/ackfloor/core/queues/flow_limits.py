@@ -246,7 +246,7 @@ class FlowControl:
             PauseReason.SPAN: gates.span.shut,
             PauseReason.METADATA: a.commit.metadata_gate.shut,
         }
-        return next((reason for reason, holds in shut.items() if holds), PauseReason.WORKER)
+        return next((reason for reason, is_shut in shut.items() if is_shut), PauseReason.WORKER)
 
     def _narrow(self, a: Assignment) -> None:
         """Note how much may be read before one of the gates of a partition can shut."""

@@ -206,7 +206,7 @@ class Lanes:
             lane.popleft()
         return self._freed(lane) is not None
 
-    def ended(self, deliveries: Iterable[TrackedDelivery]) -> list[Lane]:
+    def deliveries_ended(self, deliveries: Iterable[TrackedDelivery]) -> list[Lane]:
         """Deliveries have ended; returns the lanes that are free by that, and have something."""
         live = self._live
         free: list[Lane] = []
@@ -261,7 +261,7 @@ class Lanes:
         """
         lane = self._of(delivery)
         if lane is None:
-            self.ended((delivery,))
+            self.deliveries_ended((delivery,))
             return None
         if lane.out is None:
             return None
@@ -332,7 +332,7 @@ class Lanes:
             lane.appendleft(holder)
             holder.lane = lane
         lane.holder = holder
-        self._let_go(lane, holder)
+        self._release_held(lane, holder)
         held = lane.held = [0, 0]
         self._holding += 1
         for delivery in lane:
@@ -352,7 +352,7 @@ class Lanes:
             return None
         lane.holder = None
         if settled:
-            self._let_go(lane, holder)
+            self._release_held(lane, holder)
         return self._freed(lane)
 
     def settled(self, key: LaneKey, delivery: TrackedDelivery) -> None:
@@ -368,9 +368,9 @@ class Lanes:
         """The head of a lane is settled, after all: the lane holds nothing any more."""
         lane = self._find(key)
         if lane is not None:
-            self._let_go(lane, head)
+            self._release_held(lane, head)
 
-    def _let_go(self, lane: Lane, head: TrackedDelivery) -> None:
+    def _release_held(self, lane: Lane, head: TrackedDelivery) -> None:
         if lane.held is not None:
             count, size = lane.held
             lane.held = None

@@ -65,7 +65,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Paused:
     """Not handled because a dependency is away: stays open, no budget spent.
 
     Attributes:
@@ -91,7 +91,7 @@ class Apart:
 
 APART: Final = Apart()
 
-Outcome = Acked | Discarded | Failed | Rejected | Held | Released | Apart
+Outcome = Acked | Discarded | Failed | Rejected | Paused | Released | Apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ class TrackedDelivery:
         return (a.topic, a.partition, self.record_offset if key is None else key)
 
     @property
-    def alone(self) -> bool:
+    def unbatched(self) -> bool:
         """Whether a batch has nothing beside it: a redelivery, or a suspect of a crash."""
         return self.envelope is not None or self is self.assignment.handler.suspect
 

@@ -35,7 +35,7 @@ from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import brought_along
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.envelope import Reason
-from ackfloor.core.records.outcomes import APART, Apart, Failed, Held, Outcome, Park, Rejected
+from ackfloor.core.records.outcomes import APART, Apart, Failed, Outcome, Park, Paused, Rejected
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.breaker_control import Breakers
@@ -50,25 +50,25 @@ T = TypeVar("T")
 class Batches:
     """From the end of a call to the ends of its items."""
 
-    __slots__ = ("_breakers", "_in_place", "_lingering", "_parcels", "_state", "_withheld")
+    __slots__ = ("_breakers", "_in_place", "_lingering", "_outbox", "_state", "_withheld")
 
     def __init__(
         self,
         state: WorkerState,
-        parcels: Outbox,
+        outbox: Outbox,
         in_place: InPlace,
         breakers: Breakers,
         withheld: Withheld,
     ) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._in_place = in_place
         self._breakers = breakers
         self._withheld = withheld
         #: Whose calls have ended while an answer by hand was on its way.
         self._lingering: list[tuple[HandlerState, Batch]] = []
 
-    def ended(self, batch: Batch, now: Now) -> list[TrackedDelivery]:
+    def call_ended(self, batch: Batch, now: Now) -> list[TrackedDelivery]:
         """A call has ended, or was given up; returns the items that end with it, outcome set."""
         outcome = self._of_the_items(batch, now)
         if outcome is None:
@@ -76,7 +76,7 @@ class Batches:
         if isinstance(outcome, Failed | Rejected) and batch.failure is None:
             batch.failure = outcome
         ended: list[TrackedDelivery] = []
-        again, finished_s = isinstance(outcome, Held | Apart), batch.finished_s
+        again, finished_s = isinstance(outcome, Paused | Apart), batch.finished_s
         for delivery in batch.items:
             if delivery.outcome is not None:
                 continue
@@ -133,7 +133,7 @@ class Batches:
         elif rules.in_place:
             self._in_place.failed(delivery, verdict, now)
         else:
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
 
     def _count(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
         """Tell the circuit breaker of a failure: of one that ends a whole call once."""
@@ -144,7 +144,7 @@ class Batches:
             batch.counted = True
         self._breakers.failed(delivery, outcome, now)
 
-    def let_go(self, handler: HandlerState, batch: Batch, now: Now) -> None:
+    def resume_lanes(self, handler: HandlerState, batch: Batch, now: Now) -> None:
         """A call is over: its lanes go on as soon as all of its items have ended."""
         if batch.over:
             return
@@ -200,10 +200,10 @@ class Batches:
             return again
         if not rules.in_place:
             self._state.free(delivery)
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
             return None
         if not isinstance(verdict, Park):
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
             return delivery
         if assignment.stopping:
             return None
@@ -216,19 +216,19 @@ class Batches:
         if self._lingering:
             lingering, self._lingering = self._lingering, []
             for handler, batch in lingering:
-                self.let_go(handler, batch, now)
+                self.resume_lanes(handler, batch, now)
         for handler in self._state.handlers.values():
-            gathering = handler.gathering
-            if gathering is not None and gathering:
-                handler.queue.put(gathering.due(now.mono_s, handler.rules.batch_wait_s))
+            batch_buffer = handler.batch_buffer
+            if batch_buffer is not None and batch_buffer:
+                handler.queue.put(batch_buffer.due(now.mono_s, handler.rules.batch_wait_s))
 
     def next_s(self) -> float:
         """Monotonic seconds at which something has waited long enough; inf where nothing waits."""
         return min(
             (
-                handler.gathering.next_s(handler.rules.batch_wait_s)
+                handler.batch_buffer.next_s(handler.rules.batch_wait_s)
                 for handler in self._state.handlers.values()
-                if handler.gathering is not None
+                if handler.batch_buffer is not None
             ),
             default=inf,
         )

@@ -37,7 +37,7 @@ from ackfloor.core.values.durations import format_duration
 
 FAULT = "breaker"
 #: Seconds between two looks at what is told of a breaker that is not closed.
-TELL_INTERVAL_S = 1.0
+FAULT_INTERVAL_S = 1.0
 #: Characters of an error that are told.
 SHOWN = 200
 #: Seconds without a partition after which a breaker closes: in a rebalance there may be none for a
@@ -53,13 +53,13 @@ class Breakers:
         redeliveries: delivers a handler's failed records again that are due.
     """
 
-    __slots__ = ("_redeliveries", "_state", "_tell_s")
+    __slots__ = ("_faults_due_s", "_redeliveries", "_state")
 
     def __init__(self, state: WorkerState, redeliveries: Redeliveries) -> None:
         self._state = state
         self._redeliveries = redeliveries
         #: When to tell next what is withheld.
-        self._tell_s = 0.0
+        self._faults_due_s = 0.0
 
     # What the breakers see.
 
@@ -108,9 +108,9 @@ class Breakers:
             return
         failure = outcome.failure
         # Masked first: a line that was cut might not match any more.
-        said = self._state.redact(failure.message) or ""
-        words = (said.splitlines() or [""])[0][:SHOWN]
-        breaker.error = f"{failure.error_type}: {words}"
+        message = self._state.redact(failure.message) or ""
+        first_line = (message.splitlines() or [""])[0][:SHOWN]
+        breaker.error = f"{failure.error_type}: {first_line}"
         if handler.rules.breaker.enabled and handler.circuit.forced is not Forced.CLOSED:
             tried_before = delivery.record_offset in delivery.assignment.withheld.trials
             first = delivery.attempt == 1 and not tried_before
@@ -156,7 +156,7 @@ class Breakers:
                 for d in running
                 if d.assignment.handler is handler and d.started_s and not d.closed
             ]
-            if not breaker.convinced(starts, rules, now.mono_s):
+            if not breaker.should_open(starts, rules, now.mono_s):
                 continue
             if breaker.is_open:
                 breaker.start_over()
@@ -232,9 +232,9 @@ class Breakers:
 
     def tick(self, now: Now) -> None:
         """Try records of handlers whose breakers are not closed, or close them."""
-        telling = now.mono_s >= self._tell_s
-        if telling:
-            self._tell_s = now.mono_s + TELL_INTERVAL_S
+        faults_due = now.mono_s >= self._faults_due_s
+        if faults_due:
+            self._faults_due_s = now.mono_s + FAULT_INTERVAL_S
         for handler in self._state.handlers.values():
             circuit = handler.circuit
             if circuit.forced is not None and circuit.forced_until_s <= now.mono_s:
@@ -245,7 +245,7 @@ class Breakers:
                 self._rest(handler)
             if circuit.breaker.is_open:
                 circuit.next_trial_s = self._next_trial_s(handler, now)
-                if telling:
+                if faults_due:
                     self._name(handler, now)
 
     def _ends(self, handler: HandlerState, now: Now) -> str:
@@ -301,7 +301,7 @@ class Breakers:
         return soonest
 
     def _next_trial_s(self, handler: HandlerState, now: Now) -> float:
-        if handler.circuit.crowded or self._state.secluded:
+        if handler.circuit.crowded or self._state.exclusive:
             # Not by its time: an answer makes the room.
             return inf
         at_s = max(handler.circuit.breaker.next_room_s(now.mono_s), handler.held_until_s)

@@ -38,7 +38,7 @@ from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
-ALONE = 2
+EXCLUSIVE_CRASHES = 2
 #: Seconds after which nothing waits for a suspect any longer, nor a suspect for what runs. Only
 #: handlers that have no consume timeout, or a longer one, take so long.
 LONGEST_S = 600.0
@@ -117,16 +117,16 @@ class Suspects:
         "_current",
         "_known",
         "_lanes",
-        "_parcels",
+        "_outbox",
         "_state",
         "_until_s",
         "_waiting",
         "over",
     )
 
-    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._known: dict[tuple[str, int], dict[int, Suspicion]] = {}
         #: Queues whose first is a suspect.
         self._waiting: list[_Queue] = []
@@ -139,10 +139,10 @@ class Suspects:
         self._buried: list[_Buried] = []
         self.over: list[tuple[str, int, int]] = []
 
-    def learn(self, told: Iterable[tuple[str, int, int, int, str]]) -> None:
+    def learn(self, suspects: Iterable[tuple[str, int, int, int, str]]) -> None:
         """Replace what is known: (topic, partition, offset, crashes, how) of every suspect."""
         self._known = {}
-        for topic, partition, offset, crashes, how in told:
+        for topic, partition, offset, crashes, how in suspects:
             self._known.setdefault((topic, partition), {})[offset] = Suspicion(crashes, how)
 
     @property
@@ -153,7 +153,7 @@ class Suspects:
     @property
     def active(self) -> bool:
         """Whether `tick` has anything to do."""
-        return bool(self._waiting or self._current or self._buried or self._state.secluded)
+        return bool(self._waiting or self._current or self._buried or self._state.exclusive)
 
     def assigned(self, topic: str, partition: int, position: int) -> None:
         """A partition came: what lies below its position has been settled elsewhere."""
@@ -210,7 +210,7 @@ class Suspects:
             f"with nothing else: it {suspicion.how}"
         )
         failure = Failure("WorkerCrash", what, "", fingerprint("WorkerCrash", ()))
-        self._parcels.park(delivery, Bury(Reason.CRASH, failure), now)
+        self._outbox.park(delivery, Bury(Reason.CRASH, failure), now)
         self._buried.append(_Buried(assignment, delivery.record_offset, now.mono_s))
 
     def _condemn_in_lane(self, queue: _Queue, suspicion: Suspicion, now: Now) -> None:
@@ -235,35 +235,35 @@ class Suspects:
             return
         queue = self._next(now)
         if queue is None:
-            self._seclude(False, now)
+            self._set_exclusive(False, now)
             return
         suspicion = queue[0][1]
         assert suspicion is not None, "a waiting queue begins with a suspect"
         if suspicion.crashes >= CONDEMNED:
             self._condemn_in_lane(queue, suspicion, now)
             return
-        alone = suspicion.crashes >= ALONE
-        if not alone:
-            self._seclude(False, now)
-        elif not self._state.secluded:
+        exclusive = suspicion.crashes >= EXCLUSIVE_CRASHES
+        if not exclusive:
+            self._set_exclusive(False, now)
+        elif not self._state.exclusive:
             # Whether it is quiet can only be told once nothing starts any more.
-            self._seclude(True, now)
+            self._set_exclusive(True, now)
             return
         elif not quiet and now.mono_s < self._until_s:
             return
-        self._start(queue, suspicion, now, alone=alone)
+        self._start(queue, suspicion, now, exclusive=exclusive)
 
     def _next(self, now: Now) -> _Queue | None:
         free = [queue for queue in self._waiting if queue.is_free(now)]
         return max(free, key=_crashes, default=None)
 
-    def _start(self, queue: _Queue, suspicion: Suspicion, now: Now, *, alone: bool) -> None:
+    def _start(self, queue: _Queue, suspicion: Suspicion, now: Now, *, exclusive: bool) -> None:
         delivery = queue.popleft()[0]
         self._waiting.remove(queue)
         self._current = (delivery, queue)
         queue.handler.suspect = delivery
         self._until_s = now.mono_s + LONGEST_S
-        self._state.dispatch(queue.handler, [delivery], ahead=True, alone=alone)
+        self._state.dispatch(queue.handler, [delivery], ahead=True, exclusive=exclusive)
         assignment = delivery.assignment
         self._state.events.append(
             SuspectStarted(
@@ -272,7 +272,7 @@ class Suspects:
                 delivery.record_offset,
                 queue.handler.rules.name,
                 suspicion.crashes,
-                alone,
+                exclusive,
                 assignment.topic,
             )
         )
@@ -281,7 +281,7 @@ class Suspects:
         if not delivery.closed:
             if queue.handler.held_until_s > now.mono_s:
                 # It asked for a pause: the others need not wait for that.
-                self._seclude(False, now)
+                self._set_exclusive(False, now)
             if now.mono_s < self._until_s:
                 return True
         elif not delivery.assignment.closed and delivery.outcome is not RELEASED:
@@ -328,9 +328,9 @@ class Suspects:
             if not buried.assignment.closed:
                 self._forget(buried.assignment.topic, buried.assignment.partition, buried.offset)
 
-    def _seclude(self, on: bool, now: Now) -> None:
-        if on != self._state.secluded:
-            self._state.secluded = on
+    def _set_exclusive(self, on: bool, now: Now) -> None:
+        if on != self._state.exclusive:
+            self._state.exclusive = on
             self._until_s = now.mono_s + LONGEST_S
             if on:
                 for handler in self._state.handlers.values():

@@ -28,11 +28,11 @@ Places = Mapping[int, Collection[int]]
 class Promotions:
     """What is done about records that wait; only the owner thread calls it."""
 
-    __slots__ = ("_parcels", "_state")
+    __slots__ = ("_outbox", "_state")
 
-    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
 
     def waiting(self, topic: str, places: Places) -> int:
         """How many of these wait here."""
@@ -64,7 +64,7 @@ class Promotions:
         count = 0
         for assignment, offsets in self._owned(topic, places):
             for _, delivery in assignment.waiting.take(offsets):
-                self._parcels.bury(delivery, now)
+                self._outbox.bury(delivery, now)
                 count += 1
         return count
 

@@ -26,11 +26,11 @@ from ackfloor.core.state.worker_state import WorkerState
 class Redeliveries:
     """From waiting to queued."""
 
-    __slots__ = ("_parcels", "_state", "_suspects")
+    __slots__ = ("_outbox", "_state", "_suspects")
 
-    def __init__(self, state: WorkerState, parcels: Outbox, suspects: Suspects) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox, suspects: Suspects) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._suspects = suspects
 
     def tick(self, now: Now) -> None:
@@ -57,16 +57,16 @@ class Redeliveries:
             for delivery in found:
                 envelope = delivery.envelope
                 if envelope is not None and envelope.retry_at_ms and _waits_on(delivery, now):
-                    self._parcels.hop(delivery, now)
+                    self._outbox.hop(delivery, now)
                     continue
                 delivery.retrying = TAKES_ROOM
                 due.append(delivery)
         while waiting.next_s <= now.mono_s and _waits_on(waiting.first, now):
             # Which takes no room.
-            self._parcels.hop(waiting.pop(), now)
+            self._outbox.hop(waiting.pop(), now)
         if withheld:
             for delivery in due:
-                withheld.let_go(delivery.record_offset)
+                withheld.redeliver(delivery.record_offset)
         if due:
             # What `redelivers` does, without a call for each record.
             assignment.handler.open_retries += len(due)

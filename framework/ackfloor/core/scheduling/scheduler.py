@@ -45,11 +45,11 @@ class Scheduler:
         if handler.held_until_s:
             return ()
         tripped = handler.circuit.breaker.is_open
-        if queue.alone or self._state.secluded or tripped:
+        if queue.exclusive or self._state.exclusive or tripped:
             queue.pass_over(queued)
-        if queue.alone:
-            return queue.take_alone()
-        if self._state.secluded:
+        if queue.exclusive:
+            return queue.take_exclusive()
+        if self._state.exclusive:
             return ()
         if tripped:
             return self._breakers.trials(handler, queued, now)
@@ -58,13 +58,13 @@ class Scheduler:
         room = queue.room(queued, handler.rules.concurrency, now.mono_s)
         if room <= 0:
             return ()
-        if handler.gathering is not None:
+        if handler.batch_buffer is not None:
             return queue.take_batches(room, handler.rules)
         return queue.take(room)
 
     def returned(self, handler: HandlerState, units: Sequence[Unit]) -> None:
         """An executor gave back what it has not started."""
         handler.queue.returned(units)
-        if self._state.secluded and handler.suspect is not None:
+        if self._state.exclusive and handler.suspect is not None:
             # Everything waits for it, so it must not wait with the others.
-            handler.queue.move_alone(handler.suspect)
+            handler.queue.make_exclusive(handler.suspect)

@@ -91,7 +91,7 @@ class Withheld:
 
     def _may_leave(self, handler: HandlerState, now: Now) -> bool:
         rate_per_s = handler.rules.breaker.park_rate_per_s
-        return handler.circuit.drip.take(rate_per_s, self._state.share_of(handler), now.mono_s)
+        return handler.circuit.bucket.take(rate_per_s, self._state.share_of(handler), now.mono_s)
 
     # Withholding.
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from ackfloor.core.acks.gap_set import GapSet
 from ackfloor.core.acks.leader_epochs import UNKNOWN, LeaderEpochs
-from ackfloor.core.acks.partition_commits import CommitLane
+from ackfloor.core.acks.partition_commits import PartitionCommits
 from ackfloor.core.acks.tracker import AckTracker
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.handler_breaker import Circuit, WithheldRecords
-from ackfloor.core.queues.batch_buffer import Gathering
+from ackfloor.core.queues.batch_buffer import BatchBuffer
 from ackfloor.core.queues.due_queue import DueQueue
 from ackfloor.core.queues.flow_limits import FlowLimits, PartitionGates
 from ackfloor.core.queues.handler_queue import HandlerQueue
@@ -70,9 +70,9 @@ class HandlerState:
     """One handler's rules, its lanes, and what holds it."""
 
     __slots__ = (
+        "batch_buffer",
         "behind",
         "circuit",
-        "gathering",
         "held_reason",
         "held_until_s",
         "lanes",
@@ -112,8 +112,8 @@ class HandlerState:
         #: those that wait in a lane behind another: they take no slot of their own.
         self.open_retries = 0
         #: What waits for company, where it takes batches.
-        self.gathering = (
-            None if rules.batch is None else Gathering(shared=rules.ordering != "partition")
+        self.batch_buffer = (
+            None if rules.batch is None else BatchBuffer(shared=rules.ordering != "partition")
         )
         #: Of batches that failed in a lane: retries in place that are not the head of it, and when
         #: they are due (monotonic seconds).
@@ -124,8 +124,8 @@ class HandlerState:
     def forget_closed(self) -> None:
         """Partitions were dropped: what waits here of them is gone."""
         self.queue.forget_closed()
-        if self.gathering is not None:
-            self.gathering.forget_closed()
+        if self.batch_buffer is not None:
+            self.batch_buffer.forget_closed()
         if self.behind:
             self.behind = {d: due_s for d, due_s in self.behind.items() if not d.closed}
 
@@ -294,7 +294,7 @@ class Assignment:
         self.orphaned = False
         self.stopping = False
         self.closed = False
-        self.commit = CommitLane()
+        self.commit = PartitionCommits()
         self.last_floor = position
         self.floor_advanced_ms = now_ms
 

@@ -39,7 +39,7 @@ REPEATED_AT_ONCE = 100
 METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
 
-class CommitPlan:
+class CommitSchedule:
     """Commits by time and by count, whichever comes first.
 
     Args:

@@ -82,7 +82,7 @@ class Faults:
                 self.clear(kind, member)
         for subject, trouble in troubles.items():
             identity = Identity(subject, trouble.cause)
-            self.wait(kind, subject, identity, trouble.told, now_ms)
+            self.wait(kind, subject, identity, trouble.text, now_ms)
 
     def of(self, kind: str, member: Hashable) -> Identity | None:
         """The fault of a kind that a member waits for, if it does."""
@@ -90,11 +90,11 @@ class Faults:
 
     def all(self) -> tuple[Fault, ...]:
         """The faults in force: those that keep records from being parked first, then by age."""
-        found = list(self._told())
+        found = list(self._in_force())
         found.sort(key=lambda fault: (not fault.records, fault.since_ms))
         return tuple(found)
 
-    def _told(self) -> Iterator[Fault]:
+    def _in_force(self) -> Iterator[Fault]:
         groups = self._groups
         for (kind, identity), group in groups.items():
             subject, cause = identity

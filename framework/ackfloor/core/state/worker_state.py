@@ -20,11 +20,11 @@ from ackfloor.core.queues.handler_queue import Item
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
-from ackfloor.core.state.commit_schedule import CommitPlan
+from ackfloor.core.state.commit_schedule import CommitSchedule
 from ackfloor.core.state.faults import Faults
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
-UNHURRIED_S = 1.0
+LOW_PRIORITY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Route:
     tier_s: float | None = None
 
     @property
-    def hurried(self) -> bool:
+    def high_priority(self) -> bool:
         """Whether it is a tier that holds its records for less than `UNHURRIED_S`."""
-        return self.tier_s is not None and self.tier_s < UNHURRIED_S
+        return self.tier_s is not None and self.tier_s < LOW_PRIORITY_S
 
 
 class WorkerState:
@@ -51,6 +51,7 @@ class WorkerState:
         "commits",
         "epoch",
         "events",
+        "exclusive",
         "faults",
         "flow",
         "handlers",
@@ -58,7 +59,6 @@ class WorkerState:
         "parking",
         "redact",
         "routes",
-        "secluded",
         "stats",
         "unbalanced",
         "waiting",
@@ -85,7 +85,7 @@ class WorkerState:
         self.inbox = inbox
         self.clock = clock
         #: A suspect of a crash runs, and nothing else of the worker may start.
-        self.secluded = False
+        self.exclusive = False
         #: Levels have fallen since the last look at them, and something is paused.
         self.unbalanced = False
         self.assignments: dict[tuple[str, int], Assignment] = {}
@@ -94,7 +94,7 @@ class WorkerState:
         #: The epoch of the newest assignment.
         self.epoch = 0
         self.flow = FlowControl(limits)
-        self.commits = CommitPlan(commit_interval_s, commit_count)
+        self.commits = CommitSchedule(commit_interval_s, commit_count)
         self.faults = Faults()
         self.stats: dict[tuple[str, str], AckStats] = {}
         self.commands: list[Command] = []
@@ -113,7 +113,7 @@ class WorkerState:
         batch: Sequence[TrackedDelivery],
         *,
         ahead: bool = False,
-        alone: bool = False,
+        exclusive: bool = False,
     ) -> None:
         """Put deliveries on their handler's queue, or on their lanes.
 
@@ -124,16 +124,16 @@ class WorkerState:
                 behind a backlog of first deliveries.
             alone: although nothing else of the worker starts.
         """
-        gathering = None if ahead or alone else handler.gathering
+        batch_buffer = None if ahead or exclusive else handler.batch_buffer
         items: Sequence[Item] = batch
         if handler.rules.ordering != "unordered":
-            items = lanes = self._in_lanes(handler, batch, gathers=gathering is not None)
+            items = lanes = self._in_lanes(handler, batch, gathers=batch_buffer is not None)
             if ahead:
                 _give_room_behind(handler, batch, lanes)
-        elif gathering is not None:
-            items = gathering.add(batch, handler.rules.batch or 1)
-        if alone:
-            handler.queue.alone.extend(items)
+        elif batch_buffer is not None:
+            items = batch_buffer.add(batch, handler.rules.batch or 1)
+        if exclusive:
+            handler.queue.exclusive.extend(items)
         else:
             handler.queue.put(items, ahead=ahead)
 
@@ -142,8 +142,8 @@ class WorkerState:
         handler: HandlerState, batch: Sequence[TrackedDelivery], *, gathers: bool
     ) -> list[Item]:
         """Put deliveries in their lanes; returns the lanes to queue."""
-        by_key, gathering = handler.rules.ordering == "key", handler.gathering
-        if gathering is None:
+        by_key, batch_buffer = handler.rules.ordering == "key", handler.batch_buffer
+        if batch_buffer is None:
             return handler.lanes.admit_all(batch, by_key)
         size = handler.rules.batch or 1
         lanes: list[Item] = []
@@ -151,9 +151,9 @@ class WorkerState:
             lane = handler.lanes.admit(delivery.lane_key(by_key), delivery)
             if lane is None:
                 # Its lane may be one that waits for company.
-                lanes += gathering.grew(cast("Lane", delivery.lane), size)
+                lanes += batch_buffer.grew(cast("Lane", delivery.lane), size)
             elif gathers:
-                lanes += gathering.add_lane(lane, size)
+                lanes += batch_buffer.add_lane(lane, size)
             else:
                 lanes.append(lane)
         return lanes
@@ -165,8 +165,8 @@ class WorkerState:
         """
         if lane is None:
             return
-        gathering = handler.gathering
-        if gathering is None or isinstance(lane, TrackedDelivery):
+        batch_buffer = handler.batch_buffer
+        if batch_buffer is None or isinstance(lane, TrackedDelivery):
             handler.queue.put((lane,))
             return
         while lane:
@@ -180,7 +180,11 @@ class WorkerState:
                 self.wait(head, due_s)
                 return
             if not head.closed:
-                lanes = [lane] if head.alone else gathering.add_lane(lane, handler.rules.batch or 1)
+                lanes = (
+                    [lane]
+                    if head.unbatched
+                    else batch_buffer.add_lane(lane, handler.rules.batch or 1)
+                )
                 handler.queue.put(lanes)
                 return
             lane.popleft()
@@ -216,7 +220,7 @@ class WorkerState:
         """A record is settled that its lane waited for: let the lane go on."""
         handler = delivery.assignment.handler
         key = delivery.lane_key(handler.rules.ordering == "key")
-        if handler.gathering is not None:
+        if handler.batch_buffer is not None:
             handler.lanes.settled(key, delivery)
         self.hand_out(handler, handler.lanes.go_on(key, delivery, settled=True))
 

@@ -10,7 +10,7 @@ State = Literal["ok", "warn", "fail", "not tried"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """What one check found.
 
     Attributes:
@@ -25,7 +25,7 @@ class Finding:
     fix: str = ""
 
 
-def passes(findings: list[Finding], *, strict: bool) -> bool:
+def passes(results: list[CheckResult], *, strict: bool) -> bool:
     """Whether a worker can do its work; under `strict` nothing may be worth a warning."""
     bad = {"fail", "warn"} if strict else {"fail"}
-    return not any(finding.state in bad for finding in findings)
+    return not any(result.state in bad for result in results)

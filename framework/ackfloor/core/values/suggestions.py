@@ -20,8 +20,8 @@ def there_are(name: str, known: Iterable[str]) -> str:
     sorted_ = sorted(known, key=lambda each: (-SequenceMatcher(None, name, each).ratio(), each))
     if not sorted_:
         return "there are none"
-    told, more = sorted_[:MOST], len(sorted_) - MOST
+    shown, more = sorted_[:MOST], len(sorted_) - MOST
     if more > 0:
-        return f"there are {', '.join(told)} and {more:,} more"
-    last = told.pop()
-    return f"there are {', '.join(told)} and {last}" if told else f"there is {last}"
+        return f"there are {', '.join(shown)} and {more:,} more"
+    last = shown.pop()
+    return f"there are {', '.join(shown)} and {last}" if shown else f"there is {last}"
