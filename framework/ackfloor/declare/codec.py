@@ -209,7 +209,7 @@ def _validation(
         raise ConfigError(field, name, why, fix) from exc
 
     def refusal(exc: ValidationError) -> DecodeError:
-        return DecodeError(_told(exc, name, known), error_type=_error_type(exc))
+        return DecodeError(_validation_text(exc, name, known), error_type=_error_type(exc))
 
     return adapter, refusal
 
@@ -257,10 +257,10 @@ def _error_type(exc: ValidationError) -> str:
     return "InvalidJson" if first["type"] == "json_invalid" else "ValidationError"
 
 
-def _told(exc: ValidationError, name: str, known: frozenset[str]) -> str:
+def _validation_text(exc: ValidationError, name: str, known: frozenset[str]) -> str:
     """What is wrong with a payload, without a word of the payload."""
     problems = exc.errors(include_url=False, include_context=False, include_input=False)
-    told = []
+    texts = []
     for problem in problems[:SHOWN_PROBLEMS]:
         place = ".".join(
             str(part) if isinstance(part, int) or part in known else "*" for part in problem["loc"]
@@ -268,9 +268,9 @@ def _told(exc: ValidationError, name: str, known: frozenset[str]) -> str:
         # The message of this one type quotes the tag that came.
         tag = problem["type"] == "union_tag_invalid"
         text = "unknown discriminator value" if tag else problem["msg"]
-        told.append(f"{place}: {text}" if place else text)
-    more = len(problems) - len(told)
-    return f"not a valid {name}: {'; '.join(told)}{f'; {more} more' if more else ''}"
+        texts.append(f"{place}: {text}" if place else text)
+    more = len(problems) - len(texts)
+    return f"not a valid {name}: {'; '.join(texts)}{f'; {more} more' if more else ''}"
 
 
 def _declared(schema: object) -> Iterator[str]:

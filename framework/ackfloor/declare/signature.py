@@ -275,13 +275,13 @@ def _check_kinds(
 ) -> None:
     """A lone argument is passed by position, several by name: both must be possible."""
     names = [name for name in used if name is not None]
-    alone = len(names) == 1
+    single = len(names) == 1
     for parameter in parameters:
         if parameter.name not in names:
             continue
-        if alone and parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        if single and parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             raise _refusal(handler, parameter, "is keyword-only", "drop the * before it")
-        if not alone and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        if not single and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise _refusal(handler, parameter, "is positional-only", "drop the / before it")
 
 

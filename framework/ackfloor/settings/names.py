@@ -127,16 +127,16 @@ def _accepts(attribute: str, field: FieldInfo) -> str:
         return 'a rate ("100/m", "5/s")'
     if attribute in PROPERTY_TABLES:
         return "a table of librdkafka properties"
-    told: list[str] = []
+    accepted: list[str] = []
     for hint in _choices(field.annotation):
         choice = get_args(hint)[0] if get_origin(hint) is tuple else hint
         if get_origin(choice) is Literal:
-            told.extend(f"`{each}`" for each in get_args(choice))
+            accepted.extend(f"`{each}`" for each in get_args(choice))
         elif choice is SecretStr:
-            told.append("secret text")
+            accepted.append("secret text")
         elif choice is not NoneType:
-            told.append(_SPELLED.get(choice, "text"))
-    return " or ".join(told)
+            accepted.append(_SPELLED.get(choice, "text"))
+    return " or ".join(accepted)
 
 
 KAFKA = tuple(_walk(KafkaSettings, ("kafka",)))

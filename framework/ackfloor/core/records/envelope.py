@@ -246,8 +246,10 @@ def write_headers(
         return written
     if parked_before:
         # A tier's timestamp is not the origin's; what the first park wrote is.
-        name = copied.get(_SPRING_TIMESTAMP_TYPE)
-        timestamp_type = next((t for t, n in _TIMESTAMP_TYPES.items() if n.encode() == name), 0)
+        copied_type = copied.get(_SPRING_TIMESTAMP_TYPE)
+        timestamp_type = next(
+            (t for t, n in _TIMESTAMP_TYPES.items() if n.encode() == copied_type), 0
+        )
     written += foreign_headers(envelope, spring=spring, kafka=kafka, timestamp_type=timestamp_type)
     return written
 

@@ -55,7 +55,7 @@ class DeadLetterArchive:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def keep(self, letters: Sequence[DeadLetter]) -> None:
+    def keep(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Have these in the file, on the disk.
 
         Raises:
@@ -63,9 +63,9 @@ class DeadLetterArchive:
         """
         from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
-        self._compare(letters)
+        self._compare(dead_letters)
         try:
-            for each in letters:
+            for each in dead_letters:
                 there = self._there.setdefault(each.partition, OffsetSet())
                 if each.offset not in there:
                     line = dead_letter_line(StoredDeadLetter(each, disposed=False), self._rules)
@@ -76,11 +76,11 @@ class DeadLetterArchive:
         except OSError as exc:
             raise AckfloorError(f"{self._path} can't be written: {exc.strerror}") from exc
 
-    def _compare(self, letters: Sequence[DeadLetter]) -> None:
+    def _compare(self, dead_letters: Sequence[DeadLetter]) -> None:
         """See to it that what is there is of this topic, once there is something to tell it by."""
         there = {
             (each.partition, each.offset): each.timestamp_ms
-            for each in letters
+            for each in dead_letters
             if each.offset in self._there.get(each.partition, ())
         }
         if self._of_this_topic or not there:

@@ -55,12 +55,12 @@ class Replay:
     topic_id: str = ""
     edit: str = ""
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As the note of the job has it."""
         return {
             # A file may name very many, and such a job is not resumed by its note.
             "places": [] if self.edit else self.places.texts(),
-            "filter": self.wanted.told(),
+            "filter": self.wanted.to_dict(),
             "to": self.to,
             "max": self.limit,
             "max_replays": self.max_replays,
@@ -85,7 +85,7 @@ class Replay:
         try:
             return cls(
                 _places(topic, _kind(list, asked["places"])),
-                DeadLetterFilter.of(_kind(dict, asked["filter"])),
+                DeadLetterFilter.from_dict(_kind(dict, asked["filter"])),
                 _kind(str, asked["to"]),
                 None if asked["max"] is None else _kind(int, asked["max"]),
                 _kind(int, asked["max_replays"]),
@@ -218,7 +218,7 @@ def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redac
 
 def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order, Replay]:
     """The order of a job that was ended, with what is left of its maximum."""
-    notes = {note.job: note for note in reading.boxes.jobs(topic)}
+    notes = {note.job: note for note in reading.topics.jobs(topic)}
     if job not in notes:
         raise RedriveRefused(
             f"--resume={job!r}: no such job; `ackfloor dlq jobs {topic}` lists them"
@@ -245,5 +245,5 @@ def _part(reading: DeadLetterSelection, order: Order, asked: Replay) -> Part:
     chosen = reading.choose(asked.places, asked.wanted, asked.ends)
     if asked.ends is None:
         asked = replace(asked, ends=chosen.ends, topic_id=topic_id)
-    job.order = replace(order, asked=asked.told())
+    job.order = replace(order, asked=asked.to_dict())
     return Part(job, chosen.offsets)

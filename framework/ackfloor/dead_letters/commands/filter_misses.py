@@ -27,22 +27,22 @@ class Misses:
             option: set() for option, value in _asked(wanted).items() if value is not None
         }
 
-    def matches(self, letter: DeadLetter) -> bool:
+    def matches(self, dead_letter: DeadLetter) -> bool:
         """Whether this one is meant."""
-        if self._wanted.matches(letter):
+        if self._wanted.matches(dead_letter):
             self._found = True
             return True
         if self._there and not self._found:
-            self._note(letter)
+            self._note(dead_letter)
         return False
 
-    def _note(self, letter: DeadLetter) -> None:
-        told = letter.envelope
+    def _note(self, dead_letter: DeadLetter) -> None:
+        envelope = dead_letter.envelope
         has: dict[str, set[str | None]] = {
-            "--handler": {told.handler},
-            "--reason": {told.reason},
-            "--error": {told.error_type, cause_of(told)},
-            "--release": {told.release},
+            "--handler": {envelope.handler},
+            "--reason": {envelope.reason},
+            "--error": {envelope.error_type, cause_of(envelope)},
+            "--release": {envelope.release},
         }
         for option, there in self._there.items():
             if len(there) < MOST:

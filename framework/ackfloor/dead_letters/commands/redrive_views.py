@@ -19,7 +19,7 @@ from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 CAUSES = 10
 
 
-def dead_letters(count: int) -> str:
+def counted_dead_letters(count: int) -> str:
     """So many, in words."""
     return f"{count:,} dead letter{'' if count == 1 else 's'}"
 
@@ -51,7 +51,7 @@ def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any
             {"handler": handler, "reason": reason, "error_type": error, "count": count}
             for (handler, reason, error), count in preview.causes.most_common()
         ],
-        "samples": [_sample(letter) for letter in preview.samples],
+        "samples": [_sample(dead_letter) for dead_letter in preview.samples],
         "edited": preview.edited,
         "changes": [
             {
@@ -87,17 +87,17 @@ def resume_of(order: Order, tally: Tally) -> str | None:
     return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
 
 
-def _sample(letter: DeadLetter) -> dict[str, Any]:
-    told = letter.envelope
+def _sample(dead_letter: DeadLetter) -> dict[str, Any]:
+    envelope = dead_letter.envelope
     return {
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "origin": letter.origin or None,
-        "handler": told.handler,
-        "reason": told.reason,
-        "error_type": told.error_type,
-        "attempt": told.attempt,
-        "replays": told.replays,
+        "partition": dead_letter.partition,
+        "offset": dead_letter.offset,
+        "origin": dead_letter.origin or None,
+        "handler": envelope.handler,
+        "reason": envelope.reason,
+        "error_type": envelope.error_type,
+        "attempt": envelope.attempt,
+        "replays": envelope.replays,
     }
 
 
@@ -111,14 +111,14 @@ def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
     lines += [f"  {count:>9,}  {_cause(*cause)}" for cause, count in causes]
     if more := len(preview.causes) - len(causes):
         lines.append(f"  {'':>9}  and {more} other causes")
-    for letter in preview.samples:
-        told = letter.envelope
-        origin = f"from {letter.origin}" if letter.origin else ""
-        if told.origin_topic is None:
+    for dead_letter in preview.samples:
+        envelope = dead_letter.envelope
+        origin = f"from {dead_letter.origin}" if dead_letter.origin else ""
+        if envelope.origin_topic is None:
             origin = ", ".join(filter(None, ("no header of ours", origin)))
         lines.append(
-            f"    {letter.partition}/{letter.offset}  {origin}, attempt {told.attempt}, "
-            f"replayed {told.replays} times"
+            f"    {dead_letter.partition}/{dead_letter.offset}  {origin}, "
+            f"attempt {envelope.attempt}, replayed {envelope.replays} times"
         )
     if preview.edited:
         lines.append(f"  {preview.edited:>9,}  of them edited")

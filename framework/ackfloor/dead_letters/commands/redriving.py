@@ -21,7 +21,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.commands.redrive_views import (
     DONE,
     TO_DO,
-    dead_letters,
+    counted_dead_letters,
     line_of,
     progress_bar,
     report_of,
@@ -56,7 +56,7 @@ class Part:
     job: RedriveJob
     wanted: Wanted
     older: int = 0
-    keep: Callable[[Sequence[DeadLetter]], None] = lambda _letters: None
+    keep: Callable[[Sequence[DeadLetter]], None] = lambda _dead_letters: None
     edit: Edit = unedited
     rules: Redaction = field(default_factory=Redaction)
 
@@ -106,21 +106,21 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
         if dry_run:
             return
         action = parts[0].job.order.action
-        letters = dead_letters(sum(preview.tally.sent for _, preview in previews))
-        confirm(f"{TO_DO[action]} {letters}?", f"{letters} would be {DONE[action]}")
+        count = counted_dead_letters(sum(preview.tally.sent for _, preview in previews))
+        confirm(f"{TO_DO[action]} {count}?", f"{count} would be {DONE[action]}")
     elif any(part.edit is not unedited for part in parts):
         # An edit that is refused is so before anything is sent.
         _previews(parts)
     for part in parts:
         if (other := part.job.active()) is not None:
-            raise RedriveBusy(_told(part.job.order.dlq, other))
+            raise RedriveBusy(_busy_text(part.job.order.dlq, other))
     tallies = _run(parts, as_json=as_json)
     if not all(tally.complete for tally in tallies):
         some = any(tally.sent for tally in tallies)
         raise typer.Exit(Exit.PARTIAL if some else Exit.FAILURE)
 
 
-def _told(dlq: str, other: JobNote) -> str:
+def _busy_text(dlq: str, other: JobNote) -> str:
     return (
         f"job {other.job} of {other.by} is at work on {dlq}: {other.done:,} of {other.wanted:,} "
         f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
@@ -174,11 +174,11 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
             )
             tell(tally, later)
             done.append((part, _with_older(tally, part)))
-    told = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
+    results = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
     if as_json:
-        typer.echo(json.dumps([result_of(*each) for each in told], indent=2))
+        typer.echo(json.dumps([result_of(*each) for each in results], indent=2))
     else:
-        for each in told:
+        for each in results:
             typer.echo(line_of(*each))
     return [tally for _, tally in done]
 

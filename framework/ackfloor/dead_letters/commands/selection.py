@@ -112,7 +112,7 @@ class DeadLetterSelection:
     """A cluster's dead letters, and what may be shown of them."""
 
     options: KafkaOptions
-    boxes: DeadLetterTopics
+    topics: DeadLetterTopics
     rules: Redaction
 
     @classmethod
@@ -127,7 +127,7 @@ class DeadLetterSelection:
         rules, options = brokers.settings().redaction.rules(), brokers.options()
         return cls(options, DeadLetterTopics(options), rules)
 
-    def letters(
+    def dead_letters(
         self,
         places: Places,
         wanted: DeadLetterFilter,
@@ -158,7 +158,7 @@ class DeadLetterSelection:
                 return
             if isinstance(each, Gone):
                 raise not_there(places.topic, each)
-            if misses.matches(each.letter):
+            if misses.matches(each.dead_letter):
                 yield each
         misses.tell()
 
@@ -181,15 +181,15 @@ class DeadLetterSelection:
         chosen, misses = Chosen(), Misses(wanted)
         ours = parse_topic(places.topic) is not None
         for each in self._found(places):
-            letter = each if isinstance(each, Gone) else each.letter
-            partition, offset = letter.partition, letter.offset
+            dead_letter = each if isinstance(each, Gone) else each.dead_letter
+            partition, offset = dead_letter.partition, dead_letter.offset
             if ends is not None and offset >= ends.get(partition, 0):
                 continue
             chosen.read += 1
             chosen.ends[partition] = offset + 1
-            if isinstance(letter, Gone) or misses.matches(letter):
+            if isinstance(dead_letter, Gone) or misses.matches(dead_letter):
                 chosen.offsets.setdefault(partition, array("q")).append(offset)
-                if not (ours or isinstance(letter, Gone) or letter.says_it_failed):
+                if not (ours or isinstance(dead_letter, Gone) or dead_letter.says_it_failed):
                     chosen.unmarked += 1
         misses.tell()
         return chosen
@@ -203,22 +203,22 @@ class DeadLetterSelection:
             )
         found: Iterable[StoredDeadLetter | Gone]
         if places.only is None:
-            found = self.boxes.letters(places.topic, partition)
+            found = self.topics.dead_letters(places.topic, partition)
         else:
-            found = self.boxes.at(places.topic, places.only)
+            found = self.topics.at(places.topic, places.only)
         return counted(found, places.topic)
 
 
-def counted(letters: Iterable[Read], topic: str) -> Iterator[Read]:
+def counted(dead_letters: Iterable[Read], topic: str) -> Iterator[Read]:
     """What is read, with how many there were told on a terminal."""
     columns = SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} read")
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
         reading = p.add_task(topic, total=None)
-        for number, letter in enumerate(letters):
+        for number, dead_letter in enumerate(dead_letters):
             if number % 500 == 0:
                 p.update(reading, completed=number)
-            yield letter
+            yield dead_letter
 
 
 def tell_hidden(hidden: int) -> None:

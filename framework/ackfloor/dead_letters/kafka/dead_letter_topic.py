@@ -20,7 +20,7 @@ from ackfloor.kafka.topics.topic_ids import printed
 class StoredDeadLetter(NamedTuple):
     """A dead letter, and whether it was replayed, discarded or archived before."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     disposed: bool
 
 
@@ -35,7 +35,7 @@ class DeadLetterTopics(ParkedTopics):
         """
         return [name for name, _ in self.of_kind("dlq", group)]
 
-    def letters(self, topic: str, partition: int | None = None) -> Iterator[StoredDeadLetter]:
+    def dead_letters(self, topic: str, partition: int | None = None) -> Iterator[StoredDeadLetter]:
         """Every dead letter of a topic, in the order of its partitions, or of one partition.
 
         Raises:
@@ -48,8 +48,10 @@ class DeadLetterTopics(ParkedTopics):
             partitions = range(partition, partition + 1)
         disposed = self._disposed(topic)
         with closing(DeadLetterReader(self._options, topic)) as reader:
-            for letter in reader.all(partitions):
-                yield StoredDeadLetter(letter, disposed.hides(letter.partition, letter.offset))
+            for dead_letter in reader.all(partitions):
+                yield StoredDeadLetter(
+                    dead_letter, disposed.hides(dead_letter.partition, dead_letter.offset)
+                )
 
     def at(self, topic: str, wanted: Wanted) -> Iterator[StoredDeadLetter | Gone]:
         """The dead letters at these places, in order; those that are not there as `Gone`.
@@ -66,7 +68,7 @@ class DeadLetterTopics(ParkedTopics):
             else:
                 yield StoredDeadLetter(found, disposed.hides(found.partition, found.offset))
 
-    def letter(self, topic: str, partition: int, offset: int) -> StoredDeadLetter:
+    def dead_letter(self, topic: str, partition: int, offset: int) -> StoredDeadLetter:
         """One dead letter.
 
         Raises:

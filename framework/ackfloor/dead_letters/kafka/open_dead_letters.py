@@ -93,7 +93,7 @@ class OpenDeadLetters:
         #: By the topic's name and id.
         self._known: dict[tuple[str, str], _Topic] = {}
 
-    def told(
+    def completed(
         self, found: Sequence[Progress], topics: Mapping[str, Collection[int]]
     ) -> list[Progress]:
         """Progress, with what is known of dead letters.

@@ -31,10 +31,10 @@ from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
 from ackfloor.dead_letters.kafka.redrive_notes import (
     JobSign,
-    caught_up,
     now_ms,
     state_of,
     who_ended,
+    with_earlier_runs,
 )
 from ackfloor.dead_letters.kafka.redrive_topics import RedriveTopics
 from ackfloor.dead_letters.kafka.redrive_writer import (
@@ -123,9 +123,9 @@ class RedriveJob:
         self._look()
         preview = Preview(self.topics.target)
         self._tally = Tally()
-        letters = self._letters(self._undone(wanted))
-        for letter in islice(self._sendable(letters), self.order.limit):
-            preview.add(letter, _edited(letter, edit))
+        dead_letters = self._dead_letters(self._undone(wanted))
+        for dead_letter in islice(self._sendable(dead_letters), self.order.limit):
+            preview.add(dead_letter, _edited(dead_letter, edit))
             self._tally = self._tally.send(1)
         preview.tally = self._tally
         return preview
@@ -136,7 +136,7 @@ class RedriveJob:
         *,
         progress: Callable[[Tally], None] = lambda _tally: None,
         stopping: Callable[[], bool] = lambda: False,
-        keep: Keep = lambda _letters: None,
+        keep: Keep = lambda _dead_letters: None,
         edit: Edit = unedited,
     ) -> Tally:
         """Send what has no disposition yet; returns how far it came, however it ended.
@@ -152,18 +152,18 @@ class RedriveJob:
         try:
             self._log_of(self.topics.create_dispositions(self._options))
             self._begin()
-            self.order = caught_up(self.order, self._disposed.jobs)
+            self.order = with_earlier_runs(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
-            self._sign = self._new_sign(self._told(wanted).remaining)
-            letters = self._sendable(self._letters(undone))
-            for batch in self._batches(_edited(letter, edit) for letter in letters):
+            self._sign = self._new_sign(self._progress(wanted).remaining)
+            dead_letters = self._sendable(self._dead_letters(undone))
+            for batch in self._batches(_edited(dead_letter, edit) for dead_letter in dead_letters):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
                     self._tally = replace(self._tally, stopped="it was told to stop")
                     break
                 keep(batch)
                 self._send(batch)
-                progress(self._told(wanted))
+                progress(self._progress(wanted))
         except Superseded as exc:
             assert self._log is not None
             why = who_ended(self._log, self._disposed, self._sign) or str(exc)
@@ -176,9 +176,9 @@ class RedriveJob:
         finally:
             self._sign_off()
             self._writer.discard()
-        return self._told(wanted)
+        return self._progress(wanted)
 
-    def _told(self, wanted: Wanted) -> Tally:
+    def _progress(self, wanted: Wanted) -> Tally:
         """How far it is, and how far it has to go."""
         return self._tally.of(sum(map(len, wanted.values())), self.order.limit)
 
@@ -192,28 +192,28 @@ class RedriveJob:
                 self._tally = self._tally.leave(Left.DISPOSED, hidden)
         return left
 
-    def _letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
+    def _dead_letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
         """These dead letters, from Kafka."""
         with closing(DeadLetterReader(self._options, self.order.dlq)) as reader:
             for partition in [p for p in left if p >= self.topics.dlq_partitions]:
                 yield from (Gone(partition, offset) for offset in left.pop(partition))
             yield from reader.read(left)
 
-    def _sendable(self, letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
-        for letter in letters:
-            if isinstance(letter, Gone):
+    def _sendable(self, dead_letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
+        for dead_letter in dead_letters:
+            if isinstance(dead_letter, Gone):
                 self._tally = self._tally.leave(Left.GONE)
-            elif (why := why_left(letter, self.order, self._disposed)) is not None:
+            elif (why := why_left(dead_letter, self.order, self._disposed)) is not None:
                 self._tally = self._tally.leave(why)
             else:
-                yield letter
+                yield dead_letter
 
-    def _batches(self, letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    def _batches(self, dead_letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
         batch: list[DeadLetter] = []
         size = 0
-        for letter in islice(letters, self.order.limit):
-            batch.append(letter)
-            size += letter.size
+        for dead_letter in islice(dead_letters, self.order.limit):
+            batch.append(dead_letter)
+            size += dead_letter.size
             if len(batch) >= self._most or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -276,7 +276,7 @@ class RedriveJob:
         if self._sign is not None and (why := self._sign.ended_by(self._disposed.jobs)):
             raise AckfloorError(why)
 
-    def _records(self, letter: DeadLetter) -> list[NewRecord]:
+    def _records(self, dead_letter: DeadLetter) -> list[NewRecord]:
         """The note of what is done with a dead letter, and the new record where it is sent."""
         topics, at_ms, target = self.topics, now_ms(), self.topics.target
         note = DispositionNote(
@@ -284,15 +284,15 @@ class RedriveJob:
         )
         noted = NewRecord(
             topics.dispositions,
-            letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
-            disposition_key(letter.partition, letter.offset),
+            dead_letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
+            disposition_key(dead_letter.partition, dead_letter.offset),
             note.to_bytes(),
         )
         if not self.order.sends:
             return [noted]
-        place = target_partition(letter, target)
-        headers = redriven_headers(letter, at_ms)
-        return [NewRecord(target.topic, place, letter.key, letter.value, headers), noted]
+        place = target_partition(dead_letter, target)
+        headers = redriven_headers(dead_letter, at_ms)
+        return [NewRecord(target.topic, place, dead_letter.key, dead_letter.value, headers), noted]
 
     def _new_sign(self, to_do: int) -> JobSign:
         order = self.order
@@ -310,9 +310,9 @@ class RedriveJob:
             self._writer.write([sign.record(state, tally.sent, tally.stopped)])
 
 
-def _edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
+def _edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
     try:
-        return edited(letter, edit)
+        return edited(dead_letter, edit)
     except SettingError as exc:
         raise RedriveRefused(f"the edit of {exc.value}: {exc.why}; {exc.fix}") from exc
 

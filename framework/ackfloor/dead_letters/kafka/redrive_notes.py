@@ -83,7 +83,7 @@ class JobSign:
         return mine.why if mine.state is JobState.STOPPED else ""
 
 
-def caught_up(order: Order, jobs: Jobs) -> Order:
+def with_earlier_runs(order: Order, jobs: Jobs) -> Order:
     """An order that resumes a job, with what another run of it has done since it was given.
 
     Both runs read the same note, then one ended the other: the maximum is the job's, not the run's.

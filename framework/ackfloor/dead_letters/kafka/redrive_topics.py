@@ -117,9 +117,9 @@ def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:
         KafkaUnreachable: no broker answers.
         ConfigError: a client property is refused.
     """
-    contact = AdminConnection(options)
-    topics = contact.metadata().topics
-    return contact.admin, {name: len(topic.partitions) for name, topic in topics.items()}
+    connection = AdminConnection(options)
+    topics = connection.metadata().topics
+    return connection.admin, {name: len(topic.partitions) for name, topic in topics.items()}
 
 
 def described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:

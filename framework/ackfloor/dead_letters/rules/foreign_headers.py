@@ -85,14 +85,14 @@ CAUSES: Final = tuple(
 
 def read_foreign(headers: Headers | None) -> ForeignDeadLetter | None:
     """What another tool says; None where none of those that are known has written it."""
-    said = {name: value for name, value in headers or () if value is not None}
+    values = {name: value for name, value in headers or () if value is not None}
     for tool, names in _NAMES.items():
-        if names["topic"][0] not in said:
+        if names["topic"][0] not in values:
             continue
         found: dict[str, Any] = {}
         for fact, choices in names.items():
-            values = (said[name] for name in choices if name in said)
-            text = next((text for value in values if (text := _text(fact, value))), None)
+            texts = (_text(fact, values[name]) for name in choices if name in values)
+            text = next(filter(None, texts), None)
             if text is not None:
                 found[fact] = text
         place = [found.pop(fact, "") for fact in ("topic", "partition", "offset")]

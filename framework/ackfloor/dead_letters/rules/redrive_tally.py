@@ -68,17 +68,17 @@ class Preview:
     edited: int = 0
     changes: list[tuple[DeadLetter, DeadLetter]] = field(default_factory=list)
 
-    def add(self, letter: DeadLetter, after: DeadLetter | None = None) -> None:
+    def add(self, dead_letter: DeadLetter, after: DeadLetter | None = None) -> None:
         """One more that would be sent.
 
         Args:
             after: as it would be sent; None where that is as it is.
         """
-        told = letter.envelope
-        self.causes[told.handler or "", told.reason or "", told.error_type or ""] += 1
+        envelope = dead_letter.envelope
+        self.causes[envelope.handler or "", envelope.reason or "", envelope.error_type or ""] += 1
         if len(self.samples) < SAMPLES:
-            self.samples.append(letter)
-        if after is not None and after is not letter:
+            self.samples.append(dead_letter)
+        if after is not None and after is not dead_letter:
             self.edited += 1
             if len(self.changes) < SAMPLES:
-                self.changes.append((letter, after))
+                self.changes.append((dead_letter, after))

@@ -149,7 +149,7 @@ class ProgressReader:
                 owner=_owner(place, owners, topics),
             )  # fmt: skip
             found.append(_with_commit(seen, commits.get(place), ids.get(topic, "")))
-        return self._letters.told(found, topics)
+        return self._letters.completed(found, topics)
 
     def _topics(self) -> dict[str, list[int]]:
         """The partitions of every topic that this user may see."""

@@ -16,7 +16,10 @@ import pytest
 from ackfloor.cli.progress import acks, lag
 from ackfloor.cli.run import inflight
 from ackfloor.cli.shared.rows import RowsOutput, print_rows
-from ackfloor.dead_letters.commands.dead_letter_views import GROUPS_SPARE, LETTERS_SPARE
+from ackfloor.dead_letters.commands.dead_letter_views import (
+    OPTIONAL_COLUMNS,
+    OPTIONAL_GROUP_COLUMNS,
+)
 from tests.framework.cli.command import PATIENCE_S, environment, rest_of
 
 DLQ = "orders--billing--dlq"
@@ -63,8 +66,8 @@ INFLIGHT = [
     for n in range(3)
 ]  # fmt: skip
 TABLES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], tuple[str, ...]]] = {
-    "groups": (GROUPS, GROUPS_SPARE, ("latest", "cause", "handler")),
-    "letters": (LETTERS, LETTERS_SPARE, ("place", "handler", "reason")),
+    "groups": (GROUPS, OPTIONAL_GROUP_COLUMNS, ("latest", "cause", "handler")),
+    "letters": (LETTERS, OPTIONAL_COLUMNS, ("place", "handler", "reason")),
     "lag": (LAG, lag.SPARE, ("group", "topic", "partition")),
     "acks": (ACKS, acks.SPARE, ("group", "partition")),
     "inflight": (INFLIGHT, inflight.SPARE, ("record", "handler")),
