@@ -147,9 +147,9 @@ def test_a_terminal_says_how_wide_it_is(columns: int) -> None:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     code = (
-        "from tests.framework.cli.shared.test_tables import GROUPS, GROUPS_SPARE\n"
+        "from tests.framework.cli.shared.test_tables import GROUPS, OPTIONAL_GROUP_COLUMNS\n"
         "from ackfloor.cli.shared.rows import RowsOutput, print_rows\n"
-        "print_rows(GROUPS, RowsOutput.table, spare=GROUPS_SPARE)\n"
+        "print_rows(GROUPS, RowsOutput.table, spare=OPTIONAL_GROUP_COLUMNS)\n"
     )
     plain = {**environment({"TERM": "xterm"}), "NO_COLOR": "1"}
     del plain["COLUMNS"]
