@@ -1,9 +1,9 @@
-"""The ack strip: a partition from its floor to where it was read to, as a line of marks.
+"""The ack strip: which offsets from a partition's floor to its position are settled, as a line.
 
     ·██▒█·▸█
 
-A mark stands for one offset, or for equally many where there are more offsets than room: settled,
-partly settled, open, or open with a handler at work on it.
+A cell is one offset, or equally many where there are more offsets than cells: settled, partly
+settled, open, or open and running.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate
 from ackfloor.core.acks.gap_set import Runs
 
 SETTLED, PARTLY, OPEN, RUNNING = "█", "▒", "·", "▸"
-#: Marks of a strip where nobody says otherwise.
+#: Cells of a strip by default.
 WIDTH = 40
 
 
@@ -26,8 +26,8 @@ def ack_strip(
 
     Args:
         runs: settled offsets, as ascending runs [start, end).
-        running: offsets that a handler is at work on.
-        width: at most so many marks.
+        running: offsets whose handlers run.
+        width: most cells.
     """
     span = until - floor
     if span <= 0:

@@ -1,9 +1,8 @@
-"""Outbox: publishing what is parked, and settling it once that is confirmed.
+"""Outbox: writes parked records, and settles them when the broker confirms.
 
-Each goes by itself, or many go in a transaction with the commit of their partitions
-(`transactional_outbox`). Nothing here gives up. A write that failed is planned again with a growing
-backoff, its record stays open, and it is named as a fault until it is written, also while it is
-under way again.
+Each is written by itself, or many in a transaction with the commit of their partitions
+(`transactional_outbox`). No write is given up: a failed one is retried with a growing backoff, its
+record stays open, and it is reported as a fault until it is written, also during the next attempt.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ from ackfloor.core.state.worker_state import WorkerState
 #: Seconds after which a write that is not confirmed is worth a fault.
 UNCONFIRMED_S = 5.0
 LOOK_INTERVAL_S = 1.0
-#: Seconds after which the brokers are asked whether something is the matter.
+#: Seconds after which the brokers are asked why a write takes long.
 DOUBT_S = 0.3
 #: The kind of these faults.
 FAULT = "parking"
 
 
 class Outbox:
-    """The parcels under way and the refused ones.
+    """The writes under way and the refused ones.
 
     Args:
-        transactional: parcels are written in transactions with the commits of their partitions.
+        transactional: records are written in transactions with the commits of their partitions.
     """
 
     __slots__ = (
@@ -98,7 +97,7 @@ class Outbox:
         self._state.commands.append(Publish(write))
 
     def published(self, write: PendingWrite, now: Now) -> None:
-        """The broker confirmed a parcel: its record is settled."""
+        """The broker confirmed a write: its record is settled."""
         delivery = write.delivery
         self._forget_write(write)
         if delivery.assignment.closed:
@@ -112,7 +111,7 @@ class Outbox:
         self._state.events.append(_moved(write, now))
 
     def _forget_write(self, write: PendingWrite) -> None:
-        """There is a report of a parcel, or nobody waits for one."""
+        """A write was reported, or is no longer waited for."""
         write.delivery.assignment.parking -= 1
         self._under_way.pop(write, None)
         self._unconfirmed.pop(write, None)
@@ -120,10 +119,10 @@ class Outbox:
     def failed(
         self, write: PendingWrite, error: str, *, too_large: bool, now: Now, subject: str = ""
     ) -> None:
-        """A parcel was not written: the record stays open and is tried again.
+        """A write failed: the record stays open, and the write is retried.
 
         Args:
-            subject: what it failed for, where that is not its topic.
+            subject: the fault's subject, where that is not its topic.
         """
         assignment = write.delivery.assignment
         self._forget_write(write)
@@ -157,7 +156,7 @@ class Outbox:
         )
 
     def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
-        """A transaction is over: all of its parcels are written, or none is."""
+        """A transaction has ended: all of its records are written, or none is."""
         transactions = self.transactions
         if transactions is None or transaction is not transactions.under_way:
             raise RuntimeError("the end of a transaction that is not under way")
@@ -178,7 +177,7 @@ class Outbox:
         here = [write for write in again if not write.delivery.assignment.closed]
         for write in here:
             if (refusal := outcome.refusals.get(write)) is not None:
-                # For its size, in company: each goes alone now, which takes its time.
+                # Too large together: each goes in a transaction of its own now.
                 self._unconfirmed.pop(write, None)
                 identity = identify(write.topic, refusal.error)
                 self._state.faults.wait(FAULT, write, identity, refusal.error, now.wall_ms)
@@ -186,13 +185,13 @@ class Outbox:
         self._forget([write for write in again if write.delivery.assignment.closed])
 
     def _forget(self, writes: Iterable[PendingWrite]) -> None:
-        """Parcels are not to be written any more."""
+        """Drop writes that are no longer to be made."""
         for write in writes:
             self._forget_write(write)
             self._state.faults.clear(FAULT, write)
 
     def forget_closed(self) -> None:
-        """Partitions were dropped: their refused parcels are the next owner's business."""
+        """Partitions were dropped: their next owner handles the records of refused writes."""
         if self.transactions is not None:
             self._forget(self.transactions.forget_closed())
         for write in (*self._under_way, *self._refused):
@@ -202,7 +201,7 @@ class Outbox:
         self._refused = [p for p in self._refused if not p.delivery.assignment.closed]
 
     def tick(self, now: Now) -> None:
-        """Publish again what was refused and is due, and name what nobody answers."""
+        """Retry the refused writes that are due, and report those that are not confirmed."""
         if self._unconfirmed and now.mono_s >= self._look_s:
             self._look_s = now.mono_s + LOOK_INTERVAL_S
             self._name_unconfirmed(now)
@@ -220,7 +219,7 @@ class Outbox:
         return min((write.retry_at_s for write in self._refused), default=inf)
 
     def _name_unconfirmed(self, now: Now) -> None:
-        """A broker that is away says nothing at all: name what has waited for it for long."""
+        """Report writes that wait for long: an unreachable broker sends no error."""
         for write, since_s in list(self._unconfirmed.items()):
             waited_s = now.mono_s - since_s
             if waited_s < UNCONFIRMED_S:
@@ -231,17 +230,17 @@ class Outbox:
             self._state.faults.wait(FAULT, write, identity, "no broker confirms it", since_ms)
 
     def _target(self, write: PendingWrite, now: Now) -> str:
-        """Where a parcel goes; one that waits for its transaction was perhaps not told yet."""
+        """The target of a write; one that waits for its transaction may not have it yet."""
         if not write.topic:
             self._state.parking.address(write, now)
         return write.topic
 
-    # What the brokers say of topics.
+    # Problems that the brokers report.
 
     def troubled(self, troubles: Mapping[str, Trouble], now: Now) -> None:
-        """These topics can't be written: what goes there waits for that, reported or not.
+        """These topics can't be written: writes to them wait.
 
-        What was refused by one that can be written again is written now.
+        Refused writes to a topic that has recovered are retried now.
         """
         before = self._unwritable
         self._unwritable = {topic: t for topic, t in troubles.items() if t.unwritable}
@@ -258,7 +257,7 @@ class Outbox:
                     write.retry_at_s = now.mono_s
 
     def _name_fault(self, write: PendingWrite, now: Now) -> None:
-        """Count a parcel to the fault of its topic, where the brokers know of one."""
+        """Add a write to its topic's fault, where the brokers report one."""
         topic = self._target(write, now)
         trouble = self._unwritable.get(topic)
         if trouble is not None:
@@ -267,7 +266,7 @@ class Outbox:
             self._state.faults.wait(FAULT, write, identity, trouble.why, now.wall_ms)
 
     def doubtful(self, now: Now) -> bool:
-        """Whether something was refused, or is under way for longer than usual."""
+        """Whether a write was refused, or is under way for longer than usual."""
         oldest_s = next(iter(self._under_way.values()), inf)
         return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
 

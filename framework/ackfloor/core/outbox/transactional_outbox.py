@@ -1,22 +1,20 @@
-"""Transactions: parking in which the parcel and the ack of its record are one write.
+"""Transactions: a parked record and the commit that settles it are one Kafka transaction.
 
-Theory. A parcel that is confirmed and a commit that does not come make a doubled record after a
-crash. Here both are in one Kafka transaction, so there is no instant between them. A transaction
-takes what has gathered while the one before it ran: parcels of many partitions, and for each of
-these partitions the commit as it will be once they are written.
+Theory. A write that is confirmed without its commit doubles the record after a crash. Here both are
+in one Kafka transaction. A transaction takes the writes that were queued while the one before it
+ran: of many partitions, and for each of them the commit as it will be once they are written.
 
 T1  One transaction at a time. What it commits is worked out when it begins, and its records are
     settled when it is known to be committed, not before.
-T2  A partition has one commit lane (see `commits`), and a transaction takes it like any commit:
-    Kafka lets a plain commit that is sent meanwhile undo the transaction's. So a parcel waits
+T2  A partition has one commit outstanding (see `partition_commits`), plain or transactional:
+    Kafka lets a plain commit that is sent meanwhile undo the transaction's. So a write waits
     while a plain commit of its partition is outstanding, or came back without a clear answer.
-T3  A parcel goes only if the commit says that its record is settled. Where a gap set is too long
-    to be stored whole, the parcels beyond its end wait until the floor is nearer.
-    So does one to a topic that the brokers say can't be written: it would hold up all the others
-    until the client gives it up.
-T4  One parcel that can't be written aborts all. Those it was not the fault of go again at once;
-    a topic that refused one goes in transactions of its own until it takes one, and a record
-    that was refused for its size goes alone.
+T3  A write goes only if the commit says that its record is settled. Where a gap set is too long
+    to be stored whole, the writes beyond its end wait until the floor is nearer. A write to a
+    topic that the brokers report as unwritable waits too: it would delay all the others.
+T4  One write that fails aborts all. Those that did not cause it go again at once; a topic that
+    refused one has transactions of its own until it takes one, and a record that was refused
+    for its size has one to itself.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.commit_schedule import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.state.worker_state import WorkerState
 
-#: Parcels of one transaction.
+#: Records of one transaction.
 MOST_WRITES = 500
 #: Bytes of their values: ten seconds is all the time that a transaction has.
 MOST_BYTES = 32 * 1024 * 1024
-#: Seconds until parcels that no commit could carry are looked at again.
+#: Seconds until writes that no commit could settle are looked at again.
 LOOK_AGAIN_S = 0.5
 
 
 class Transactions:
-    """The parcels that wait for a transaction, and the one transaction under way."""
+    """The writes that wait for a transaction, and the one transaction under way."""
 
     __slots__ = (
         "_oversized",
@@ -56,11 +54,11 @@ class Transactions:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         self._queue: deque[PendingWrite] = deque()
-        #: Refused for their size in company.
+        #: Refused for their size in a transaction with others.
         self._oversized: set[PendingWrite] = set()
-        #: Topics that refused a parcel, and have taken none since.
+        #: Topics that refused a record, and have taken none since.
         self._suspects: set[str] = set()
-        #: Partitions with parcels that no commit can carry now -> when to look again.
+        #: Partitions with writes that no commit can settle now -> when to look again.
         self._too_far: dict[Assignment, float] = {}
         self.under_way: Transaction | None = None
         #: Topics that nothing can be written to, as the brokers say.
@@ -75,15 +73,15 @@ class Transactions:
                     self.under_way.hopeless[write] = Refusal(unwritable[write.topic].why)
 
     def add(self, write: PendingWrite) -> None:
-        """A parcel is to be written."""
+        """Queue a write."""
         self._queue.append(write)
 
     def again(self, writes: Iterable[PendingWrite]) -> None:
-        """Parcels of an aborted transaction that it was not the fault of: they go first."""
+        """Queue writes of an aborted transaction that did not cause the abort: they go first."""
         self._queue.extendleft(reversed(list(writes)))
 
     def forget_closed(self) -> list[PendingWrite]:
-        """Partitions were dropped: their parcels don't begin; returns those that waited."""
+        """Partitions were dropped: returns their queued writes, which are not made."""
         forgotten = [p for p in self._queue if p.delivery.assignment.closed]
         if forgotten:
             self._queue = deque(p for p in self._queue if not p.delivery.assignment.closed)
@@ -99,7 +97,7 @@ class Transactions:
         if not writes:
             return
         for write in writes:
-            # Only now: the wait begins with the writing, however long it took to come to that.
+            # Only now: the tier's wait begins when the record is written.
             self._state.parking.address(write, now)
             assignment = write.delivery.assignment
             assignment.commit.outstanding = assignment.commit.transacting = True
@@ -131,9 +129,9 @@ class Transactions:
         return chosen
 
     def _group(self, write: PendingWrite, now: Now) -> str:
-        """Which parcels a parcel may go with: those of which this is the same."""
+        """Only writes of the same group may share a transaction."""
         if write in self._oversized:
-            return f"alone {id(write)}"
+            return f"only {id(write)}"
         if not self._suspects:
             return ""
         if not write.topic:
@@ -154,7 +152,7 @@ class Transactions:
     def _carried(
         self, chosen: Sequence[PendingWrite], now: Now
     ) -> tuple[list[PendingWrite], list[CommitPosition]]:
-        """The commits that these parcels come with, and the parcels that they can carry."""
+        """The writes that a commit can settle now, and these commits."""
         offsets: dict[Assignment, set[int]] = {}
         for write in chosen:
             delivery = write.delivery
@@ -163,7 +161,7 @@ class Transactions:
         ends: dict[Assignment, int] = {}
         for assignment, settling in offsets.items():
             if assignment.orphaned:
-                # There is no log any more to commit a position of.
+                # Its topic was deleted: nothing can be committed.
                 ends[assignment] = assignment.tracker.position
                 continue
             position, ends[assignment] = foreseen(assignment, settling)
@@ -183,7 +181,7 @@ class Transactions:
         return carried, positions
 
     def transaction_ended(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
-        """The transaction under way is over: its lanes are free again."""
+        """The transaction under way has ended: its partitions may commit again."""
         self.under_way = None
         state = self._state
         for position in transaction.positions:
@@ -217,10 +215,10 @@ class Transactions:
     def not_at_fault(
         self, transaction: Transaction, outcome: TransactionOutcome
     ) -> list[PendingWrite]:
-        """Parcels of an aborted transaction that nothing was found wrong with.
+        """Writes of an aborted transaction that did not cause the abort.
 
-        A record that was refused for its size in company counts among them: a broker refuses the
-        batch it came in as a whole.
+        A record that was refused for its size among others is one of them: a broker refuses a
+        batch as a whole.
         """
         if not outcome.refusals:
             return []

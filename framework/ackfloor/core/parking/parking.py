@@ -1,4 +1,4 @@
-"""Parking: from a failed delivery to the record that is written to a tier or the DLQ.
+"""Parking: builds the record that a failed delivery leaves in a retry tier or the DLQ.
 
 Everything about *where* and *with which headers*; when, and what a report means, is the
 engine's. Nothing here is random: the choice among partitions is passed in.
@@ -36,7 +36,7 @@ _NOTHING = Envelope()
 
 @dataclass(slots=True)
 class Parking:
-    """Addresses and writes up parcels.
+    """Builds and addresses parked records.
 
     Attributes:
         group: the consumer group, part of every target's name.
@@ -58,7 +58,7 @@ class Parking:
     _tiers: dict[tuple[str, float], str] = field(default_factory=dict, init=False, repr=False)
 
     def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
-        """The parcel for a delivery that failed."""
+        """The write for a delivery that failed."""
         return PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
 
     def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
@@ -66,7 +66,7 @@ class Parking:
 
         First origin and last error only: headers never grow with attempts.
         """
-        before = delivery.envelope or brought_along(delivery)
+        before = delivery.envelope or source_envelope(delivery)
         failure: Failure = verdict.failure
         timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == CONSUME_TIMEOUT
         origin = delivery.origin
@@ -103,11 +103,11 @@ class Parking:
         )
 
     def hop(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
-        """The parcel for a tier record that has further to wait; spends nothing."""
+        """The write for a tier record that waits on in another tier; spends no attempt."""
         return PendingWrite(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
     def bury(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
-        """The parcel for a tier record that an operator gives up, with its last error as it was."""
+        """The write for a tier record that an operator dead-letters, with its last error."""
         before, origin = delivery.envelope or Envelope(), delivery.origin
         failure = Failure(
             before.error_type or "",
@@ -188,10 +188,10 @@ class Parking:
         left_s = max(0.0, (due_ms - now.wall_ms) / 1000)
         tiers = policy.tiers()
         if not tiers:
-            # It was refused, and then the rules changed: the tier it was to wait in is still read.
+            # The policy changed after a refused write: its old tier is still read.
             self._wait(write, write.topic, write.partition or 0, write.wait_s, now)
             return
-        # Tiers of one policy share the source's partition count, so any of them tells it.
+        # Tiers of one policy share the source's partition count, so any of them will do.
         count = self.partitions.get(self._tier(write, tiers[0]), 1)
         hop = next_hop(left_s, tiers, policy.jitter, count, self.pick)
         topic = self._tier(write, hop.tier_s)
@@ -213,10 +213,10 @@ class Parking:
         write.envelope = changed(write.envelope, not_before_ms=due_ms)
 
 
-def brought_along(delivery: TrackedDelivery) -> Envelope:
-    """What a record of a source topic keeps from an earlier life: how often it was replayed.
+def source_envelope(delivery: TrackedDelivery) -> Envelope:
+    """The envelope of a source record: of an earlier redrive it keeps `replays` alone.
 
-    All else begins anew. Without it a message could be sent back to its source for ever.
+    Without that count a message could be redriven to its source for ever.
     """
     headers = delivery.headers
     return Envelope(replays=read_envelope(headers).replays) if headers else _NOTHING

@@ -1,10 +1,10 @@
-"""Forming: what one call of a batch handler takes.
+"""Batch assembly: which records one call of a batch handler takes.
 
 As much as waits, up to the handler's `batch`: of an unordered handler whatever comes first, by
-partition records of one lane, by key those of one lane after the other. What is handled alone is
-taken alone.
+partition records of one lane, by key those of one lane after the other. A redelivery or a crash
+suspect has a call of its own.
 
-What is closed in a lane is on its way to the dead letters, and nothing behind it may start before.
+A closed delivery in a lane is on its way to the dead letters: nothing behind it may start before.
 An item that does not fit goes back, ahead of the others.
 """
 
@@ -20,7 +20,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 
 def form(items: deque[TrackedDelivery | Lane]) -> Batch:
-    """The batch that begins with the first item of a queue, and takes from it what joins."""
+    """A batch from the first item of a queue and those after it that may join."""
     batch = Batch()
     first = items.popleft()
     if isinstance(first, Lane):
@@ -63,7 +63,7 @@ def full_first(items: deque[TrackedDelivery | Lane], size: int) -> bool:
 
 
 def _reach(item: TrackedDelivery | Lane, size: int) -> int:
-    """How far an item may fill a batch; what is handled alone fills it."""
+    """How many records an item may add to a batch; one that has its own call fills it."""
     first = item[0] if isinstance(item, Lane) and item else item
     if isinstance(first, TrackedDelivery) and first.unbatched:
         return size

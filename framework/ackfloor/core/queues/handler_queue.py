@@ -1,9 +1,9 @@
-"""HandlerQueue: what of one handler may start next, in its order, and how much of it is given.
+"""HandlerQueue: one handler's records that may start, in order, and how many its executor gets.
 
 Theory. Everything that is due waits here until the handler's executor has room for it. The
 executor holds a window: what its slots start in one turn of the owner thread, and no more. So what
-is put ahead here is ahead of nearly everything, and what a pause or a breaker decides takes effect
-within a turn. The window follows what is measured: it is twice what was started between two looks
+is put ahead here is ahead of nearly everything, and a pause or a breaker takes effect within a
+turn. The window follows what is measured: it is twice what was started between two looks
 of the owner thread, at most, in the last `MEASURED_S`; at least one item for each slot; and twice
 as much as before when the slots have emptied it while more was waiting.
 
@@ -86,7 +86,7 @@ class HandlerQueue:
         self.calls = 0
         #: What the executor had not started after the last look.
         self._given = 0
-        #: The most that it started between two looks, since a moment.
+        #: The most that it started between two looks, since `_since_s`.
         self._most = 0
         self._since_s = 0.0
 
@@ -115,7 +115,7 @@ class HandlerQueue:
                 self.items.appendleft(item)
 
     def make_exclusive(self, delivery: TrackedDelivery) -> None:
-        """A record that is the first of an item here, if any, may start alone."""
+        """Let a record that is the first of an item here start while nothing else may."""
         for n, item in enumerate(self.items):
             first = next(iter(item), None) if isinstance(item, Lane) else item
             if first is delivery:
@@ -152,8 +152,8 @@ class HandlerQueue:
         return self.window - queued
 
     def pass_over(self, queued: int) -> None:
-        """What was started since the last look says nothing of what a turn starts: it was single
-        records, or nothing was to start. `queued` is what the executor has not started."""
+        """Leave what was started since the last look out of the measurement: it was single records,
+        or nothing was to start. `queued` is what the executor has not started."""
         self._given = queued
 
     def take(self, count: int) -> Sequence[Unit]:
@@ -191,7 +191,7 @@ class HandlerQueue:
         return self._singles(self.items, count)
 
     def take_exclusive(self) -> list[Unit]:
-        """Take what may start although nothing else of the worker may."""
+        """Take the crash suspect that runs while nothing else of the worker may start."""
         return self._singles(self.exclusive, len(self.exclusive))
 
     def _singles(self, items: deque[Item], count: int) -> list[Unit]:
@@ -218,7 +218,7 @@ class HandlerQueue:
                 self.calls += 1
 
     def call_ended(self, batch: Batch) -> None:
-        """A call has ended, or was given up, or has not begun; a second time it changes nothing."""
+        """A call has returned, was abandoned or did not begin; a second report changes nothing."""
         self.calls -= batch.given
         batch.given = False
 

@@ -1,8 +1,8 @@
 """Suspects: records that were in flight when a worker process died.
 
-Theory. What kills its process (a fault in native code, memory, `os._exit`) raises nothing. All
-that is left is which records were in flight, and that one of them may have done it. Each is a
-suspect then, and what becomes of it depends on how many processes have died with it:
+Theory. What kills its process (a fault in native code, memory, `os._exit`) raises nothing. It is
+only known which records were in flight, and one of them may have caused it. Each is a suspect, and
+is handled by how many processes have died with it:
 
 1   it runs beside ordinary work, but never two suspects at once: of those that were in flight
     together, a second death names one;
@@ -10,8 +10,8 @@ suspect then, and what becomes of it depends on how many processes have died wit
 3   it goes to the dead-letter topic without being run (reason `crash`).
 
 The supervisor counts (runtime/supervision/crashes.py): a record comes to 3 only by a death with
-nothing else in flight. So an innocent record loses time, and none is condemned for what happened
-beside it. Any end that leaves the process alive clears a suspect: handled, failed, timed out.
+nothing else in flight. So an innocent record is delayed, and none is condemned for another's crash.
+Any end that leaves the process alive clears a suspect: handled, failed, timed out.
 
 Invariants:
 
@@ -108,8 +108,8 @@ class Suspects:
     """The suspects among one worker's records.
 
     Attributes:
-        over: (topic, partition, offset) of those that are suspects no longer; whoever told of
-            them takes them out.
+        over: (topic, partition, offset) of those that are suspects no longer; the runtime reports
+            them to the supervisor and takes them out.
     """
 
     __slots__ = (
@@ -133,7 +133,7 @@ class Suspects:
         #: (handler, lane) -> the queue of that lane, also while its first suspect runs.
         self._lanes: dict[Hashable, _Queue] = {}
         self._current: tuple[TrackedDelivery, _Queue] | None = None
-        #: When the patience with `_current`, or with what must end before it, is over.
+        #: Until when `_current`, or what must end before it, is waited for.
         self._until_s = 0.0
         #: Condemned; they stay suspects until they are committed.
         self._buried: list[_Buried] = []
@@ -198,7 +198,7 @@ class Suspects:
                     self._lanes[rules.name, lane] = queue
             queue.append((delivery, suspicion))
             if lane is not None and delivery.retrying:
-                # The head of its lane may have failed, and be waiting for that room itself.
+                # The failed head of its lane may be waiting for that room itself.
                 handler.gives_room(delivery)
         return others
 
@@ -214,7 +214,7 @@ class Suspects:
         self._buried.append(_Buried(assignment, delivery.record_offset, now.mono_s))
 
     def _condemn_in_lane(self, queue: _Queue, suspicion: Suspicion, now: Now) -> None:
-        """Retried in place, a lane waits for its head also on its way to the dead letters."""
+        """Condemn a suspect that is retried in place: its lane waits until it is dead-lettered."""
         delivery = queue.popleft()[0]
         self._waiting.remove(queue)
         self._state.block(delivery, again=False)
@@ -246,7 +246,7 @@ class Suspects:
         if not exclusive:
             self._set_exclusive(False, now)
         elif not self._state.exclusive:
-            # Whether it is quiet can only be told once nothing starts any more.
+            # Whether nothing runs is known only once nothing starts any more.
             self._set_exclusive(True, now)
             return
         elif not quiet and now.mono_s < self._until_s:
@@ -292,7 +292,7 @@ class Suspects:
         return False
 
     def _go_on(self, queue: _Queue) -> None:
-        """A suspect's turn is over: let go what has waited behind it, up to the next one."""
+        """A suspect has ended: dispatch what waited behind it, up to the next one."""
         # What is closed belongs to an assignment that has ended; what is not may have come since.
         waits = [entry for entry in queue if not entry[0].closed]
         queue.clear()
@@ -337,7 +337,7 @@ class Suspects:
                     self._state.take_back(handler)
 
     def forget_closed(self) -> None:
-        """Partitions were dropped: their suspects are the next owner's business."""
+        """Partitions were dropped: their next owner handles their suspects."""
         self._waiting = [q for q in self._waiting if not q[0][0].assignment.closed]
         current = None if self._current is None else self._current[1]
         waiting = {id(queue) for queue in self._waiting}

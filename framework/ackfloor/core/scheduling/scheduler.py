@@ -1,9 +1,9 @@
 """Scheduler: what each handler's executor is given next.
 
-Theory. What may start waits in its handler's queue (`handler_queue`); here is who gets something of
-it, and how much. Once a turn the owner thread asks for what an executor has room for. A handler in
-a pause gets nothing; one whose breaker is not closed gets trials; any other gets its queue in
-order. While a suspect of a crash runs alone, nobody gets anything but that.
+Theory. What may start waits in its handler's queue (`handler_queue`). Once a turn the owner thread
+asks for what an executor has room for. A handler in a pause gets nothing; one whose breaker is not
+closed gets trials; any other gets its queue in order. While a crash suspect runs alone, no executor
+gets anything else.
 
 Invariants (tests/framework/core/scheduling/test_scheduler.py):
 
@@ -66,5 +66,5 @@ class Scheduler:
         """An executor gave back what it has not started."""
         handler.queue.returned(units)
         if self._state.exclusive and handler.suspect is not None:
-            # Everything waits for it, so it must not wait with the others.
+            # All others wait for it, so it must not wait among them.
             handler.queue.make_exclusive(handler.suspect)

@@ -1,6 +1,6 @@
-"""WorkerState: everything the engine's parts share, and what they have to say.
+"""WorkerState: the state that the engine's parts share, and their pending commands and events.
 
-The engine is told in three files, each one part of a record's life: `intake` (read, registered,
+The engine is split into three files, each one part of a record's life: `intake` (read, registered,
 dispatched), `completions` (handled, failed, timed out) and `outbox` (written elsewhere). They work
 on this one object, on one thread, and add their commands and events to its two lists.
 """
@@ -29,7 +29,7 @@ LOW_PRIORITY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a subscribed topic is: whose, and which retry tier (its delay) or None."""
+    """A subscribed topic: its handler, its source topic, and its delay where it is a retry tier."""
 
     handler: str
     source_topic: str
@@ -77,14 +77,14 @@ class WorkerState:
         commit_count: int,
         redact: Callable[[str], str | None] | None = None,
     ) -> None:
-        #: Masks what exceptions say, before any of it is shown.
+        #: Masks the texts of exceptions before they are shown.
         self.redact = redact or str
         self.handlers = {rules.name: HandlerState(rules) for rules in handlers}
         self.routes = routes
         self.parking = parking
         self.inbox = inbox
         self.clock = clock
-        #: A suspect of a crash runs, and nothing else of the worker may start.
+        #: A crash suspect runs alone: nothing else of the worker may start.
         self.exclusive = False
         #: Levels have fallen since the last look at them, and something is paused.
         self.unbalanced = False
@@ -122,7 +122,7 @@ class WorkerState:
             batch: deliveries that are due, in order.
             ahead: before all others. A redelivery has waited its time, and must not wait again
                 behind a backlog of first deliveries.
-            alone: although nothing else of the worker starts.
+            exclusive: it may start while nothing else of the worker may.
         """
         batch_buffer = None if ahead or exclusive else handler.batch_buffer
         items: Sequence[Item] = batch
@@ -150,7 +150,7 @@ class WorkerState:
         for delivery in batch:
             lane = handler.lanes.admit(delivery.lane_key(by_key), delivery)
             if lane is None:
-                # Its lane may be one that waits for company.
+                # Its lane may be one that waits for a batch.
                 lanes += batch_buffer.grew(cast("Lane", delivery.lane), size)
             elif gathers:
                 lanes += batch_buffer.add_lane(lane, size)
@@ -161,7 +161,7 @@ class WorkerState:
     def hand_out(self, handler: HandlerState, lane: Item | None) -> None:
         """A lane is free, if any: queue it.
 
-        Where its handler takes batches it may have to wait, for its head or for company.
+        Where its handler takes batches it may have to wait, for its head or for a batch.
         """
         if lane is None:
             return
@@ -195,7 +195,7 @@ class WorkerState:
         handler.lanes.begins(lane)
 
     def settle(self, delivery: TrackedDelivery) -> None:
-        """Settle one record that did not come the ordinary way."""
+        """Settle one record, outside of `Completions`' batches."""
         assignment = delivery.assignment
         if assignment.tracker.settle(delivery.record_offset) is not None:
             self.flow.sub(1, delivery.size)
@@ -231,7 +231,7 @@ class WorkerState:
         return handler.lanes.go_on(key, delivery, settled=False)
 
     def free(self, delivery: TrackedDelivery) -> None:
-        """A record that was retried in place is settled: its lane holds nothing any more."""
+        """A record that was retried in place is settled: nothing is held behind it any more."""
         handler = delivery.assignment.handler
         handler.lanes.free(delivery.lane_key(handler.rules.ordering == "key"), delivery)
 
@@ -261,7 +261,7 @@ class WorkerState:
         return handler.share
 
     def rebalance(self) -> None:
-        """The same where records were read or handled, and nothing else has happened."""
+        """`balance`, if records were read or handled so that a gate may have changed."""
         if self.unbalanced or not self.flow.steady:
             self.balance()
 

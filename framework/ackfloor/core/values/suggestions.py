@@ -1,4 +1,4 @@
-"""What there is in place of a name that does not exist: a few of the right ones, nearest first."""
+"""Suggestions for a misspelt name: a few of the known ones, nearest first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 from typing import Final
 
-#: How many names are told.
+#: How many names are shown.
 MOST: Final = 5
 
 
