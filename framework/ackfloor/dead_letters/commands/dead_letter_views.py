@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _MOST_PAYLOAD = 4_000
 #: Of an edit, so many lines are shown.
 _MOST_LINES = 40
-#: What people read here under the name that `dlq groups` gives it.
+#: Shown under the name that `dlq groups` uses.
 _LABELS = {"error_fingerprint": "cause"}
-#: What narrow tables of groups and of letters do without, the first to go first.
+#: Columns that narrow tables of groups and of dead letters leave out, the first one first.
 OPTIONAL_GROUP_COLUMNS = ("message", "first", "topic", "last", "error", "releases")
 OPTIONAL_COLUMNS = (
     *("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "release", "due"),
@@ -77,7 +77,7 @@ def dead_letter_rows(
                 "handler": envelope.handler,
                 "reason": envelope.reason,
                 "error": envelope.error_type,
-                # None: put back to work, or another tool's, which does not say.
+                # None: redriven, or of another tool, which does not say.
                 "attempt": envelope.attempt or None,
                 "replays": envelope.replays,
                 "release": envelope.release,
@@ -90,7 +90,7 @@ def dead_letter_rows(
 
 
 def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
-    """One dead letter as JSON has it."""
+    """The fields of one dead letter, for JSON."""
     dead_letter, envelope = found.dead_letter, found.dead_letter.envelope
     ours = asdict(envelope)
     for name in ("error_message", "error_stack"):

@@ -1,6 +1,6 @@
-"""`ackfloor dlq`: what lies in dead-letter topics, and what is to become of it.
+"""`ackfloor dlq`: group, list and show dead letters.
 
-Here are the commands that look; those that write something are in `dlq_export.py`,
+The commands that write something are in `dlq_export.py`,
 `dlq_replay.py`, `dlq_dispose.py` and `dlq_jobs.py`. What was replayed, discarded or archived
 before is hidden unless `--all` asks for it. What `[redaction]` takes away is not shown.
 """

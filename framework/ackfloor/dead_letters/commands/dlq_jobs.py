@@ -1,4 +1,4 @@
-"""`ackfloor dlq jobs|cancel`: who has put dead letters back to work, or disposed of them."""
+"""`ackfloor dlq jobs|cancel`: jobs that redrive or dispose of dead letters: list and cancel."""
 
 from __future__ import annotations
 

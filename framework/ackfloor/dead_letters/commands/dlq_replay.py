@@ -1,4 +1,4 @@
-"""`ackfloor dlq replay`: dead letters back to work, each once, killed and resumed or not."""
+"""`ackfloor dlq replay`: redrive dead letters, each once, also when killed and resumed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Replay:
     """What a replay was asked for: given on the command line, or read from the note of its job.
 
     Attributes:
-        ends: partition -> offset; what is at or behind it came later and is not meant. None where
-            everything is.
+        ends: partition -> offset; what is at or behind it came later and is left out. None for no
+            end.
         topic_id: of the dead-letter topic when the job began; "" where that is not known.
         edit: what was to be edited, and by what; "" for nothing.
     """
@@ -56,9 +56,9 @@ class Replay:
     edit: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As the note of the job has it."""
+        """For the note of the job, as JSON."""
         return {
-            # A file may name very many, and such a job is not resumed by its note.
+            # A file may name very many, and a job with edits can't be resumed by its note.
             "places": [] if self.edit else self.places.texts(),
             "filter": self.wanted.to_dict(),
             "to": self.to,
@@ -194,7 +194,7 @@ def replay(
 
 
 def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redaction) -> Edit:
-    """What is to be edited.
+    """The edit that was asked for.
 
     Raises:
         typer.BadParameter, RedriveRefused, StartError: what was given can't be used.

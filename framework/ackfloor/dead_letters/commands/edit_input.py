@@ -1,4 +1,4 @@
-"""Edits as the command line gives them: a file of corrected lines, or a function of the user's."""
+"""`dlq replay --edit|--edit-with`: edits from a file of corrected lines, or a user's function."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ackfloor.redrive import select
 
 #: Kafka counts partitions in 32 bits and offsets in 64.
 _PARTITIONS, _OFFSETS = range(2**31), range(2**63)
-#: What is compared with nothing: it may have changed since the line was written.
+#: Not compared: may have changed since the line was written.
 _FREE = frozenset({"value", "value_base64", "headers", "disposed"})
 
 
 class EditedLines:
     """A file of lines as `dlq export` writes them, some of them corrected; an `Edit`.
 
-    Only what a line says is in memory, one at a time, and where each line begins.
+    One line at a time is in memory, and where each line begins.
 
     Raises:
         RedriveRefused: a line is not understood; it is named.
@@ -102,7 +102,7 @@ class EditedLines:
         return facts
 
     def _bytes(self, number: int, facts: dict[str, Any], default: bytes | None) -> bytes | None:
-        """What stands under `value`, or under `value_base64`."""
+        """The bytes under `value` or `value_base64`; `default` where there is neither."""
         names = [name for name in ("value", "value_base64") if name in facts]
         if not names:
             return default
@@ -144,13 +144,13 @@ def function_edit(path: str, rules: Redaction) -> Edit:
         rules: what of its errors is not shown.
 
     Raises:
-        StartError: it can't be had.
+        StartError: it can't be imported.
     """
     function = load_function(path, "--edit-with")
 
     def edit(dead_letter: DeadLetter) -> DeadLetter:
         try:
-            # Whether it is one is looked at by who calls.
+            # The caller checks its type.
             return cast("DeadLetter", function(dead_letter))
         except Exception as exc:
             place = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}"

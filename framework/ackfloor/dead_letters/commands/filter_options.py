@@ -1,4 +1,4 @@
-"""Options of commands on dead letters: which are meant, as a filter, and how to go about it."""
+"""Options of the `dlq` commands that make a filter: handler, error, reason, times."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ FilterOptions = Annotated[DeadLetterFilter, Made(filter_of_options)]
 
 
 def _show_times(since_ms: int | None, until_ms: int | None) -> None:
-    """What was understood, with its zone: a job goes by it."""
+    """Show how the times were understood, with their zone."""
     bounds = [
         f"{which} {moment(at_ms)}"
         for which, at_ms in (("from", since_ms), ("before", until_ms))

@@ -1,4 +1,4 @@
-"""Dead letters as lines of JSON: nothing is lost but what `[redaction]` takes away."""
+"""Dead letters as lines of JSON, complete but for what `[redaction]` takes away."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def dead_letter_line(found: StoredDeadLetter, rules: Redaction) -> str:
 
 
 def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
-    """What a line says of one dead letter.
+    """The fields of one dead letter's line.
 
-    Key, value and the values of headers stand there as text; one that is not UTF-8 as base64,
-    under its name and `_base64`. The headers are the record's own; what ours say has names.
+    Key, value and the values of headers are text; one that is not UTF-8 is base64, under its name
+    and `_base64`. `headers` are the record's own; ours have fields of their own.
     """
     dead_letter, envelope = found.dead_letter, asdict(found.dead_letter.envelope)
     for name in ("error_message", "error_stack"):

@@ -1,6 +1,6 @@
-"""How a redrive is shown: what it would do, how far it is, what it did.
+"""How a redrive job is shown: its dry run, progress and result.
 
-No payload is shown but what an edit changes in it.
+Of payloads only the changes of an edit are shown.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CAUSES = 10
 
 
 def counted_dead_letters(count: int) -> str:
-    """So many, in words."""
+    """`3 dead letters`."""
     return f"{count:,} dead letter{'' if count == 1 else 's'}"
 
 
-#: What is done, as people say it: done, and to be done.
+#: What is done, in words: done, and to do.
 DONE = {
     Disposition.REPLAYED: "sent",
     Disposition.DISCARDED: "discarded",
@@ -39,7 +39,7 @@ TO_DO = {
 
 def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any]:
     """A dry run as JSON."""
-    # Not at the top: who imports this for programs needs no terminal.
+    # Not at the top: programs that import this need no terminal.
     from ackfloor.dead_letters.commands.dead_letter_views import changed_lines
 
     return {
@@ -80,7 +80,7 @@ def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
 
 def resume_of(order: Order, tally: Tally) -> str | None:
     """The command that goes on with a job; None where that is the command that began it."""
-    # There is a note of what was sent, and it can be asked for again if it says how.
+    # A note exists where something was sent; it can be resumed if it says what was asked for.
     asked = order.asked if order.sends and (tally.sent or order.before) else {}
     if not asked or asked.get("edit"):
         return None
@@ -150,7 +150,7 @@ def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
 def progress_bar() -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error where that is a terminal, nothing elsewhere.
 
-    It is told how many are done, and of how many; before the first time that is not known.
+    Call it with how many are done, and of how many; before the first call the total is unknown.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None

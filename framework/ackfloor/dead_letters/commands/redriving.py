@@ -1,10 +1,10 @@
-"""Redriving: a job on the command line, from the look first to its exit code.
+"""Redriving: runs a job on the command line: dry run, confirmation, progress, exit code.
 
     parts = [Part(RedriveJob(options, order), wanted)]
     carry_out(parts, dry_run=False, yes=False, as_json=False)
 
-One way for every command that chooses dead letters, however it chooses them: show what would be
-done, ask, do it, say what was done. It is public for the commands of other packages.
+The same for every command that selects dead letters: show what would be done, ask, do it, show the
+result. It is public for the commands of other packages.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = ["Part", "carry_out", "rate_of"]
 
 @dataclass(slots=True)
 class Part:
-    """What is to be done about one dead-letter topic.
+    """One dead-letter topic of a job.
 
     Attributes:
-        older: how many were asked for that are of an earlier topic of this name.
+        older: how many of those asked for belong to an earlier topic of this name.
         keep: given each batch before it is disposed of.
         edit: given each dead letter, returns it as it is to be sent.
-        rules: what is not shown of an edit.
+        rules: what is masked in an edit that is shown.
     """
 
     job: RedriveJob
@@ -79,7 +79,7 @@ def rate_of(text: str | None) -> float | None:
 
 
 def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Show, ask, do and tell.
+    """Show, ask, run, and print the result.
 
     Args:
         parts: with one and the same action.
@@ -109,7 +109,7 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
         count = counted_dead_letters(sum(preview.tally.sent for _, preview in previews))
         confirm(f"{TO_DO[action]} {count}?", f"{count} would be {DONE[action]}")
     elif any(part.edit is not unedited for part in parts):
-        # An edit that is refused is so before anything is sent.
+        # Edits are tried on all before anything is sent.
         _previews(parts)
     for part in parts:
         if (other := part.job.active()) is not None:
@@ -163,7 +163,7 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
             advance(sent() + tally.sent, total if most is None else min(total, most))
 
         for number, part in enumerate(_within_max(parts, sent), 1):
-            # How many of these were disposed of before is known when it is their turn.
+            # How many of these were disposed of before is known only when they are read.
             later = sum(sum(map(len, each.wanted.values())) for each in parts[number:])
             tally = part.job.run(
                 part.wanted,
@@ -192,7 +192,7 @@ def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part
                 return
             part.job.order = replace(order, limit=left)
         yield part
-        # It is asked again: after the look, for the work itself.
+        # The parts are gone through twice: for the dry run, and for the job.
         part.job.order = order
 
 

@@ -1,4 +1,4 @@
-"""Dead letters as commands read them: the ones that are meant, with what may be shown of them."""
+"""Selection: which dead letters a `dlq` command works on, by topic, place and filter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Places:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Places:
-        """From what stands on the command line.
+        """From the command's arguments.
 
         Raises:
             typer.BadParameter: places of two topics, or what is neither topic nor place.
@@ -89,12 +89,12 @@ def place_of(text: str) -> tuple[str, int, int]:
 
 @dataclass(slots=True)
 class Chosen:
-    """The dead letters that are meant.
+    """The dead letters that were selected.
 
     Attributes:
         offsets: of each partition, ascending.
-        ends: partition -> the offset behind the last one that was looked at.
-        read: how many were looked at.
+        ends: partition -> the offset behind the last one that was read.
+        read: how many were read.
         unmarked: how many of them, in a topic that is not ours, no header calls a dead letter.
     """
 
@@ -109,7 +109,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """A cluster's dead letters, and what may be shown of them."""
+    """A cluster's dead letters, and the redaction for showing them."""
 
     options: KafkaOptions
     topics: DeadLetterTopics
@@ -134,11 +134,11 @@ class DeadLetterSelection:
         partition: int | None = None,
         scan_limit: int | None = None,
     ) -> Iterator[StoredDeadLetter]:
-        """Those that are meant and there, counted on a terminal as they are read.
+        """Those that match and exist, counted on a terminal as they are read.
 
         Args:
             partition: only of this one.
-            scan_limit: how many are read, meant or not; where there are more, that is told.
+            scan_limit: how many are read, matching or not; a warning says where there are more.
 
         Raises:
             RedriveRefused: they can't be read, or one that is named is not there.
@@ -165,13 +165,13 @@ class DeadLetterSelection:
     def choose(
         self, places: Places, wanted: DeadLetterFilter, ends: Mapping[int, int] | None = None
     ) -> Chosen:
-        """The offsets of those that are meant, for a job to deal with.
+        """The offsets of those that match, for a job.
 
-        Disposed ones are among them, and so are places that are named and not there: the job says
-        of each why it was left.
+        Disposed ones and named places that do not exist are included: the job says why it left
+        each of them out.
 
         Args:
-            ends: partition -> offset; what is at or behind it is not meant.
+            ends: partition -> offset; what is at or behind it is left out.
 
         Raises:
             RedriveRefused, KafkaUnreachable: they can't be read.
@@ -210,7 +210,7 @@ class DeadLetterSelection:
 
 
 def counted(dead_letters: Iterable[Read], topic: str) -> Iterator[Read]:
-    """What is read, with how many there were told on a terminal."""
+    """What is read, with a count on a terminal."""
     columns = SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} read")
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
@@ -222,6 +222,6 @@ def counted(dead_letters: Iterable[Read], topic: str) -> Iterator[Read]:
 
 
 def tell_hidden(hidden: int) -> None:
-    """How many were not shown because they are disposed of."""
+    """Say how many were not shown because they are disposed of."""
     if hidden:
         typer.secho(f"{hidden:,} replayed, discarded or archived: not shown (--all)", err=True)

@@ -1,4 +1,4 @@
-"""A dead-letter topic as its reader meets it: its letters, and which of them are disposed of."""
+"""Dead-letter topics: their dead letters, which of them are disposed of, and their jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeadLetterTopics(ParkedTopics):
         """Dead-letter topics of ours, of one consumer group or of all.
 
         Raises:
-            RedriveRefused: there is nothing of this group.
+            RedriveRefused: the group has no topics.
         """
         return [name for name, _ in self.of_kind("dlq", group)]
 
@@ -91,7 +91,7 @@ class DeadLetterTopics(ParkedTopics):
     def _disposed(self, topic: str) -> Disposed:
         try:
             log = dispositions_topic_of(topic)
-        except SettingError:  # of another tool: nobody notes what was done with its letters
+        except SettingError:  # of another tool, without dispositions
             return Disposed("")
         if log not in self.partitions:
             return Disposed("")

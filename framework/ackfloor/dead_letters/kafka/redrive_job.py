@@ -1,18 +1,17 @@
-"""RedriveJob: sends dead letters back to work, each exactly once in effect.
+"""RedriveJob: redrives dead letters, each exactly once in effect.
 
 A transaction holds new records, their dispositions and the note of the job, so a dead letter is
-either both sent and noted or neither, and what the job says of itself is so. The transactional id
+either both sent and noted or neither, and the job's own figures are exact. The transactional id
 belongs to the dead-letter topic (and so to one group), not to the job. It follows that one job is
 active at a time, and that a job need not remember anything:
 
-1. `take` the id. Whoever had it, alive or killed, can write no more; what it left open is ended.
-2. Read the dispositions to their end. Nobody else can add any now, so this is all that was done.
+1. `take` the id. The job that had it is fenced, and its open transaction is ended.
+2. Read the dispositions to their end. No other job can add any now, so they are complete.
 3. Send what has none, a batch in a transaction.
 4. Where a transaction failed or its end is not known: from 1, with what is left of the batch.
 
 A job that was killed is therefore resumed by asking for the same again. Two jobs at once: the
-younger one fences the older one, which says so and ends. Whoever does not want that asks for
-`active` first.
+younger one fences the older one, which reports that and ends. To avoid it, check `active` first.
 
 Discarding and archiving are the same job, in which nothing is sent: dispositions alone are written.
 """
@@ -66,7 +65,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 #: How long a job goes on trying when nothing can be written.
 PATIENCE_S = 60.0
 PAUSE_S = 0.2
-#: Puts dead letters where they are kept, before they are disposed of.
+#: Stores dead letters (an archive) before they are disposed of.
 Keep = Callable[[Sequence[DeadLetter]], None]
 
 
@@ -91,7 +90,7 @@ class RedriveJob:
         self._sign: JobSign | None = None
 
     def active(self) -> JobNote | None:
-        """Another job that is at work on the same dead-letter topic, as far as is known.
+        """Another job that runs on the same dead-letter topic, as far as is known.
 
         Raises:
             RedriveRefused, KafkaUnreachable: see the class.
@@ -179,11 +178,11 @@ class RedriveJob:
         return self._progress(wanted)
 
     def _progress(self, wanted: Wanted) -> Tally:
-        """How far it is, and how far it has to go."""
+        """The tally, with what remains."""
         return self._tally.of(sum(map(len, wanted.values())), self.order.limit)
 
     def _undone(self, wanted: Wanted) -> dict[int, array[int]]:
-        """What is asked for and not disposed."""
+        """Those asked for that have no disposition."""
         left = {}
         for partition, offsets in wanted.items():
             hides = self._disposed.hides
@@ -223,7 +222,7 @@ class RedriveJob:
     @property
     def _most(self) -> int:
         """The records of one transaction."""
-        # Two transactions a second, so that a slow job is slow evenly.
+        # Two transactions a second, so that a slow rate is even.
         rate = self.order.rate_per_s
         return BATCH if rate is None else max(1, min(BATCH, int(rate / 2)))
 
@@ -234,7 +233,7 @@ class RedriveJob:
             self._next_at_s = max(self._next_at_s, time.monotonic()) + count / self.order.rate_per_s
 
     def _send(self, batch: list[DeadLetter]) -> None:
-        """Write a batch, whatever it takes; what is too large for its topic is left."""
+        """Write a batch, with retries; a record too large for its topic is left out."""
         assert self._sign is not None
         left, until_s = batch, time.monotonic() + PATIENCE_S
         while left:
@@ -248,7 +247,7 @@ class RedriveJob:
                 if len(left) == 1:
                     self._tally = self._tally.leave(Left.TOO_LARGE)
                     return
-                # The broker refuses a batch as a whole, and does not say for whose sake.
+                # The broker refuses a batch as a whole, and does not say for which record.
                 for each in left:
                     self._send([each])
                 return
@@ -277,7 +276,7 @@ class RedriveJob:
             raise AckfloorError(why)
 
     def _records(self, dead_letter: DeadLetter) -> list[NewRecord]:
-        """The note of what is done with a dead letter, and the new record where it is sent."""
+        """A dead letter's disposition, and the new record where it is sent."""
         topics, at_ms, target = self.topics, now_ms(), self.topics.target
         note = DispositionNote(
             self.order.action, at_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
@@ -301,7 +300,7 @@ class RedriveJob:
         return JobSign(order, self.topics, earlier, to_do, pause_s)
 
     def _sign_off(self) -> None:
-        """Say how the job ended; where that can't be written, its silence says so."""
+        """Write how the job ended; where that fails, the job shows as silent."""
         sign, tally = self._sign, self._tally
         if sign is None or not self._writer.ready or not (tally.sent or sign.earlier):
             return

@@ -1,7 +1,7 @@
-"""DeadLetterFilter: which dead letters are meant.
+"""DeadLetterFilter: selects dead letters by handler, error, reason, key, headers and time.
 
-All of its conditions must be met, and none means any dead letter. It is data, never code: it can
-be written into the note of a job and read back, so that a job that is resumed means the same ones.
+All of its conditions must be met; without any, every dead letter matches. It is data, never code:
+it is stored in the note of a job, so that a resumed job selects the same ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN_CAUSE: Final = "not said"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters are meant; None means any.
+    """The conditions; None matches any dead letter.
 
     Attributes:
         handler: the handler's name.
@@ -46,7 +46,7 @@ class DeadLetterFilter:
     release: str | None = None
 
     def matches(self, dead_letter: DeadLetter) -> bool:
-        """Whether this one is meant."""
+        """Whether this one matches."""
         if self == _ANY:
             return True
         envelope = dead_letter.envelope
@@ -75,8 +75,8 @@ class DeadLetterFilter:
         """The same filter from what `to_dict` gave.
 
         Raises:
-            ValueError: a condition that this version does not know: it would be met by more; or
-                one that is not of its type.
+            ValueError: a condition is unknown to this version (more would match without it), or is
+                not of its type.
         """
         unknown = data.keys() - {each.name for each in fields(cls)}
         if unknown:
@@ -125,7 +125,7 @@ def _names_of_error(envelope: Envelope) -> set[str]:
 
 
 def cause_of(envelope: Envelope) -> str:
-    """What groups a dead letter with its like: fingerprint, else error type, else reason."""
+    """A dead letter's cause: fingerprint, else error type, else reason."""
     return envelope.error_fingerprint or envelope.error_type or envelope.reason or UNKNOWN_CAUSE
 
 

@@ -1,14 +1,15 @@
-"""Edits: what an operator corrects in a dead letter before it goes back to work.
+"""Edits: an operator's corrections of a dead letter before it is redriven.
 
-    def repair(letter: DeadLetter) -> DeadLetter:
-        return replace(letter, value=(letter.value or b"").replace(b"EURO", b"EUR"))
+    def repair(dead_letter: DeadLetter) -> DeadLetter:
+        value = (dead_letter.value or b"").replace(b"EURO", b"EUR")
+        return replace(dead_letter, value=value)
 
-Only the new record is another one; the dead letter stays as it was written.
+Only the new record is changed; the dead letter stays as it was written.
 
-Invariants. Value and own headers can be edited. Key, place and our headers can't: they say whose
-message this is, where it came from and what was done with it. What was edited says so: the header
-`ackfloor.edited` holds the SHA-256 of the value that the message had at first, and keeps it through
-later failures and edits. What comes back as it was is not edited, and is not marked.
+Invariants. Value and own headers can be edited. Key, place and our headers can't: they identify the
+message and its history. An edited record is marked: the header `ackfloor.edited` holds the SHA-256
+of the value that the message had at first, and keeps it through later failures and edits. A record
+that an edit returns unchanged is not marked.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
     """A dead letter as it is to be sent.
 
     Args:
-        letter: with headers that can be read.
+        dead_letter: with headers that can be read.
 
     Raises:
         SettingError: the edit changed what can't be, or gave something else than a dead letter.

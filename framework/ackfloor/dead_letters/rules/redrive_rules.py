@@ -1,15 +1,15 @@
-"""Redrive: what a dead letter becomes when it goes back to work, and which ones may not go.
+"""Redrive: the new record that a dead letter is sent back as, and which may not be sent.
 
 A dead letter goes back as a new record: into the first retry tier of its group, so that only this
 group sees it; into its source topic, where every group does; or into a topic that the operator
 names. Key, value and own headers stay byte for byte, and so does what is known of the origin.
-The budget is whole again: no attempt, failure or timeout is counted. What the last error was stays
-behind in the dead letter: the new record has not failed. `replays` counts how often this has
-happened, and a cap on it keeps a message from going round for ever.
+The budget is whole again: no attempt, failure or timeout is counted. The last error stays in the
+dead letter only: the new record has not failed. `replays` counts how often this has
+happened, and a cap on it keeps a message from being redriven for ever.
 
-Invariants. A dead letter with a disposition goes nowhere again. One without our headers goes only
+Invariants. A dead letter with a disposition is not sent again. One without our headers goes only
 where the operator says by name, and gets none of ours but the count. Whatever was asked for and is
-not sent is counted under the reason why: nothing is left out in silence.
+not sent is counted under its reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
 from ackfloor.dead_letters.rules.foreign_headers import read_foreign
 
-#: How often one message may go back to work, unless the operator says otherwise.
+#: How often one message may be redriven, unless the operator says otherwise.
 MAX_REPLAYS: Final = 5
 #: Where a dead letter goes: these two words, or the name of a topic.
 TO_RETRY: Final = "retry"
@@ -86,7 +86,7 @@ class DeadLetter:
 
     @property
     def envelope(self) -> Envelope:
-        """What our headers say; of another tool's letter, what failed as its headers say."""
+        """Our headers, completed from another tool's where it wrote the dead letter."""
         envelope = read_envelope(self.headers)
         if envelope.origin_topic is not None or (other := read_foreign(self.headers)) is None:
             return envelope
@@ -111,7 +111,7 @@ class DeadLetter:
 
     @property
     def says_it_failed(self) -> bool:
-        """Whether headers of ours, or those of another tool, make it a dead letter."""
+        """Whether headers of ours, or of another tool, mark it as a dead letter."""
         ours = read_envelope(self.headers)
         return ours.origin_topic is not None or read_foreign(self.headers) is not None
 
