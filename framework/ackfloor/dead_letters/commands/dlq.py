@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
 dlq_app = Commands(
-    name="dlq", help="Dead letters, to look at and to put back to work.", no_args_is_help=True
+    name="dlq",
+    help="List, show, redrive and dispose of dead letters.",
+    no_args_is_help=True,
 )
 
 
@@ -96,7 +98,7 @@ def ls(
     partition: PartitionOption = None,
     scan_limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Stop when so many were read, whether or not they were meant."),
+        typer.Option(min=1, help="Stop when so many were read, matching or not."),
     ] = None,
     all_: AllOption = False,
     brokers: BrokersOption = OF_SETTINGS,

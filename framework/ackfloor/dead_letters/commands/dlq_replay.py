@@ -162,7 +162,7 @@ def replay(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """Put dead letters back to work, with their budget whole. Nothing is sent without --yes.
+    """Redrive dead letters, with their retry budget whole. Nothing is sent without --yes.
 
     Each is sent once in effect: killed or asked for again, the command goes on where it was. What
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.

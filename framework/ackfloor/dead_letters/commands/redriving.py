@@ -96,7 +96,7 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
     from ackfloor.cli.shared.confirmation import confirm
 
     if not any(map(len, parts)):
-        typer.secho("no dead letter is meant: nothing was done", err=True)
+        typer.secho("no dead letter matches: nothing was done", err=True)
         if as_json:
             typer.echo("[]")
         return
@@ -122,7 +122,7 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
 
 def _busy_text(dlq: str, other: JobNote) -> str:
     return (
-        f"job {other.job} of {other.by} is at work on {dlq}: {other.done:,} of {other.wanted:,} "
+        f"job {other.job} of {other.by} runs on {dlq}: {other.done:,} of {other.wanted:,} "
         f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
     )
 

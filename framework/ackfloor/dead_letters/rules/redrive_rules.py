@@ -65,7 +65,7 @@ class Left(StrEnum):
 _REASONS: Final = {
     Left.DISPOSED: "replayed, discarded or archived before",
     Left.GONE: "not in the topic: removed by retention, or never there",
-    Left.CAPPED: "replayed as often as is allowed",
+    Left.CAPPED: "replayed as often as allowed",
     Left.FOREIGN: "without ackfloor's headers: goes only to a topic that is named",
     Left.UNREADABLE: "the name of a header is not UTF-8, and the client can't carry it over",
     Left.TOO_LARGE: "larger than the target topic allows",
