@@ -220,7 +220,7 @@ class Process:
         self._loop = loop
         settings = WorkerSettings(self._relaunch, worker)
         self._heard[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
-        early = worker.engine.early
+        early = worker.engine.promotions
         self._heard[Kind.EARLY] = lambda body: self._say(
             Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
         )

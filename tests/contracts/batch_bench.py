@@ -14,7 +14,7 @@ from ackfloor.core.queues.batch_assembly import form, unform
 from ackfloor.core.queues.handler_queue import Item, Unit
 from ackfloor.core.queues.lanes import Lane, Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, Failed, Held
+from ackfloor.core.records.outcomes import ACKED, Failed, Paused
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 from ackfloor.ports import Executor
 from tests.contracts.executor_contract import (
@@ -42,7 +42,7 @@ class _Owner(Ends):
         handler, batch = ended
         assert isinstance(batch, Batch), "nothing else is given"
         self._bench.calls.append(batch)
-        held = isinstance(batch.outcome, Held)
+        held = isinstance(batch.outcome, Paused)
         if held:
             self._bench.recalled = True
         for delivery in batch.items:

@@ -146,7 +146,7 @@ class Owner:
 
     def _answered(self, delivery: TrackedDelivery) -> Sequence[Lane | None]:
         if delivery.outcome is ACKED:
-            return self.lanes.ended([delivery])
+            return self.lanes.deliveries_ended([delivery])
         key, again = ("orders", 0, delivery.offset % COUNT), delivery.again(None)
         if isinstance(delivery.lane, Lane):
             self.failed.append(id(delivery.lane.out))

@@ -48,7 +48,7 @@ TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "what was done early": (retry_early._DONE, {*Action} - {Action.COUNT}),
     "what was done to a breaker": (breaker._DONE, {*breakers.Action}),
     "what is wanted of a breaker": (breakers._FORCED, {*breakers.Action}),
-    "why a letter was left": (redrive._WORDS, redrive.Left),
+    "why a dead letter was left": (redrive._REASONS, redrive.Left),
     "faults of an audit": (audit._WORDS, audit.Fault),
     "forms of an export": (_WRITERS, ExportFormat),
     "families of metrics": (exposition._FAMILY, Kind),

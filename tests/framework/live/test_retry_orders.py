@@ -159,7 +159,7 @@ def test_a_worker_does_what_it_is_told() -> None:
         (Action.BURY, (1, 2), 2),
     ):
         said = Said(7, action, TIER, {0: offsets})
-        answer = json.loads(done_early(world.engine.early, said.to_bytes(), world.now))
+        answer = json.loads(done_early(world.engine.promotions, said.to_bytes(), world.now))
         assert answer == {"number": 7, "count": count}
     world.tick()
-    assert (len(world.ready), len(world.parcels)) == (1, 2)
+    assert (len(world.ready), len(world.writes)) == (1, 2)

@@ -40,7 +40,7 @@ from confluent_kafka import (
 )
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
+from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_errors import (
@@ -137,7 +137,7 @@ class Transactor:
         if producer is not None:
             producer.purge()
 
-    def carry_out(self, transaction: Transaction, member: object) -> Outcome | None:
+    def carry_out(self, transaction: Transaction, member: object) -> TransactionOutcome | None:
         """Write a transaction and commit it; returns how it ended.
 
         None where that is not known and nobody waits for it any more.
@@ -150,7 +150,7 @@ class Transactor:
         except KafkaException as exc:
             self._failed(exc)
             self._discard()
-            return Outcome(told(exc))
+            return TransactionOutcome(told(exc))
         try:
             self._write(producer, transaction, member, refusals, until_s)
         except (*CLIENT_RAISES, _Unwritten) as exc:
@@ -158,7 +158,9 @@ class Transactor:
             self._abort(producer)
             if refusals:
                 self._discard()
-            return Outcome(str(exc) if isinstance(exc, _Unwritten) else told(exc), refusals)
+            return TransactionOutcome(
+                str(exc) if isinstance(exc, _Unwritten) else told(exc), refusals
+            )
         self._begin()
         try:
             producer.commit_transaction(_left_s(until_s))
@@ -169,7 +171,7 @@ class Transactor:
                 self._abort(producer)
                 if refusals:
                     self._discard()
-                return Outcome(told(exc), refusals)
+                return TransactionOutcome(told(exc), refusals)
             log.warning("%s: the end of a transaction is not known: %s", self._id, told(exc))
             return self._find_out(transaction, told(exc))
         return COMMITTED
@@ -194,7 +196,7 @@ class Transactor:
             if error is not None and error.code() not in PURGED:
                 refusals[parcel] = Refusal(told(error), error.code() in TOO_LARGE)
 
-        for parcel in transaction.parcels:
+        for parcel in transaction.writes:
             try:
                 produce(producer, parcel, partial(delivered, parcel))
             except REFUSED as exc:
@@ -245,7 +247,7 @@ class Transactor:
                 self._id,
             )
 
-    def _find_out(self, transaction: Transaction, why: str) -> Outcome | None:
+    def _find_out(self, transaction: Transaction, why: str) -> TransactionOutcome | None:
         """End a transaction for good, and ask the group which end it was."""
         self._discard()
         say_at_s = 0.0
@@ -253,7 +255,7 @@ class Transactor:
             self._begin()
             try:
                 self._ready()
-                return COMMITTED if self._has(transaction) else Outcome(why)
+                return COMMITTED if self._has(transaction) else TransactionOutcome(why)
             except KafkaException as exc:
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + REQUEST_S

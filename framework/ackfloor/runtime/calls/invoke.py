@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ackfloor.core.records.envelope import Reason, fingerprint
-from ackfloor.core.records.outcomes import Discarded, Failed, Held, Outcome, Rejected
+from ackfloor.core.records.outcomes import Discarded, Failed, Outcome, Paused, Rejected
 from ackfloor.core.records.record import Failure, Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.codec import raw
@@ -84,9 +84,9 @@ class Invocation:
         if isinstance(exc, Discard):
             return Discarded(_text(exc.reason))
         if isinstance(exc, Pause):
-            return Held(exc.duration_s, _text(exc.reason) or "the handler raised Pause")
+            return Paused(exc.duration_s, _text(exc.reason) or "the handler raised Pause")
         if isinstance(exc, DecoderUnavailable):
-            return Held(DECODER_AWAY_S, f"decoder unavailable: {_text(exc)}")
+            return Paused(DECODER_AWAY_S, f"decoder unavailable: {_text(exc)}")
         if isinstance(exc, DecodeError):
             failure = Failure(exc.error_type, _text(exc), "", fingerprint(exc.error_type, ()))
             return Rejected(failure, Reason.DECODE)

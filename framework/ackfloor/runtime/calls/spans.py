@@ -26,7 +26,7 @@ from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Discarded, Held, Outcome, Rejected
+from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Discarded, Outcome, Paused, Rejected
 from ackfloor.core.records.record import Headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -206,8 +206,8 @@ class Spans:
             self._tell_outcome(span, exc, invocation.outcome_of(exc))
 
     def _tell_outcome(self, span: Span, exc: BaseException, outcome: Outcome) -> None:
-        if isinstance(outcome, Held | Discarded):
-            kind = "held" if isinstance(outcome, Held) else "discarded"
+        if isinstance(outcome, Paused | Discarded):
+            kind = "held" if isinstance(outcome, Paused) else "discarded"
             span.set_attribute("ackfloor.outcome", kind)
             span.set_attribute("ackfloor.reason", self._shown(outcome.reason))
             return

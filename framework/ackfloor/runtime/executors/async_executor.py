@@ -30,7 +30,7 @@ from functools import partial
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.core.records.outcomes import ACKED, RELEASED, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Stack
 from ackfloor.runtime.calls.invoke import Invocation, set_current
@@ -204,7 +204,7 @@ class AsyncExecutor(AsyncSlots):
     def _raised(self, slot: Slot, delivery: TrackedDelivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(slot, delivery, self._caught(slot, delivery, exc))
-        if isinstance(result, Held):
+        if isinstance(result, Paused):
             self._window.put_back(delivery, delivery, result)
 
     async def _do(self, slot: Slot, item: Unit) -> None:
@@ -213,7 +213,7 @@ class AsyncExecutor(AsyncSlots):
             await self._visit(slot, item)
         elif isinstance(item, Batch):
             await self._call_together(slot, item)
-        elif isinstance(result := await self._handle(slot, item), Held):
+        elif isinstance(result := await self._handle(slot, item), Paused):
             self._window.put_back(item, item, result)
 
     async def _visit(self, slot: Slot, work: Work) -> None:
@@ -249,12 +249,12 @@ class AsyncExecutor(AsyncSlots):
         window.put_last(work)
 
     def _stays(
-        self, slot: Slot, work: Work, delivery: TrackedDelivery, result: Held | bool
+        self, slot: Slot, work: Work, delivery: TrackedDelivery, result: Paused | bool
     ) -> bool:
         """Whether a slot goes on with a work after one of its records; else somebody else does."""
         if slot.abandoned:
             return False
-        if isinstance(result, Held):
+        if isinstance(result, Paused):
             work.appendleft(delivery)
             slot.unit = None
             self._window.put_back(work, delivery, result)
@@ -318,7 +318,7 @@ class AsyncExecutor(AsyncSlots):
         slot.unit = None
         self._window.end(work)
 
-    async def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Held | bool:
+    async def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Paused | bool:
         """Run one delivery to its end; Held, or whether its work is still this slot's."""
         invocation = self._invocation
         # Before its start can be seen: whoever ends what has started claims it.
@@ -343,11 +343,11 @@ class AsyncExecutor(AsyncSlots):
             await calm(slot)
         return result
 
-    def _end(self, slot: Slot, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
+    def _end(self, slot: Slot, delivery: TrackedDelivery, outcome: Outcome | None) -> Paused | bool:
         """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
         if outcome is None:
-            result: Held | bool = delivery.outcome is not None
-        elif isinstance(outcome, Held):
+            result: Paused | bool = delivery.outcome is not None
+        elif isinstance(outcome, Paused):
             result = outcome
         else:
             delivery.outcome = outcome

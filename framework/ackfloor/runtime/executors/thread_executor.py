@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, Held, Outcome
+from ackfloor.core.records.outcomes import ACKED, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Stack
 from ackfloor.runtime.calls.invoke import Invocation, set_current
@@ -254,7 +254,7 @@ class ThreadExecutor:
     def _raised(self, delivery: TrackedDelivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(delivery, outcome_of(exc, delivery, self._invocation, self._inbox))
-        if isinstance(result, Held):
+        if isinstance(result, Paused):
             self._window.put_back(delivery, delivery, result)
 
     def _do(self, slot: Slot, item: Unit) -> None:
@@ -263,7 +263,7 @@ class ThreadExecutor:
             self._visit(slot, item)
         elif isinstance(item, Batch):
             self._call_together(slot, item)
-        elif isinstance(result := self._handle(slot, item), Held):
+        elif isinstance(result := self._handle(slot, item), Paused):
             self._window.put_back(item, item, result)
 
     def _retire(self, slot: Slot) -> bool:
@@ -290,7 +290,7 @@ class ThreadExecutor:
             result = self._handle(slot, delivery)
             if slot.abandoned:
                 return
-            if isinstance(result, Held):
+            if isinstance(result, Paused):
                 work.appendleft(delivery)
                 slot.unit = None
                 self._window.put_back(work, delivery, result)
@@ -334,7 +334,7 @@ class ThreadExecutor:
         slot.unit = None
         self._window.end(work)
 
-    def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Held | bool:
+    def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Paused | bool:
         """Run one delivery to its end; Held, or whether its work is still this slot's."""
         # The lease before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
@@ -365,11 +365,11 @@ class ThreadExecutor:
         end_lease(slot, lease)
         return result
 
-    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
+    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Paused | bool:
         """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
         if outcome is None:
             return delivery.outcome is not None
-        if isinstance(outcome, Held):
+        if isinstance(outcome, Paused):
             return outcome
         delivery.outcome = outcome
         still_ours = not delivery.closed

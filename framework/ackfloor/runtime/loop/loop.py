@@ -27,7 +27,7 @@ from ackfloor.core.messages.commands import (
     TakeBack,
 )
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transact, Transaction
+from ackfloor.core.parking.transaction import Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.rule_changes import Reloaded, overdue_under
@@ -154,7 +154,7 @@ class Loop:
             len(handler.queue) + by_name[name].queued()
             >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
             for name, handler in state.handlers.items()
-        ) and not any(route.hurried for route in state.routes.values())
+        ) and not any(route.high_priority for route in state.routes.values())
 
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""
@@ -202,7 +202,7 @@ class Loop:
         if answered:
             engine.answered(answered, now)
         for handler, unit in ended:
-            engine.ended(handler, unit, now)
+            engine.unit_ended(handler, unit, now)
         return True
 
     def _expire(self, now: Now) -> None:
@@ -238,7 +238,7 @@ class Loop:
 
     def _do(self, command: Command) -> None:
         if isinstance(command, Publish):
-            cast("Sink", self._sink).publish(command.parcel)
+            cast("Sink", self._sink).publish(command.write)
         elif isinstance(command, Transact):
             sink = cast("TransactionalSink", self._sink)
             sink.transact(command.transaction, self._source.membership())
@@ -336,7 +336,7 @@ class Loop:
 
     # TransactionListener: called inside `TransactionalSink.poll`, on this thread.
 
-    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
+    def on_transaction(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         """A transaction is over."""
         self.engine.transacted(transaction, outcome, self._clock.now())
 

@@ -73,7 +73,7 @@ class Topology:
         return {
             topic: route.source_topic
             for topic, route in routes
-            if route.tier_s is not None and not route.hurried
+            if route.tier_s is not None and not route.high_priority
         }
 
 

@@ -160,8 +160,8 @@ class Driver:
         """Deliveries that were dispatched and have not ended."""
         for assignment in self._loop.engine.assignments.values():
             waiting = set(assignment.waiting)
-            if assignment.handler.gathering is not None:
-                waiting.update(assignment.handler.gathering.waiting())
+            if assignment.handler.batch_buffer is not None:
+                waiting.update(assignment.handler.batch_buffer.waiting())
             rules, lanes = assignment.handler.rules, assignment.handler.lanes
             for delivery in list(assignment.tracker.open.values()):
                 blocked = lanes.is_blocked(delivery.lane_key(rules.ordering == "key"))

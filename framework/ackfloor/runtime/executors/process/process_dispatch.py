@@ -25,7 +25,7 @@ from ackfloor.core.engine.completions import timed_out
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.envelope import Reason
-from ackfloor.core.records.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
+from ackfloor.core.records.outcomes import ACKED, Acked, Failed, Outcome, Paused, Released
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.process.handler_process import Handed, Host, Visit
@@ -218,7 +218,7 @@ class ProcessWork:
         delivery.finished_s = finished_s or host.face.finished_s(number)
         self._learn(delivery.finished_s - delivery.started_s)
         visit.count -= 1
-        if isinstance(outcome, Held):
+        if isinstance(outcome, Paused):
             unit: TrackedDelivery | Work = delivery
             if visit.work is not None:
                 visit.work.appendleft(delivery)

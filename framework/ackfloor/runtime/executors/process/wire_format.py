@@ -16,8 +16,8 @@ from ackfloor.core.records.outcomes import (
     Acked,
     Discarded,
     Failed,
-    Held,
     Outcome,
+    Paused,
     Rejected,
 )
 from ackfloor.core.records.record import Failure, Headers
@@ -112,7 +112,7 @@ def spoken(outcome: Outcome) -> dict[str, Any]:
         }
     if isinstance(outcome, Rejected):
         return {"kind": "rejected", "reason": outcome.reason.value, **_failure(outcome.failure)}
-    if isinstance(outcome, Held):
+    if isinstance(outcome, Paused):
         return {"kind": "held", "duration_s": outcome.duration_s, "text": _short(outcome.reason)}
     if isinstance(outcome, Discarded):
         return {"kind": "discarded", "text": _short(outcome.reason)}
@@ -141,7 +141,7 @@ def heard(words: Mapping[str, Any]) -> Outcome:
     if kind == "discarded":
         return Discarded(words["text"])
     if kind == "held":
-        return Held(words["duration_s"], words["text"])
+        return Paused(words["duration_s"], words["text"])
     if kind == "released":
         return RELEASED
     failure = Failure(words["type"], words["message"], words["stack"], words["fingerprint"])
