@@ -243,7 +243,7 @@ class Launch:
                 watched=watched,
                 spare=topology.spare,
                 low_priority_topics=low_priority_topics,
-                followers=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
+                copartitioned=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
                 new_tiers=NewTiers(options, group),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))

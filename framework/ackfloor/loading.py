@@ -13,7 +13,7 @@ from ackfloor.app import App
 from ackfloor.errors import AckfloorError, SettingError, StartError
 
 
-class StopEarlyError(BaseException):
+class StopRequested(BaseException):
     """Told to stop before any worker was started; no import may take it for its own failure."""
 
 
@@ -65,7 +65,7 @@ def load_function(path: str, option: str) -> Callable[..., object]:
     return found
 
 
-def told(exc: BaseException) -> str:
+def error_with_place(exc: BaseException) -> str:
     """An exception of the user's code in one line, with the place that raised it."""
     if isinstance(exc, SyntaxError):
         return f"at {exc.filename}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
@@ -104,10 +104,10 @@ def _module(name: str) -> object:
         raise StartError(f"{name} imports {missing!r}, which is not installed") from exc
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{name}: {exc}") from exc
-    except (KeyboardInterrupt, StopEarlyError):
+    except (KeyboardInterrupt, StopRequested):
         raise
     except BaseException as exc:
-        raise StartError(f"importing {name} failed {told(exc)}") from exc
+        raise StartError(f"importing {name} failed {error_with_place(exc)}") from exc
 
 
 def _made(factory: Callable[[], object], path: str) -> object:
@@ -115,10 +115,10 @@ def _made(factory: Callable[[], object], path: str) -> object:
         return factory()
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{path}: {exc}") from exc
-    except (KeyboardInterrupt, StopEarlyError):
+    except (KeyboardInterrupt, StopRequested):
         raise
     except BaseException as exc:
-        raise StartError(f"{path}() failed {told(exc)}") from exc
+        raise StartError(f"{path}() failed {error_with_place(exc)}") from exc
 
 
 def _attribute(module: object, module_name: str, path: str) -> object:

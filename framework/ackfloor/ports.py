@@ -161,11 +161,11 @@ class Source(Protocol):
 class SinkListener(Protocol):
     """What a sink reports about parcels. No method may raise."""
 
-    def on_published(self, parcel: PendingWrite) -> None:
+    def on_published(self, write: PendingWrite) -> None:
         """The broker confirmed the record with acks=all."""
         ...
 
-    def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
+    def on_publish_failed(self, write: PendingWrite, error: str, *, too_large: bool) -> None:
         """The record was not written, or it is not known whether it was."""
         ...
 
@@ -177,7 +177,7 @@ class Sink(Protocol):
         """Make ready to write."""
         ...
 
-    def publish(self, parcel: PendingWrite) -> None:
+    def publish(self, write: PendingWrite) -> None:
         """Start writing a parcel: topic, partition, headers from it; key and value from its
         delivery's record. Exactly one report follows, in a later `poll` or in this call."""
         ...

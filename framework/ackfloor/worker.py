@@ -32,8 +32,8 @@ from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
-from ackfloor.live.frames import Answer, Told
-from ackfloor.live.retry_orders import done_early
+from ackfloor.live.frames import Answer, SettingsVersion
+from ackfloor.live.retry_orders import carry_out_retry_order
 from ackfloor.live.worker_settings import WorkerSettings
 from ackfloor.loading import load_app
 from ackfloor.ports import Observer, WorkerMonitor
@@ -57,7 +57,7 @@ log = logging.getLogger("ackfloor.worker")
 #: Seconds beyond the shutdown timeout that a worker without a supervisor may take to end.
 ORPHAN_S = 15.0
 #: Seconds that saying so may take, and then what it was doing.
-LAST_WORDS_S = 1.0
+LAST_LOG_S = 1.0
 
 
 class _Reporter:
@@ -83,7 +83,7 @@ class Process:
         connection: the worker's end of the channel; None without a supervisor.
         mail: what the supervisor has said.
         relaunch: what is run, with other settings.
-        marks: where it is noted which records are in flight.
+        in_flight: where it is noted which records are in flight.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Process:
         number: int,
         connection: Connection | None,
         mail: Mailbox,
-        relaunch: Callable[[Told], Launch],
-        marks: InFlightMemory,
+        relaunch: Callable[[SettingsVersion], Launch],
+        in_flight: InFlightMemory,
     ) -> None:
         self._launch = launch
         self._mail = mail
-        self._marks = marks
+        self._in_flight = in_flight
         #: What is done about each kind of frame; called on the owner thread, between two turns.
-        self._heard: dict[Kind, Callable[[bytes], None]] = {}
+        self._frame_handlers: dict[Kind, Callable[[bytes], None]] = {}
         self._relaunch = relaunch
         self._number = number
         self._connection = connection
@@ -185,7 +185,7 @@ class Process:
             topology,
             watched=topology.partitions,
         )
-        outside.marks = self._marks
+        outside.marks = self._in_flight
         worker = Worker(
             launch.app,
             launch.handlers,
@@ -200,36 +200,38 @@ class Process:
     def _begin(self, worker: Worker) -> None:
         """Do what was said before this process began, before there is a partition."""
         suspects, clock = worker.engine.suspects, SystemClock()
-        breakers = self._breakers = WorkerBreakers(worker.engine, self._say_if_room)
-        self._heard[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
-        self._heard[Kind.BREAKERS] = lambda body: self._force(breakers.take(body, clock.now()))
+        breakers = self._breakers = WorkerBreakers(worker.engine, self._send_if_room)
+        self._frame_handlers[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
+        self._frame_handlers[Kind.BREAKERS] = lambda body: self._force(
+            breakers.take(body, clock.now())
+        )
         for kind, body in tuple(self._mail):
             if kind is Kind.RESUME:
                 # Never again: it may have closed since.
                 breakers.resume(body, clock.now())
             elif kind in {Kind.SUSPECTS, Kind.BREAKERS}:
-                self._heard[kind](body)
+                self._frame_handlers[kind](body)
 
     def _force(self, answer: bytes) -> None:
         """Breakers were forced: say so, and show it, also where none opens or closes by it."""
-        self._say(Kind.BREAKERS_TAKEN, answer)
+        self._send(Kind.BREAKERS_TAKEN, answer)
         if self._loop is not None:
             self._loop.telling.mark_changed()
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
         settings = WorkerSettings(self._relaunch, worker)
-        self._heard[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
-        early = worker.engine.early
-        self._heard[Kind.EARLY] = lambda body: self._say(
-            Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
+        self._frame_handlers[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
+        promotions = worker.engine.early
+        self._frame_handlers[Kind.EARLY] = lambda body: self._send(
+            Kind.EARLY_DONE, carry_out_retry_order(promotions, body, SystemClock().now())
         )
-        loop.interlude = self._come_by
+        loop.interlude = self._between_turns
         # The first poll is watched as well: machines set their clocks soon after they have booted.
-        self._marks.turned()
+        self._in_flight.turned()
         while not self._stops:
             loop.turn()
-            self._tell_over(worker.engine.suspects.over)
+            self._report_cleared(worker.engine.suspects.over)
             if self._breakers is not None:
                 self._breakers.tell()
             if worker.inbox.broken:
@@ -254,34 +256,34 @@ class Process:
             self._log_ack_map()
 
     def _clock_set_back(self, by_s: float) -> None:
-        self._marks.set_back()
+        self._in_flight.set_back()
         self._set_back_s = by_s
 
-    def _come_by(self) -> None:
+    def _between_turns(self) -> None:
         """Show that the owner thread is alive, and do what the supervisor said."""
-        self._marks.turned()
+        self._in_flight.turned()
         while self._mail:
             kind, body = self._mail.popleft()
-            if kind in self._heard:
-                self._heard[kind](body)
+            if kind in self._frame_handlers:
+                self._frame_handlers[kind](body)
 
     def _answer(self, answer: Answer) -> None:
-        self._say(Kind.SETTINGS_TAKEN, answer.to_bytes())
+        self._send(Kind.SETTINGS_TAKEN, answer.to_bytes())
 
-    def _say(self, kind: Kind, body: bytes) -> None:
+    def _send(self, kind: Kind, body: bytes) -> None:
         if self._connection is not None:
             channel.send(self._connection, kind, body)
 
-    def _say_if_room(self, kind: Kind, body: bytes) -> bool:
+    def _send_if_room(self, kind: Kind, body: bytes) -> bool:
         return self._connection is not None and channel.send_if_room(self._connection, kind, body)
 
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
             channel.send_report(self._connection, self._monitor.report())
 
-    def _tell_over(self, over: list[tuple[str, int, int]]) -> None:
+    def _report_cleared(self, over: list[tuple[str, int, int]]) -> None:
         """Tell the supervisor which records are suspects no longer, as soon as it has room."""
-        if over and self._say_if_room(Kind.OVER, json.dumps(over).encode()):
+        if over and self._send_if_room(Kind.OVER, json.dumps(over).encode()):
             over.clear()
 
     def _status(self, status: str, waits: str = "") -> None:
@@ -291,10 +293,10 @@ class Process:
     def orphaned(self) -> None:
         """The supervisor is gone: drain, and be gone even if that does not end."""
         if not self._stops:
-            _say_in_time(lambda: log.warning("the supervisor is gone: draining"))
+            _log_in_time(lambda: log.warning("the supervisor is gone: draining"))
         self._stops = max(self._stops, 1)
         time.sleep(self._launch.settings.app.shutdown_timeout_s + ORPHAN_S)
-        _say_in_time(_last_words)
+        _log_in_time(_log_stacks)
         os._exit(Exit.FORCED)
 
     def _catch_signals(self) -> None:
@@ -322,14 +324,14 @@ def _write_stacks() -> None:
     faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
 
 
-def _say_in_time(say: Callable[[], None]) -> None:
+def _log_in_time(write: Callable[[], None]) -> None:
     """On a thread of its own: a log that takes nothing any more must not keep the process."""
-    saying = threading.Thread(target=say, name="ackfloor:last-words", daemon=True)
-    saying.start()
-    saying.join(LAST_WORDS_S)
+    logging_thread = threading.Thread(target=write, name="ackfloor:last-log", daemon=True)
+    logging_thread.start()
+    logging_thread.join(LAST_LOG_S)
 
 
-def _last_words() -> None:
+def _log_stacks() -> None:
     log.error("the worker did not end: its stacks, and it is gone")
     _write_stacks()
 
@@ -341,13 +343,13 @@ def _write_stacks_at_the_worst() -> None:
     faulthandler.register(signal.SIGQUIT, all_threads=True)
 
 
-def _first_settings(connection: Connection, mail: Mailbox) -> Told:
+def _first_settings(connection: Connection, mail: Mailbox) -> SettingsVersion:
     """Wait for the run's settings: they are told before anything is imported."""
     try:
         while True:
             frame = channel.receive(connection)
             if frame is not None and frame[0] is Kind.SETTINGS:
-                return Told.from_bytes(frame[1])
+                return SettingsVersion.from_bytes(frame[1])
             if frame is not None:
                 mail.append(frame)
     except (EOFError, OSError):
@@ -373,23 +375,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--flag", action="append", default=[], help="setting=value")
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--channel", type=int)
-    parser.add_argument("--told", action="store_true", help="settings come through the channel")
-    parser.add_argument("--marks", type=int)
+    parser.add_argument("--channel-settings", action="store_true")
+    parser.add_argument("--in-flight", type=int)
     return parser
 
 
-def _launcher(given: argparse.Namespace) -> Callable[[Told], Launch]:
+def _launcher(given: argparse.Namespace) -> Callable[[SettingsVersion], Launch]:
     """Import the app; returns what puts it together with the settings that were told."""
     loaded = load_app(given.app, factory=given.factory)
 
-    def launch_with(told: Told) -> Launch:
+    def launch_with(version: SettingsVersion) -> Launch:
         return Launch.of(
             loaded,
             flags=dict(flag.split("=", 1) for flag in given.flag),
             config=given.config,
             only=given.only,
-            file=told.file if given.told else None,
-            above=told.above,
+            file=version.file if given.channel_settings else None,
+            above=version.above,
         )
 
     return launch_with
@@ -401,24 +403,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     _write_stacks_at_the_worst()
     given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
-    marks = InFlightMemory(given.marks)
+    in_flight = InFlightMemory(given.in_flight)
     running: list[Process] = []
     mail: Mailbox = deque()
-    told = Told(0, {}, {})
+    version = SettingsVersion(0, {}, {})
     if connection is not None:
-        if given.told:
-            told = _first_settings(connection, mail)
+        if given.channel_settings:
+            version = _first_settings(connection, mail)
         watch = threading.Thread(
             target=_watch_supervisor, args=(connection, mail, running), daemon=True
         )
         watch.start()
     try:
         launch_with = _launcher(given)
-        launch = launch_with(told)
+        launch = launch_with(version)
         app = launch.settings.app
         redaction = launch.settings.redaction.rules()
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}", redaction)
-        running.append(Process(launch, given.number, connection, mail, launch_with, marks))
+        running.append(Process(launch, given.number, connection, mail, launch_with, in_flight))
         return running[0].run()
     except SettingError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
@@ -430,7 +432,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.exception("the worker failed")
         return Exit.FAILURE
     finally:
-        marks.ended()
+        in_flight.ended()
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ _FORCED = {Action.OPEN: Forced.OPEN, Action.CLOSE: Forced.CLOSED, Action.AUTO: N
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ForcedBreaker:
     """What is in force for one handler.
 
     Attributes:
@@ -58,7 +58,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ForcedBreakers:
     """What the workers are told: all that is in force, by handler.
 
     Attributes:
@@ -66,25 +66,25 @@ class Words:
     """
 
     number: int
-    of: dict[str, Word]
+    of: dict[str, ForcedBreaker]
 
     def to_bytes(self) -> bytes:
         """As a frame's body."""
-        words = {
-            name: [word.forced, None if word.until_s == inf else word.until_s, word.reason]
-            for name, word in self.of.items()
+        breakers = {
+            name: [forced.forced, None if forced.until_s == inf else forced.until_s, forced.reason]
+            for name, forced in self.of.items()
         }
-        return json.dumps({"number": self.number, "words": words}).encode()
+        return json.dumps({"number": self.number, "breakers": breakers}).encode()
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Words:
+    def from_bytes(cls, body: bytes) -> ForcedBreakers:
         """Read a frame's body."""
         tree = json.loads(body)
-        words = {
-            name: Word(Forced(forced), inf if until_s is None else until_s, reason)
-            for name, (forced, until_s, reason) in tree["words"].items()
+        breakers = {
+            name: ForcedBreaker(Forced(forced), inf if until_s is None else until_s, reason)
+            for name, (forced, until_s, reason) in tree["breakers"].items()
         }
-        return cls(tree["number"], words)
+        return cls(tree["number"], breakers)
 
 
 class WorkerBreakers:
@@ -99,15 +99,15 @@ class WorkerBreakers:
         self._engine = engine
         self._send = send
         #: What the supervisor knows to be open, and how many records had failed in a row.
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def take(self, body: bytes, now: Now) -> bytes:
         """Do what a frame says; returns the answer."""
-        words = Words.from_bytes(body)
+        breakers = ForcedBreakers.from_bytes(body)
         handlers = self._engine.state.handlers
         for name, handler in handlers.items():
-            word = words.of.get(name)
-            if word is None:
+            forced = breakers.of.get(name)
+            if forced is None:
                 if handler.circuit.forced is not None:
                     self._engine.force(name, None, inf, "", now)
                 continue
@@ -116,18 +116,18 @@ class WorkerBreakers:
                 handler.circuit.forced_until_s,
                 handler.circuit.forced_reason,
             )
-            if before != (word.forced, word.until_s, word.reason):
-                self._engine.force(name, word.forced, word.until_s, word.reason, now)
-        unknown = sorted(words.of.keys() - handlers.keys())
+            if before != (forced.forced, forced.until_s, forced.reason):
+                self._engine.force(name, forced.forced, forced.until_s, forced.reason, now)
+        unknown = sorted(breakers.of.keys() - handlers.keys())
         refused = f"it has no handler {', '.join(unknown)}" if unknown else ""
-        return Answer(words.number, refused).to_bytes()
+        return Answer(breakers.number, refused).to_bytes()
 
     def resume(self, body: bytes, now: Now) -> None:
         """Begin with the breakers open that were open in the process before this one."""
         for name, (failing, error) in json.loads(body).items():
             if name in self._engine.state.handlers:
                 self._engine.resume_open(name, failing, error, now)
-                self._told[name] = failing
+                self._reported[name] = failing
 
     def tell(self) -> None:
         """Tell the supervisor which breakers are open, where that has changed."""
@@ -137,18 +137,18 @@ class WorkerBreakers:
             for name, handler in handlers.items()
             if handler.circuit.breaker.is_open and handler.circuit.forced is None
         }
-        if opened == self._told:
+        if opened == self._reported:
             return
         errors = {
             name: [failing, handlers[name].circuit.breaker.error]
             for name, failing in opened.items()
         }
         if self._send(Kind.BREAKERS_OPEN, json.dumps(errors).encode()):
-            self._told = opened
+            self._reported = opened
 
 
 #: A handler and what is to be in force for it; None: its breaker is left to itself.
-_Asked = tuple[str, Word | None]
+_Asked = tuple[str, ForcedBreaker | None]
 
 
 class RunBreakers:
@@ -164,9 +164,9 @@ class RunBreakers:
     def __init__(self, handlers: Callable[[], Iterable[str]]) -> None:
         self._handlers = handlers
         self._requests = Requests[_Asked, Answer]()
-        self._words = Words(0, {})
+        self._newest = ForcedBreakers(0, {})
         #: Worker -> the edition that it has been told.
-        self._told: dict[int, int] = {}
+        self._sent: dict[int, int] = {}
         #: Worker -> what its process said last of the breakers that are open.
         self._opened: dict[int, bytes] = {}
 
@@ -184,10 +184,10 @@ class RunBreakers:
             SettingError: there is no such handler.
             TimeoutError: nobody has looked at it.
         """
-        forced = _FORCED[action]
+        state = _FORCED[action]
         until_s = inf if for_s is None else time.monotonic() + for_s
-        word = None if forced is None else Word(forced, until_s, reason)
-        return Change.of(self._requests.ask((handler, word), wait_s))
+        forced = None if state is None else ForcedBreaker(state, until_s, reason)
+        return Change.of(self._requests.ask((handler, forced), wait_s))
 
     # The supervisor's loop.
 
@@ -195,10 +195,10 @@ class RunBreakers:
         """A worker process was started: it is told now, before it has its settings."""
         if worker in self._opened:
             tell(worker, Kind.RESUME, self._opened[worker])
-        self._told[worker] = 0 if self._in_force() else self._words.number
+        self._sent[worker] = 0 if self._in_force() else self._newest.number
         self._say(worker, tell)
 
-    def heard(self, worker: int, kind: Kind, body: bytes) -> None:
+    def received(self, worker: int, kind: Kind, body: bytes) -> None:
         """A worker said something."""
         if kind is Kind.BREAKERS_OPEN:
             self._opened[worker] = body
@@ -215,48 +215,48 @@ class RunBreakers:
 
     def gone(self, worker: int) -> None:
         """A worker process ended."""
-        self._told.pop(worker, None)
+        self._sent.pop(worker, None)
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
         """See to requests, and tell the workers what they don't know yet."""
         for request in self._requests.new():
             self._see_to(request, running)
-        for worker in list(self._told):
+        for worker in list(self._sent):
             self._say(worker, tell)
         self._requests.pending()
 
     def _see_to(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
-        name, word = request.asked
+        name, forced = request.asked
         known = list(self._handlers())
         if name not in known:
             why = f"no handler of this run; {there_are(name, known)}"
             request.refuse(ConfigError("HANDLER", name, why, "write the name of one of them"))
             return
-        words = {each: kept for each, kept in self._in_force().items() if each != name}
-        if word is not None:
-            words[name] = word
-        self._words = Words(self._words.number + 1, words)
-        self._requests.sent(request, self._words.number, running)
-        _log(name, word)
+        breakers = {each: kept for each, kept in self._in_force().items() if each != name}
+        if forced is not None:
+            breakers[name] = forced
+        self._newest = ForcedBreakers(self._newest.number + 1, breakers)
+        self._requests.sent(request, self._newest.number, running)
+        _log(name, forced)
 
-    def _in_force(self) -> dict[str, Word]:
+    def _in_force(self) -> dict[str, ForcedBreaker]:
         now_s = time.monotonic()
-        return {name: word for name, word in self._words.of.items() if word.until_s > now_s}
+        return {name: forced for name, forced in self._newest.of.items() if forced.until_s > now_s}
 
     def _say(self, worker: int, tell: Tell) -> None:
         """Tell a worker the newest edition, unless it has it or has no room for it now."""
-        number = self._words.number
-        if self._told[worker] != number:
-            heard = tell(worker, Kind.BREAKERS, self._words.to_bytes())
-            self._told[worker] = number if heard else 0
+        number = self._newest.number
+        if self._sent[worker] != number:
+            sent = tell(worker, Kind.BREAKERS, self._newest.to_bytes())
+            self._sent[worker] = number if sent else 0
 
 
-def _log(name: str, word: Word | None) -> None:
-    if word is None:
+def _log(name: str, forced: ForcedBreaker | None) -> None:
+    if forced is None:
         log.warning("handler %s: an operator leaves its circuit breaker to itself", name)
         return
-    for_s = word.until_s - time.monotonic()
+    for_s = forced.until_s - time.monotonic()
     how_long = "until it is taken back" if for_s == inf else f"for {format_duration(round(for_s))}"
-    why = word.reason or "no reason given"
+    why = forced.reason or "no reason given"
     text = "handler %s: an operator keeps its circuit breaker %s %s (%s)"
-    log.warning(text, name, word.forced, how_long, why)
+    log.warning(text, name, forced.forced, how_long, why)

@@ -16,7 +16,7 @@ from ackfloor.settings.layers import Assigned, Layer
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SettingsVersion:
     """What a worker is told.
 
     Attributes:
@@ -42,7 +42,7 @@ class Told:
         return json.dumps(tree, default=str).encode()
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Told:
+    def from_bytes(cls, body: bytes) -> SettingsVersion:
         """Read a frame's body."""
         tree = json.loads(body)
         return cls(tree["number"], _layer(tree["file"]), _layer(tree["above"]), tree["dry_run"])

@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RetryOrder:
     """What the workers are told; `number` comes back with the answer."""
 
     number: int
@@ -44,23 +44,23 @@ class Said:
         return json.dumps(tree).encode()
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Said:
+    def from_bytes(cls, body: bytes) -> RetryOrder:
         """Read a frame's body."""
         tree = json.loads(body)
         places = {int(partition): tuple(offsets) for partition, offsets in tree["places"].items()}
         return cls(tree["number"], Action(tree["action"]), tree["topic"], places)
 
 
-def done_early(early: Promotions, body: bytes, now: Now) -> bytes:
+def carry_out_retry_order(promotions: Promotions, body: bytes, now: Now) -> bytes:
     """In a worker, on the owner thread: do what a frame says; returns the answer."""
-    said = Said.from_bytes(body)
-    if said.action is Action.PROMOTE:
-        found = early.promote(said.topic, said.places, now)
-    elif said.action is Action.BURY:
-        found = early.bury(said.topic, said.places, now)
+    order = RetryOrder.from_bytes(body)
+    if order.action is Action.PROMOTE:
+        found = promotions.promote(order.topic, order.places, now)
+    elif order.action is Action.BURY:
+        found = promotions.bury(order.topic, order.places, now)
     else:
-        found = early.waiting(said.topic, said.places)
-    return json.dumps({"number": said.number, "count": found}).encode()
+        found = promotions.waiting(order.topic, order.places)
+    return json.dumps({"number": order.number, "count": found}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RetryOrders:
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self._requests = Requests[Said, int]()
+        self._requests = Requests[RetryOrder, int]()
 
     def ask(self, action: Action, topic: str, places: Places, wait_s: float) -> RetryResult:
         """Have all running workers do it; waits for their answers.
@@ -90,7 +90,7 @@ class RetryOrders:
             TimeoutError: nobody has looked at it.
         """
         listed = {partition: tuple(offsets) for partition, offsets in places.items()}
-        request = self._requests.ask(Said(next(self._numbers), action, topic, listed), wait_s)
+        request = self._requests.ask(RetryOrder(next(self._numbers), action, topic, listed), wait_s)
         counts, silent = request.answers, tuple(sorted(request.waiting))
         return RetryResult(sum(counts.values()), tuple(sorted(counts)), silent)
 
@@ -104,7 +104,7 @@ class RetryOrders:
                 tell(worker, Kind.EARLY, request.asked.to_bytes())
         self._requests.pending()
 
-    def heard(self, worker: int, body: bytes) -> None:
+    def received(self, worker: int, body: bytes) -> None:
         """A worker answered."""
         tree = json.loads(body)
         self._requests.answered(worker, tree["number"], tree["count"])

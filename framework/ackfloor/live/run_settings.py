@@ -23,7 +23,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import RunBreakers
-from ackfloor.live.frames import Answer, Told
+from ackfloor.live.frames import Answer, SettingsVersion
 from ackfloor.live.requests import Change, Request, Requests
 from ackfloor.live.retry_orders import RetryOrders
 from ackfloor.live.settings_file import SettingsFile
@@ -47,7 +47,7 @@ Relaunch = Callable[[Layer, Layer], Launch]
 
 
 @dataclass(slots=True)
-class _Wish:
+class _Wanted:
     """Settings that somebody wants, and what differs by them."""
 
     values: dict[str, object]
@@ -82,40 +82,40 @@ class RunSettings:
         self._values: dict[str, object] = {}
         #: As the run was started, and as it is now.
         self._start = self.launch = relaunch(self._counts, {})
-        self._words = 0
-        self._word = self._next(self._counts, {})
-        self._told: dict[int, int] = {}
+        self._last_number = 0
+        self._newest = self._next(self._counts, {})
+        self._sent: dict[int, int] = {}
         self._running: set[int] = set()
-        self._hung_up = False
+        self._reread_asked = False
         #: What operators say about waiting records and circuit breakers goes the same way.
-        self.early = RetryOrders()
+        self.retry_orders = RetryOrders()
         self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
-        self._requests = Requests[_Wish, Answer]()
+        self._requests = Requests[_Wanted, Answer]()
         self.state = SettingsState()
 
     # The supervisor's loop.
 
     def reread(self) -> None:
         """Read the file again at the next step, whatever it looks like."""
-        self._hung_up = True
+        self._reread_asked = True
 
     def started(self, worker: int, tell: Tell) -> None:
         """A worker process was started: it waits for its settings."""
         # Before its settings, with which it begins: it has the rest by then.
         self.breakers.started(worker, tell)
-        self._told.pop(worker, None)
-        self._say(worker, tell)
+        self._sent.pop(worker, None)
+        self._send(worker, tell)
 
     def heard(self, worker: int, kind: Kind, body: bytes) -> None:
         """A worker answered."""
         if kind is Kind.EARLY_DONE:
-            self.early.heard(worker, body)
-        self.breakers.heard(worker, kind, body)
+            self.retry_orders.received(worker, body)
+        self.breakers.received(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:
             return
         answer = Answer.from_bytes(body)
         self._requests.answered(worker, answer.number, answer)
-        if answer.number == self._word.number:
+        if answer.number == self._newest.number:
             self._note_refusal(worker, answer.refused)
 
     def status(self, worker: int, status: str) -> None:
@@ -127,7 +127,7 @@ class RunSettings:
 
     def gone(self, worker: int) -> None:
         """A worker process ended."""
-        self._told.pop(worker, None)
+        self._sent.pop(worker, None)
         self.breakers.gone(worker)
         self._left(worker)
         if worker in self.state.refused_by:
@@ -135,14 +135,14 @@ class RunSettings:
 
     def step(self, tell: Tell) -> None:
         """Look at the file, see to requests, and tell the workers what they don't know yet."""
-        if self._hung_up or self._file.changed(time.monotonic()):
-            self._hung_up = False
+        if self._reread_asked or self._file.changed(time.monotonic()):
+            self._reread_asked = False
             self._read()
         for request in self._requests.new():
             self._see_to(request, tell)
-        for worker in list(self._told):
-            self._say(worker, tell)
-        self.early.step(self._running, tell)
+        for worker in list(self._sent):
+            self._send(worker, tell)
+        self.retry_orders.step(self._running, tell)
         self.breakers.step(self._running, tell)
         self._requests.pending()
 
@@ -160,12 +160,12 @@ class RunSettings:
             SettingError: refused; nothing was changed.
             TimeoutError: the run is not ready to take settings yet.
         """
-        wish = _Wish(dict(values), dry_run)
-        return Change.of(self._requests.ask(wish, wait_s), wish.changed)
+        wanted_change = _Wanted(dict(values), dry_run)
+        return Change.of(self._requests.ask(wanted_change, wait_s), wanted_change.changed)
 
-    def _see_to(self, request: Request[_Wish, Answer], tell: Tell) -> None:
-        wish = request.asked
-        values = self._values | wish.values
+    def _see_to(self, request: Request[_Wanted, Answer], tell: Tell) -> None:
+        wanted_change = request.asked
+        values = self._values | wanted_change.values
         try:
             above = set_layer(values)
             _refuse_fixed(above)
@@ -175,16 +175,16 @@ class RunSettings:
             request.refuse(exc)
             return
         changed = changes(self.launch.settings, wanted.settings, self.launch.app.handlers)
-        wish.changed = changed
-        word = self._next(self._counts, above, dry_run=wish.dry_run)
-        self._requests.sent(request, word.number, self._running)
-        if wish.dry_run:
+        wanted_change.changed = changed
+        version = self._next(self._counts, above, dry_run=wanted_change.dry_run)
+        self._requests.sent(request, version.number, self._running)
+        if wanted_change.dry_run:
             # Asked once: who can't hear it now has not answered when the time is over.
             for worker in self._running:
-                tell(worker, Kind.SETTINGS, word.to_bytes())
+                tell(worker, Kind.SETTINGS, version.to_bytes())
             return
         self._above, self._values = above, values
-        self._adopt(wanted, changed, word)
+        self._adopt(wanted, changed, version)
         self._tell_state(replace(self.state, overridden=_shown(above)))
 
     def _refuse_delays(self, wanted: Launch) -> None:
@@ -233,27 +233,29 @@ class RunSettings:
 
     # The word.
 
-    def _next(self, counts: Layer, above: Layer, *, dry_run: bool = False) -> Told:
-        self._words += 1
-        return Told(self._words, counts, above, dry_run)
+    def _next(self, counts: Layer, above: Layer, *, dry_run: bool = False) -> SettingsVersion:
+        self._last_number += 1
+        return SettingsVersion(self._last_number, counts, above, dry_run)
 
-    def _adopt(self, launch: Launch, changed: tuple[Changed, ...], word: Told) -> None:
+    def _adopt(
+        self, launch: Launch, changed: tuple[Changed, ...], version: SettingsVersion
+    ) -> None:
         for each in changed:
             log.info("setting %s (%s)", each, each.source)
-        self.launch, self._word = launch, word
+        self.launch, self._newest = launch, version
         set_log_level(launch.settings.app.log_level)
         self._tell_state(replace(self.state, refused_by={}))
 
-    def _say(self, worker: int, tell: Tell) -> None:
+    def _send(self, worker: int, tell: Tell) -> None:
         """Tell a worker the newest word, unless it has it or has no room for it now."""
-        if self._told.get(worker) == self._word.number:
+        if self._sent.get(worker) == self._newest.number:
             return
-        heard = tell(worker, Kind.SETTINGS, self._word.to_bytes())
-        self._told[worker] = self._word.number if heard else 0
+        sent = tell(worker, Kind.SETTINGS, self._newest.to_bytes())
+        self._sent[worker] = self._newest.number if sent else 0
 
     def _left(self, worker: int) -> None:
         self._running.discard(worker)
-        self.early.left(worker)
+        self.retry_orders.left(worker)
         self.breakers.left(worker)
         self._requests.left(worker)
 

@@ -133,6 +133,6 @@ def _force(
     else:
         for_s = answer["for_s"]
         how_long = "" if for_s is None else f" for {format_duration(for_s)}"
-        told = ", ".join(map(str, workers["applied"])) or "none"
-        typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {told}")
+        applied = ", ".join(map(str, workers["applied"])) or "none"
+        typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {applied}")
     end_where_not_all_took(workers)

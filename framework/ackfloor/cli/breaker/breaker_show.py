@@ -45,7 +45,7 @@ def show(
     in_cells = output is RowsOutput.table
     whose: dict[str, tuple[dict[str, Any], list[int]]] = {}
     for worker, facts in _facts(state):
-        row = _told(facts) if in_cells else facts
+        row = _cells(facts) if in_cells else facts
         whose.setdefault(repr(row), (row, []))[1].append(worker)
     columns = TABLE if in_cells else COLUMNS
     rows = [{**row, "workers": workers} for row, workers in whose.values()]
@@ -97,7 +97,7 @@ def _left(of_s: float | None, since_s: float) -> float | None:
     return None if of_s is None else round(max(0.0, of_s - since_s), 1)
 
 
-def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _cells(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A row for people: what belongs together in one cell."""
     trial_s = facts["next_trial_s"]
     why = ""

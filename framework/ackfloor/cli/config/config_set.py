@@ -66,8 +66,8 @@ def _show(answer: Any) -> None:
         typer.echo("nothing changes: it has this value")
     for each in answer["changed"]:
         typer.echo(f"{each['name']}  {each['before'] or 'unset'} -> {each['after'] or 'unset'}")
-    told = ", ".join(map(str, answer["workers"]["applied"])) or "none"
-    typer.echo(f"{would}applied by worker {told}")
+    applied = ", ".join(map(str, answer["workers"]["applied"])) or "none"
+    typer.echo(f"{would}applied by worker {applied}")
     if answer["ends"]:
         records, were = ("record", "was") if answer["ends"] == 1 else ("records", "were")
         typer.echo(f"{answer['ends']} {records} in flight {would or were + ' '}parked at once")

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ackfloor.cli.progress.progress_watch import GroupOption, NotThere, WatchOption, onlooker, show
+from ackfloor.cli.progress.progress_watch import (
+    GroupOption,
+    NotThere,
+    WatchOption,
+    open_group_watch,
+    show,
+)
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
 from ackfloor.cli.shared.run_address import ControlFailed, ListenOption, address_of, read_state
@@ -25,7 +31,7 @@ COLUMNS = (
     *("written_s_ago", "open_for_s", "handler", "seen", "note"),
 )
 #: A table is to fit into a line: marks of its maps, and what it leaves to the other forms.
-TABLE_MARKS = 16
+TABLE_WIDTH = 16
 NOT_IN_TABLES = frozenset({"settled", "written_s_ago", "open_for_s"})
 #: What a narrow one does without, the first to go first.
 SPARE = ("read_to", "seen", "handler", "note", "oldest", "gaps", "map")
@@ -77,13 +83,13 @@ def acks(
     named = _place_of(place)
     if listen is not None:
         address_of(listen)
-    with onlooker(group, brokers) as looking:
+    with open_group_watch(group, brokers) as looking:
 
         def look() -> Sequence[Row]:
             found = _chosen(looking.look(), named)
             table = output is RowsOutput.table
-            marks = TABLE_MARKS if table else WIDTH
-            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), marks)
+            width = TABLE_WIDTH if table else WIDTH
+            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), width)
             return [_for_people(row, group) for row in rows] if table else rows
 
         show(look, COLUMNS, output, SPARE, watch=watch)
@@ -133,7 +139,7 @@ def _rows(
     found: Sequence[Progress],
     state: Mapping[str, Any],
     written_ms: Mapping[tuple[str, str, int], int],
-    marks: int,
+    width: int,
 ) -> Sequence[Row]:
     live = _live(state)
     return [
@@ -141,7 +147,7 @@ def _rows(
             each,
             live.get((each.topic, each.partition)) if each.group == state.get("group") else None,
             written_ms.get((each.group, each.topic, each.partition)),
-            marks,
+            width,
         )
         for each in found
     ]
@@ -162,7 +168,7 @@ def _live(state: Mapping[str, Any]) -> dict[Place, Live]:
     return found
 
 
-def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) -> Row:
+def _row(seen: Progress, live: Live | None, written_ms: int | None, width: int) -> Row:
     ago_s = None if written_ms is None else max(0.0, time.time() - written_ms / 1000)
     facts = _of_commit(seen) if live is None else _of_run(live)
     floor, read_to = facts["floor"], facts["read_to"]
@@ -173,7 +179,7 @@ def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) 
         "gaps": len(seen.runs),
         "written_s_ago": None if ago_s is None else round(ago_s, 1),
         "seen": "commit" if live is None else "live",
-        "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, marks),
+        "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, width),
         "note": seen.note,
         **facts,
     }

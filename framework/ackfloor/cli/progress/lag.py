@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ackfloor.cli.progress.progress_watch import GroupOption, WatchOption, onlooker, show
+from ackfloor.cli.progress.progress_watch import GroupOption, WatchOption, open_group_watch, show
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
 
@@ -32,7 +32,7 @@ def lag(
     those that retention has removed. Of dead letters, those that were replayed, discarded or
     archived are settled. No worker has to run, and nothing is changed.
     """
-    with onlooker(group, brokers) as looking:
+    with open_group_watch(group, brokers) as looking:
         show(lambda: [_row(each) for each in looking.look()], COLUMNS, output, SPARE, watch=watch)
 
 

@@ -48,14 +48,14 @@ class NotThere(AckfloorError):
     exit_code = Exit.USAGE
 
 
-class Onlooker:
+class GroupWatch:
     """Looks at groups, and says once what is odd about one."""
 
     def __init__(self, reader: ProgressReader, options: KafkaOptions, group: str | None) -> None:
         self._reader = reader
         self._options = options
         self._group = group
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def look(self) -> list[Progress]:
         """How far the group has come, or all of ours.
@@ -106,20 +106,20 @@ class Onlooker:
         return found
 
     def _say_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             typer.secho(text, fg="yellow", err=True)
 
 
 @contextmanager
-def onlooker(group: str | None, brokers: Brokers) -> Iterator[Onlooker]:
+def open_group_watch(group: str | None, brokers: Brokers) -> Iterator[GroupWatch]:
     """An onlooker at the cluster that the settings name."""
     from ackfloor.kafka.inspection.group_progress import ProgressReader
 
     options = brokers.options()
     with closing(ProgressReader(options)) as reader:
         reader.reach()
-        yield Onlooker(reader, options, group)
+        yield GroupWatch(reader, options, group)
 
 
 def show(
@@ -140,11 +140,11 @@ def show(
         raise typer.Exit(Exit.USAGE)
 
     def draw(rows: Sequence[Row]) -> None:
-        told = _telling(rows) if output is RowsOutput.table else rows
-        print_rows(told, output, columns, spare)
+        shown = _without_empty_columns(rows) if output is RowsOutput.table else rows
+        print_rows(shown, output, columns, spare)
 
     def table(rows: Sequence[Row]) -> Table:
-        return fitted(_telling(rows), target.width, spare)[0]
+        return fitted(_without_empty_columns(rows), target.width, spare)[0]
 
     rows, target = look(), console()
     if not watch:
@@ -166,7 +166,7 @@ def show(
         return
 
 
-def _telling(rows: Sequence[Row]) -> list[Row]:
+def _without_empty_columns(rows: Sequence[Row]) -> list[Row]:
     """Rows without the columns in which none of them has anything to tell."""
     names = [
         name

@@ -58,11 +58,11 @@ def ls(
 
     By what the group has committed: a worker commits about once a second.
     """
-    boxes, _ = _open(brokers)
+    retry_topics, _ = _open(brokers)
     rows = []
-    for topic in topics or boxes.names(group):
+    for topic in topics or retry_topics.names(group):
         count, now_ms = TierCount(), _now_ms()
-        for record in counted(boxes.open(topic), topic):
+        for record in counted(retry_topics.open(topic), topic):
             count.add(record.envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
@@ -85,9 +85,9 @@ def show(
     """The records that wait in a retry topic, or one of them in full."""
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
-    boxes, rules = _open(brokers)
+    retry_topics, rules = _open(brokers)
     if "/" in place:
-        found = StoredDeadLetter(boxes.record(*place_of(place)), disposed=False)
+        found = StoredDeadLetter(retry_topics.record(*place_of(place)), disposed=False)
         if output is RowsOutput.table:
             typer.echo(dead_letter_text(found, rules))
         else:
@@ -95,7 +95,7 @@ def show(
         return
     records: list[DeadLetter] = []
     misses = Misses(wanted)
-    for record in counted(boxes.open(place), place):
+    for record in counted(retry_topics.open(place), place):
         if not misses.matches(record):
             continue
         if len(records) == limit:

@@ -101,10 +101,10 @@ class Meant:
         """Look through what is open there."""
         from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
-        boxes = RetryTopics(brokers.options())
+        retry_topics = RetryTopics(brokers.options())
         only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
         found, misses = [], Misses(wanted)
-        for record in counted(boxes.open(places.topic), places.topic):
+        for record in counted(retry_topics.open(places.topic), places.topic):
             if only is not None:
                 offsets = only.get(record.partition, set())
                 if record.offset not in offsets:

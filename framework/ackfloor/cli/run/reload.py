@@ -58,15 +58,15 @@ def run_reloading(app: str, options: Mapping[str, object], config: Path | None) 
     style = "json" if options.get("--log-format") == "json" else "text"
     set_up_logging("info", style, "reload")
     command = [sys.executable, "-m", "ackfloor.cli.reloaded"]
-    words = [app, *_words(options)]
+    arguments = [app, *_arguments(options)]
     reloader = Reloader(
-        lambda lifeline: [*command, str(lifeline), *words],
+        lambda lifeline: [*command, str(lifeline), *arguments],
         lambda: looks(folder, find_file(config, os.environ)),
     )
     return reloader.run()
 
 
-def _words(options: Mapping[str, object]) -> Iterator[str]:
+def _arguments(options: Mapping[str, object]) -> Iterator[str]:
     for flag, value in options.items():
         if value is True:
             yield flag
@@ -127,7 +127,7 @@ class Reloader:
             start_new_session=True,
         )
         files: list[str] = []
-        told, look_at_s, again_s = 0, time.monotonic() + LOOK_S, 0.0
+        sent, look_at_s, again_s = 0, time.monotonic() + LOOK_S, 0.0
         while process.poll() is None:
             now_s = time.monotonic()
             if not files and not self._stops and now_s >= look_at_s:
@@ -137,8 +137,8 @@ class Reloader:
                     log.info("changed: %s; the workers drain", named(files))
             # A first signal in a drain for a change asks for what is done already. A second one
             # is sent again and again: two that arrive in one moment are one to the run.
-            if told < max(self._stops, bool(files)) or (told > 1 and now_s >= again_s):
-                told, again_s = told + 1, now_s + LOOK_S
+            if sent < max(self._stops, bool(files)) or (sent > 1 and now_s >= again_s):
+                sent, again_s = sent + 1, now_s + LOOK_S
                 process.send_signal(signal.SIGTERM)
             while self._passed_on:
                 process.send_signal(self._passed_on.pop(0))

@@ -23,12 +23,12 @@ from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
 from ackfloor.live.breaker_requests import BreakerControl
-from ackfloor.live.retry_requests import PATH as EARLY_PATH
+from ackfloor.live.retry_requests import PATH as RETRY_PATH
 from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.run_settings import RunSettings
 from ackfloor.live.token import TokenFile, token_path
-from ackfloor.loading import StopEarlyError, load_app
+from ackfloor.loading import StopRequested, load_app
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logging.logs import set_up_logging
 from ackfloor.runtime.reporting.lag_watch import LagWatch
@@ -113,13 +113,13 @@ def _starting() -> Iterator[None]:
     starting, and a stop ends it in order, because nothing is open."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise StopEarlyError
+        raise StopRequested
 
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except StopEarlyError:
+    except StopRequested:
         raise typer.Exit(Exit.OK) from None
     except SystemExit as exc:
         # Of the app's code or a plugin's. With code 0 it would pass for a stop that was asked for.
@@ -160,7 +160,7 @@ def _supervised(
             shutdown_s=settings.shutdown_timeout_s,
             settings=live,
         )
-        with _lookout(launch, monitor):
+        with _lag_watch(launch, monitor):
             code = supervisor.run()
             _end_undisturbed()
             return code
@@ -176,18 +176,18 @@ def _end_undisturbed() -> None:
 
 
 @contextmanager
-def _lookout(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
+def _lag_watch(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
     """Lag and dead letters as Kafka sees them, where somebody is told."""
     every_s = launch.settings.app.look_interval_s
     if monitor is None or every_s is None:
         yield
         return
-    lookout = LagWatch(launch.looking(), monitor.progress, every_s)
-    lookout.start()
+    watch = LagWatch(launch.looking(), monitor.progress, every_s)
+    watch.start()
     try:
         yield
     finally:
-        lookout.stop()
+        watch.stop()
 
 
 @contextmanager
@@ -231,7 +231,9 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
         return None
     anywhere = app.control == "remote"
     monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
-    monitor.control(EARLY_PATH, RetryRequests(token.token, live.early.ask, anywhere=anywhere))
+    monitor.control(
+        RETRY_PATH, RetryRequests(token.token, live.retry_orders.ask, anywhere=anywhere)
+    )
     breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
     monitor.control(BREAKER_PATH, breakers)
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
@@ -241,7 +243,7 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
 def _worker_command(
     app: str, flags: dict[str, str | int], factory: bool, only: list[str]
 ) -> list[str]:
-    command = [sys.executable, "-m", "ackfloor.worker", app, "--told"]
+    command = [sys.executable, "-m", "ackfloor.worker", app, "--channel-settings"]
     if factory:
         command.append("--factory")
     for name in only:

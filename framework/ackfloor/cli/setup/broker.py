@@ -41,7 +41,7 @@ def up(
 
     if nodes not in (1, 3):
         raise typer.BadParameter(f"{nodes}: a local cluster has 1 or 3 nodes", param_hint="--nodes")
-    with _failures_told():
+    with _failures_shown():
         broker, started = bring_up(name, nodes, port)
     typer.echo(broker.bootstrap_servers)
     state = "is up" if started else "was up already"
@@ -57,7 +57,7 @@ def down(
     """Stop a broker that `up` started and remove its data."""
     from ackfloor.testing.local_kafka.background import background_brokers, take_down
 
-    with _failures_told():
+    with _failures_shown():
         names = [broker.name for broker in background_brokers()] if every else [name]
         for one in names:
             gone = take_down(one)
@@ -75,7 +75,7 @@ def status(
     """List the brokers that `up` started, and whether they run."""
     from ackfloor.testing.local_kafka.background import background_brokers
 
-    with _failures_told():
+    with _failures_shown():
         brokers = [broker for broker in background_brokers() if name in (None, broker.name)]
     rows = [_row(broker) for broker in brokers]
     if output is Output.json:
@@ -97,7 +97,7 @@ def prepare() -> None:
     """
     from ackfloor.testing.local_kafka.prepare import prepare_broker
 
-    with _failures_told():
+    with _failures_shown():
         archive, made = prepare_broker()
     typer.echo(archive.path)
     state = "made" if made else "was there already"
@@ -134,7 +134,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _failures_shown() -> Iterator[None]:
     """An error of ours is a message on stderr, never a traceback: 2 for bad usage, else 1."""
     try:
         yield

@@ -69,14 +69,14 @@ def doctor(
         launch.check_handlers()
     options = brokers.options() if launch is None else launch.kafka_options()
     connection = connect(options, wait_s)
-    found = list(_shown(_findings(connection, launch), output))
+    found = list(_shown(_results(connection, launch), output))
     if connection.admin is None and not connection.refused:
         raise typer.Exit(Exit.KAFKA_UNREACHABLE)
     if not passes(found, strict=strict):
         raise typer.Exit(Exit.FAILURE)
 
 
-def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+def _results(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
     from ackfloor.kafka.inspection.cluster_checks import versions
 
     python = sys.version.split()[0]
@@ -86,7 +86,7 @@ def _findings(connection: Connection, launch: Launch | None) -> Iterator[Finding
         yield from _settings(launch)
         yield from of_policies(launch.handlers)
         yield from _registry(launch)
-    yield connection.finding
+    yield connection.result
     if connection.admin is None:
         names = _LATER if launch is not None else _LATER[:1]
         yield from (Finding(name, "not tried", "no broker to ask") for name in names)
@@ -131,14 +131,14 @@ def _registry(launch: Launch) -> Iterator[Finding]:
         for topic in spec.topics
     }
     if topics:
-        from ackfloor.kafka.inspection.schema_checks import registry_findings
+        from ackfloor.kafka.inspection.schema_checks import check_registry
 
-        yield from registry_findings(launch.settings.registry, topics)
+        yield from check_registry(launch.settings.registry, topics)
 
 
 def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
     from ackfloor.kafka.inspection import cluster_checks as kafka
-    from ackfloor.kafka.inspection.topic_checks import topic_findings
+    from ackfloor.kafka.inspection.topic_checks import check_topics
     from ackfloor.kafka.topics.cluster_topics import Cluster
 
     admin = connection.admin
@@ -151,7 +151,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
     yield kafka.group_permissions(admin, group)
     sources = [topic for spec in launch.handlers for topic in spec.topics]
     facts = Cluster(launch.kafka_options()).facts(sources, group)
-    yield from topic_findings(
+    yield from check_topics(
         launch.handlers,
         group,
         facts,
@@ -172,16 +172,16 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
     yield kafka.clock(admin, partitions)
 
 
-def _shown(findings: Iterator[Finding], output: Output) -> Iterator[Finding]:
+def _shown(results: Iterator[Finding], output: Output) -> Iterator[Finding]:
     """Print findings as they come; as JSON when all are there."""
     if output is Output.json:
-        found = list(findings)
+        found = list(results)
         typer.echo(json_text([asdict(each) for each in found], indent=2))
         yield from found
         return
-    for finding in findings:
-        mark = typer.style(f"{finding.state:<9}", fg=_COLOURS[finding.state])
-        typer.echo(f"{mark}  {plain(finding.check)}: {plain(finding.detail)}")
-        if finding.fix and finding.state != "ok":
-            typer.echo(f"{'':<11}{plain(finding.fix)}")
-        yield finding
+    for result in results:
+        mark = typer.style(f"{result.state:<9}", fg=_COLOURS[result.state])
+        typer.echo(f"{mark}  {plain(result.check)}: {plain(result.detail)}")
+        if result.fix and result.state != "ok":
+            typer.echo(f"{'':<11}{plain(result.fix)}")
+        yield result

@@ -142,12 +142,12 @@ def _asked(
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            said = response.read()
+            body = response.read()
         except (OSError, http.client.HTTPException) as exc:
             why = f"no run answers at {listen}: {exc}; is it running, and is this its --listen?"
             raise ControlFailed(why) from None
     try:
-        return response, json.loads(said)
+        return response, json.loads(body)
     except ValueError:
         return response, None
 

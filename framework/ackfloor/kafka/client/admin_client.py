@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from ackfloor.errors import KafkaUnreachable
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.client.login_failures import Refusal, refusal
 
@@ -43,8 +43,8 @@ class AdminConnection:
         self.by_default = options.by_default
         #: What the client said of why it can't connect. Not a method of ours: the client would hold
         #: us, and be collected at some time, which must not be inside another client's callback.
-        self._heard: deque[KafkaError] = deque(maxlen=10)
-        config = {**self._config, "error_cb": self._heard.append}
+        self._errors: deque[KafkaError] = deque(maxlen=10)
+        config = {**self._config, "error_cb": self._errors.append}
         quiet = logging.getLogger("ackfloor.kafka.admin")
         # It repeats every refused connection; what keeps us from an answer is told once, here.
         quiet.setLevel(logging.CRITICAL)
@@ -74,7 +74,7 @@ class AdminConnection:
     def refusal(self) -> Refusal | None:
         """What the client has said that names itself."""
         self.admin.poll(0)
-        return refusal(self._heard, self._config)
+        return refusal(self._errors, self._config)
 
     def why(self, exc: KafkaException) -> str:
         """Why nobody answers: a refused login or certificate is told to callbacks alone."""
@@ -82,8 +82,8 @@ class AdminConnection:
         if refused is not None:
             return f"{refused.why}; {refused.fix}"
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 -- says nothing of why
-        telling = [error for error in self._heard if error.code() != down]
-        return told(telling[-1] if telling else exc)
+        causes = [error for error in self._errors if error.code() != down]
+        return error_text(causes[-1] if causes else exc)
 
     def unreachable(self, exc: KafkaException, waited_s: float) -> KafkaUnreachable:
         """The same as the error with which a command ends."""

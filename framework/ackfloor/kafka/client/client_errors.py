@@ -87,8 +87,8 @@ def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
         )
     if _NO_ASSIGNOR in text:
         fix = "set kafka.consumer.group.remote.assignor to one of the broker's: uniform or range"
-        return SourceFailed(f"{told(error)}; {fix}")
-    return SourceFailed(told(error))
+        return SourceFailed(f"{error_text(error)}; {fix}")
+    return SourceFailed(error_text(error))
 
 
 def advice(error: KafkaError) -> str:
@@ -105,13 +105,13 @@ def look_failed(what: str, exc: BaseException) -> AckfloorError:
     """What it means to an onlooker that a question was not answered."""
     error = kafka_error(exc)
     if error is not None and error.code() in DENIED:
-        return AckfloorError(f"no permission: {what} ({told(error)})")
-    return KafkaUnreachable(f"{what}: {told(exc)}")
+        return AckfloorError(f"no permission: {what} ({error_text(error)})")
+    return KafkaUnreachable(f"{what}: {error_text(exc)}")
 
 
-def told(error: KafkaError | BaseException) -> str:
+def error_text(error: KafkaError | BaseException) -> str:
     """An error in one line: its name and what the client says of it."""
     if isinstance(error, KafkaError):
         return f"{error.name()}: {error.str()}"
     inner = kafka_error(error)
-    return told(inner) if inner is not None else f"{type(error).__name__}: {error}"
+    return error_text(inner) if inner is not None else f"{type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException
 
 from ackfloor.errors import ConfigError
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 MIB = 1024 * 1024
 #: What the producer accepts locally; brokers and topics have limits of their own.
@@ -22,7 +22,7 @@ LARGEST_REQUEST = 100 * MIB
 COOPERATIVE = "cooperative-sticky"
 EAGER = ("range", "roundrobin")
 #: Of a producer that sends each record in a request of its own.
-ALONE = {"batch.num.messages": 1, "linger.ms": 0}
+ONE_PER_REQUEST = {"batch.num.messages": 1, "linger.ms": 0}
 #: What a consumer reads ahead at most.
 PREFETCH_KIB = 64 * 1024
 #: How long a broker holds a fetch that finds nothing. What is resumed waits for its end.
@@ -250,7 +250,7 @@ def make_client(
     try:
         return kind(dict(config), **given)
     except KafkaException as exc:
-        text = told(exc)
+        text = error_text(exc)
         if "GSSAPI" in text and not {"sasl.mechanism", "sasl.mechanisms"} & config.keys():
             raise ConfigError(
                 "kafka.sasl_mechanism", "", "not set: the client takes GSSAPI, and has none",

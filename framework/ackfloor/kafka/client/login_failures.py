@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from ackfloor.kafka.client.certificates import certificate_fault
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 #: The client's codes of what is wrong with a connection, the most telling first, and what to do.
 _FIXES = {
@@ -45,11 +45,11 @@ def refusal(
         errors: what they were called with.
         config: the client's properties, where there is time to look at the certificate as well.
     """
-    heard = {error.code(): error for error in errors}
+    by_code = {error.code(): error for error in errors}
     for code, fix in _FIXES.items():
-        if code not in heard:
+        if code not in by_code:
             continue
-        why = told(heard[code])
+        why = error_text(by_code[code])
         if code == KafkaError._SSL and config and (fault := certificate_fault(config)):  # noqa: SLF001
             why = f"the certificate is not believed: {fault}"
         if _NO_LOGIN in why:

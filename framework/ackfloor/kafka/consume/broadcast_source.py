@@ -119,7 +119,7 @@ class _Everything(Membership):
             listener,
             commits,
             topic_ids=topic_ids,
-            followers=CopartitionedRetryTopics({}, {}),
+            copartitioned=CopartitionedRetryTopics({}, {}),
             incremental=True,
             start="latest",
         )

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackfloor.core.records.record import CommitPosition
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -50,7 +50,7 @@ class Committer:
         try:
             consumer.commit(offsets=[_offset(p) for p in positions], asynchronous=True)
         except KafkaException as exc:
-            why = told(exc)
+            why = error_text(exc)
             self._settle([(position, why) for position in positions])
 
     def commit_now(
@@ -82,7 +82,9 @@ class Committer:
         try:
             found = consumer.committed([_partition(p) for p in positions], timeout=left_s)
         except KafkaException as exc:
-            return [(position, f"not confirmed in time: {told(exc)}") for position in positions]
+            return [
+                (position, f"not confirmed in time: {error_text(exc)}") for position in positions
+            ]
         have = {(p.topic, p.partition): p for p in found}
         return [(p, _difference(p, have.get((p.topic, p.partition)))) for p in positions]
 
@@ -99,7 +101,7 @@ class Committer:
         of_each = any(partition.error is not None for partition in partitions)
         for partition in partitions:
             found = partition.error if of_each else error
-            why = None if found is None else told(found)
+            why = None if found is None else error_text(found)
             position = self._outstanding.get((partition.topic, partition.partition))
             if position is not None and _same(position, partition):
                 results.append((position, why))
@@ -139,7 +141,7 @@ def _difference(position: CommitPosition, found: TopicPartition | None) -> str |
     if found is None:
         return "the broker did not say what it has"
     if found.error is not None:
-        return f"not confirmed in time: {told(found.error)}"
+        return f"not confirmed in time: {error_text(found.error)}"
     if _same(position, found):
         return None
     have = f"position {found.offset}" if found.offset >= 0 else "no position"

@@ -69,13 +69,13 @@ class CopartitionedRetryTopics:
 
     def behind(self, topics: Collection[str]) -> set[str]:
         """The followers of these topics."""
-        return {follower for follower, source in self._sources.items() if source in topics}
+        return {retry_topic for retry_topic, source in self._sources.items() if source in topics}
 
     def learn(self, described: Mapping[str, Described]) -> set[str]:
         """Note how many partitions topics have; returns which have more than before.
 
         Never fewer, but none where the broker says some seconds later again that there is no such
-        follower: it may not have heard of it. What is not read yet is not begun meanwhile.
+        retry_topic: it may not have heard of it. What is not read yet is not begun meanwhile.
         """
         more = {
             topic
@@ -132,9 +132,9 @@ class CopartitionedRetryTopics:
         source, number = place
         count = self._counts.get(source, 0)
         return {
-            (follower, other)
-            for follower in self.behind({source})
-            for other in range(number, self._counts[follower], max(1, count))
+            (retry_topic, other)
+            for retry_topic in self.behind({source})
+            for other in range(number, self._counts[retry_topic], max(1, count))
             # Where the broker has not told yet how many the source has, its own number is sure.
             if other == number or count > number
         }

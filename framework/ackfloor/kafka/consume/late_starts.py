@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 #: Seconds for all partitions that have come, inside the callback; and then for some of them alone.
 TOGETHER_S = 2.0
 #: Seconds for a question about one of them.
-ALONE_S = 0.25
+ONE_PARTITION_S = 0.25
 #: Seconds between two questions outside of the callback.
 AGAIN_S = 1.0
 
@@ -60,7 +60,11 @@ class LateStarts:
         until_s = time.monotonic() + TOGETHER_S
         found = []
         for partition in partitions:
-            one = self._committed([partition], ALONE_S) if time.monotonic() < until_s else None
+            one = (
+                self._committed([partition], ONE_PARTITION_S)
+                if time.monotonic() < until_s
+                else None
+            )
             if one is None:
                 key = partition.topic, partition.partition
                 self._waiting[key] = time.monotonic() + PATIENCE_S
@@ -83,7 +87,7 @@ class LateStarts:
         # All together, as after a coordinator that was away, or else the next one alone.
         first, *others = self.partitions()
         for some in [[first, *others], [first]] if others else [[first]]:
-            found = self._committed(some, ALONE_S)
+            found = self._committed(some, ONE_PARTITION_S)
             if found is not None:
                 self.forget(some)
                 return found
@@ -109,9 +113,11 @@ class LateStarts:
                 [TopicPartition(p.topic, p.partition) for p in partitions], timeout=timeout_s
             )
         except KafkaException as exc:
-            self._why = told(exc)
+            self._why = error_text(exc)
             return None
         for partition in found:
             if partition.error is not None:
-                raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
+                raise SourceFailed(
+                    f"committed position of {partition}: {error_text(partition.error)}"
+                )
         return found

@@ -50,7 +50,7 @@ class Membership:
 
     Args:
         reading: how it reads what it is assigned.
-        followers: what comes and goes with it.
+        copartitioned: what comes and goes with it.
         incremental: whether partitions come and go one by one.
         start: where a group without commits begins.
     """
@@ -63,7 +63,7 @@ class Membership:
         commits: Committer,
         *,
         topic_ids: TopicIds,
-        followers: CopartitionedRetryTopics,
+        copartitioned: CopartitionedRetryTopics,
         incremental: bool,
         start: Start,
     ) -> None:
@@ -72,7 +72,7 @@ class Membership:
         self._listener = listener
         self._commits = commits
         self._topic_ids = topic_ids
-        self._followers = followers
+        self._copartitioned = copartitioned
         self._incremental = incremental
         self._start = start
         self._subscribed = False
@@ -87,7 +87,7 @@ class Membership:
         self._admitted = False
         self._spare_look_s = 0.0
         #: How often the group has told what this member is to read.
-        self.told = 0
+        self.assignment_count = 0
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
@@ -121,18 +121,18 @@ class Membership:
             self._decline()
             return
         self._learn({partition.topic for partition in partitions})
-        came, gone = self._followers.come(partitions)
-        self._let_go(gone)
+        came, gone = self._copartitioned.come(partitions)
+        self._drop(gone)
         self._admit([*partitions, *came], self._assign)
         self._joined = True
-        self.told += 1
+        self.assignment_count += 1
 
     def _admit(
         self, partitions: list[TopicPartition], read: Callable[[list[TopicPartition]], None]
     ) -> None:
         """Read partitions from where the group left them, and tell the listener."""
         starts = self._starts(partitions) if partitions else []
-        self._followers.miss(self._not_begun(partitions, starts))
+        self._copartitioned.miss(self._not_begun(partitions, starts))
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
@@ -147,9 +147,9 @@ class Membership:
 
     def _learn(self, topics: set[str]) -> None:
         """Ask about topics that came, and about what follows them."""
-        described = self._topic_ids.learn(topics | self._followers.behind(topics))
+        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics))
         self._described = {**self._described, **described}
-        self._reading.learn(self._followers.learn(described))
+        self._reading.learn(self._copartitioned.learn(described))
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         asked_s = time.monotonic()
@@ -163,7 +163,7 @@ class Membership:
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(
             self._consumer, committed, self._start, self._described,
-            self._topic_ids.log_ranges, self._reading.reads, self._followers,
+            self._topic_ids.log_ranges, self._reading.reads, self._copartitioned,
         )  # fmt: skip
 
     def _not_begun(
@@ -175,7 +175,7 @@ class Membership:
         return [
             p
             for p in partitions
-            if p.topic in self._followers and (p.topic, p.partition) not in begun
+            if p.topic in self._copartitioned and (p.topic, p.partition) not in begun
         ]
 
     def _decline(self) -> None:
@@ -190,16 +190,16 @@ class Membership:
         self._listener.on_assigned(starts)
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
-        partitions = [*partitions, *self._followers.go(partitions)]
+        partitions = [*partitions, *self._copartitioned.go(partitions)]
         try:
-            self._bereave(partitions)
+            self._report_deleted(partitions)
             self._withdraw(partitions, self._listener.on_revoked)
         finally:
             self._unassign(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
         self._joined = self._admitted = False
-        partitions = [*partitions, *self._followers.go(partitions)]
+        partitions = [*partitions, *self._copartitioned.go(partitions)]
         try:
             self._withdraw(partitions, self._listener.on_lost)
         finally:
@@ -243,42 +243,42 @@ class Membership:
         try:
             described = self._topic_ids.look(self._began, self._reading.resting)
         except TopicReplaced:
-            self._bereave(self.partitions())
+            self._report_deleted(self.partitions())
             raise
         if described:
-            self._see_to_followers(described)
+            self._update_copartitioned(described)
         while committed := self._late.next():
             starts = self._resolved(committed)
             if missing := self._not_begun(committed, starts):
-                self._followers.miss(missing)
+                self._copartitioned.miss(missing)
                 self._reading.forget(missing)
             self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
             self._announce(starts)
         if not self._joined:
             self._look_whether_spare()
 
-    def _see_to_followers(self, described: Mapping[str, Described]) -> None:
+    def _update_copartitioned(self, described: Mapping[str, Described]) -> None:
         """Topics may have more partitions than before."""
-        self._followers.learn(described)
-        came, gone = self._followers.changed()
-        self._let_go(gone)
+        self._copartitioned.learn(described)
+        came, gone = self._copartitioned.changed()
+        self._drop(gone)
         if came:
             topics = {partition.topic for partition in came}
             self._learn(topics)
             self._reading.learn(topics)
             self._admit(came, self._reading.follow)
 
-    def _let_go(self, gone: list[TopicPartition]) -> None:
+    def _drop(self, gone: list[TopicPartition]) -> None:
         """Read followers no more whose source is still here.
 
         Nothing is committed: there is no such topic, or somebody else has read it for a moment.
         """
         if gone:
-            self._bereave(gone)
+            self._report_deleted(gone)
             self._withdraw(gone, self._listener.on_lost)
             self._reading.forget(gone)
 
-    def _bereave(self, partitions: list[TopicPartition]) -> None:
+    def _report_deleted(self, partitions: list[TopicPartition]) -> None:
         """Tell of retry topics among these that are no more: nobody else reads on there."""
         deleted = [p for p in partitions if self._is_deleted(p)]
         if not deleted:
@@ -292,7 +292,7 @@ class Membership:
 
     def _is_deleted(self, partition: TopicPartition) -> bool:
         topic = partition.topic
-        gone = self._followers.deleted(topic) or self._topic_ids.gone(topic)
+        gone = self._copartitioned.deleted(topic) or self._topic_ids.gone(topic)
         return gone and parse_topic(topic) is not None and (topic, partition.partition) in self
 
     def last_end(self, partition: TopicPartition) -> int:
@@ -309,7 +309,7 @@ class Membership:
         before, self._admitted = self._admitted, admitted(self._consumer.consumer_group_metadata())
         if before and self._admitted:
             self._joined = True
-            self.told += 1
+            self.assignment_count += 1
             self._announce([])
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:

@@ -30,7 +30,13 @@ from ackfloor.core.messages.fault_causes import DENIED, Trouble
 from ackfloor.core.records.record import CommitPosition, Record
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import SourceFailed, TopicReplaced
-from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
+from ackfloor.kafka.client.client_errors import (
+    OUT_OF_RANGE,
+    advice,
+    ended_for_good,
+    error_text,
+    is_fatal,
+)
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
     check_drain,
@@ -78,7 +84,7 @@ class KafkaSource:
         watched: topics that must not become others meanwhile, whether or not they are read.
         spare: those of them and of what follows that may be deleted: nothing new goes there.
         unhurried: topics that may be read a moment later, by a client of their own.
-        followers: those of them that are not shared out by the group.
+        copartitioned: those of them that are not shared out by the group.
         new_tiers: looks for others that should be read.
 
     Raises:
@@ -97,16 +103,16 @@ class KafkaSource:
         watched: Collection[str] = (),
         spare: Collection[str] = (),
         low_priority_topics: Collection[str] = (),
-        followers: CopartitionedRetryTopics | None = None,
+        copartitioned: CopartitionedRetryTopics | None = None,
         new_tiers: NewTiers | None = None,
     ) -> None:
-        self._unhurried = low_priority_topics
-        self._followers = followers or CopartitionedRetryTopics({}, {})
+        self._low_priority_topics = low_priority_topics
+        self._copartitioned = copartitioned or CopartitionedRetryTopics({}, {})
         self._new_tiers = new_tiers
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
-        self._topic_ids = TopicIds(options, {*watched, *self._followers.topics}, spare)
+        self._topic_ids = TopicIds(options, {*watched, *self._copartitioned.topics}, spare)
         self._start = start
         self._batch = batch
         self._consumer: Consumer
@@ -119,7 +125,7 @@ class KafkaSource:
         self._say_again_s: dict[str, float] = {}
         #: The group, where this user may not work in it: until it assigns or takes a commit.
         self._denied: dict[str, Trouble] = {}
-        self._told = 0
+        self._denied_at = 0
         self._closed = False
         #: When it has to be gone (monotonic seconds), once it leaves.
         self._leave_until_s = inf
@@ -130,15 +136,15 @@ class KafkaSource:
         config = {**self._config, "on_commit": self._commits.on_commit}
         self._consumer = make_client(Consumer, "consumer", config, logger=log)
         reader = None
-        if self._unhurried:
+        if self._low_priority_topics:
             reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
-        self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
-        self._reading.learn(self._unhurried)
+        self._reading = SplitConsumer(self._consumer, reader, self._low_priority_topics)
+        self._reading.learn(self._low_priority_topics)
         self._membership = self._make_membership()
-        subscribed = [topic for topic in topics if topic not in self._followers]
+        subscribed = [topic for topic in topics if topic not in self._copartitioned]
         self._membership.join(subscribed)
         if self._new_tiers is not None:
-            self._new_tiers.start(subscribed, self._followers.topics)
+            self._new_tiers.start(subscribed, self._copartitioned.topics)
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -147,7 +153,7 @@ class KafkaSource:
             self._listener,
             self._commits,
             topic_ids=self._topic_ids,
-            followers=self._followers,
+            copartitioned=self._copartitioned,
             incremental=incremental(self._config),
             start=self._start,
         )
@@ -160,7 +166,7 @@ class KafkaSource:
         self._membership.look()
         if self._new_tiers is not None:
             self._new_tiers.check()
-        if self._denied and self._membership.told != self._told:
+        if self._denied and self._membership.assignment_count != self._denied_at:
             self._denied.clear()
         return count
 
@@ -194,7 +200,7 @@ class KafkaSource:
         if isinstance(failure, TopicReplaced):
             raise failure
         if failure is not None:
-            raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
+            raise SourceFailed(f"a rebalance callback failed: {error_text(failure)}") from failure
 
     def _report(self, messages: list[Message]) -> int:
         failed: list[tuple[KafkaError, Message]] = []
@@ -231,8 +237,8 @@ class KafkaSource:
             group = self._config["group.id"]
             fix = f"grant READ on group {group}"
             self._denied[f"group {group}"] = Trouble(DENIED, "not allowed", fix)
-            self._told = self._membership.told
-        text = told(error) + advice(error)
+            self._denied_at = self._membership.assignment_count
+        text = error_text(error) + advice(error)
         now_s = time.monotonic()
         if now_s >= self._say_again_s.get(text, 0.0):
             log.warning("%s", text)

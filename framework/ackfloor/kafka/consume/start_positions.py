@@ -29,7 +29,7 @@ from ackfloor.core.acks.gap_set import MetadataRefused, decode, topic_hash
 from ackfloor.core.parking.topic_names import TopicTemplates
 from ackfloor.core.records.record import StartPosition
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.topics.log_ranges import Place, Range
 from ackfloor.kafka.topics.topic_ids import Described
 
@@ -65,19 +65,22 @@ class _Logs:
         partitions: Sequence[TopicPartition],
         reads: Callable[[str], Consumer],
     ) -> None:
-        self._told = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
+        self._ranges = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
         self._reads = reads
 
     def range(self, partition: TopicPartition, until_s: float) -> Range:
         """The first position of a log and its end; see `log_range`."""
         place = partition.topic, partition.partition
-        if place in self._told:
-            return self._told[place]
+        if place in self._ranges:
+            return self._ranges[place]
         return log_range(self._reads(partition.topic), *place, until_s)
 
     def range_in_time(self, partition: TopicPartition, until_s: float) -> Range | None:
         """The range of a log that can be done without: it has a commit."""
-        if time.monotonic() >= until_s and (partition.topic, partition.partition) not in self._told:
+        if (
+            time.monotonic() >= until_s
+            and (partition.topic, partition.partition) not in self._ranges
+        ):
             return None
         try:
             return self.range(partition, until_s)
@@ -195,7 +198,7 @@ def _committed(
     )
     for partition in found:
         if partition.error is not None:
-            raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
+            raise SourceFailed(f"committed position of {partition}: {error_text(partition.error)}")
     return found
 
 
@@ -209,7 +212,7 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
         try:
             answer = question()
         except KafkaException as exc:
-            why = told(exc)
+            why = error_text(exc)
             log.debug("%s: %s", what, why)
         else:
             if answer is not None:

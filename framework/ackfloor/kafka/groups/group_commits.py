@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from ackfloor.core.acks.settled import Settled, settled_by
 from ackfloor.core.records.record import StartPosition
 from ackfloor.errors import AckfloorError, KafkaUnreachable
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error, look_failed
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
     admin_config,
@@ -55,7 +55,7 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
         commits = [commit for commit in found if commit.offset >= 0]
         return [_settled(commit, described[commit.topic].topic_id) for commit in commits]
     except KafkaException as exc:
-        text = f"commits of group {group!r} can't be read: {told(exc)}"
+        text = f"commits of group {group!r} can't be read: {error_text(exc)}"
         raise _denied(options, group) or KafkaUnreachable(text) from exc
     finally:
         ids.close()

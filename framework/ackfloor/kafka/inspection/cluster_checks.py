@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from ackfloor.core.values.doctor_result import Finding, State
 from ackfloor.kafka.client.admin_client import AdminConnection
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.groups.coordinator import coordinated
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
@@ -57,7 +57,7 @@ class Connection:
     """
 
     admin: AdminClient | None
-    finding: Finding
+    result: Finding
     refused: bool = False
     brokers: int = 0
 
@@ -68,23 +68,23 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
     Raises:
         ConfigError: a client property is refused.
     """
-    contact, until_s = AdminConnection(options), time.monotonic() + timeout_s
+    connection, until_s = AdminConnection(options), time.monotonic() + timeout_s
     while True:
         try:
-            brokers = len(contact.admin.list_topics(timeout=PROBE_S).brokers)
+            brokers = len(connection.admin.list_topics(timeout=PROBE_S).brokers)
         except KafkaException as exc:
-            refused = contact.refusal()
+            refused = connection.refusal()
             if refused is not None:
                 found = Finding("brokers", "fail", refused.why, refused.fix)
                 return Connection(None, found, refused.let_in)
             if time.monotonic() < until_s:
                 continue
-            why = f"within {timeout_s:g} s: {contact.why(exc)}"
-            servers = f"{contact.servers}{' (the default)' * contact.by_default}"
+            why = f"within {timeout_s:g} s: {connection.why(exc)}"
+            servers = f"{connection.servers}{' (the default)' * connection.by_default}"
             text = f"no broker has answered at {servers} {why}"
             return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
-        found = Finding("brokers", "ok", f"{brokers} known through {contact.servers}")
-        return Connection(contact.admin, found, brokers=brokers)
+        found = Finding("brokers", "ok", f"{brokers} known through {connection.servers}")
+        return Connection(connection.admin, found, brokers=brokers)
 
 
 def versions() -> Finding:
@@ -103,12 +103,14 @@ def group_protocol(admin: AdminClient, wanted: str) -> Finding:
         entry = future.result(REQUEST_S + 1.0).get(name)
     except (KafkaException, TimeoutError) as exc:
         fix = "grant DESCRIBE_CONFIGS on the cluster to have it looked at"
-        return Finding(check, "not tried", f"{wanted}; the brokers don't say: {told(exc)}", fix)
-    spoken = "classic" if entry is None else str(entry.value)
-    if wanted in spoken.split(","):
-        return Finding(check, "ok", f"{wanted}; the brokers speak {spoken}")
+        return Finding(
+            check, "not tried", f"{wanted}; the brokers don't say: {error_text(exc)}", fix
+        )
+    supported = "classic" if entry is None else str(entry.value)
+    if wanted in supported.split(","):
+        return Finding(check, "ok", f"{wanted}; the brokers speak {supported}")
     fix = 'leave out kafka.consumer."group.protocol", or use brokers from 4.0 on'
-    return Finding(check, "fail", f"{wanted} is not among what the brokers speak: {spoken}", fix)
+    return Finding(check, "fail", f"{wanted} is not among what the brokers speak: {supported}", fix)
 
 
 def group_permissions(admin: AdminClient, group: str) -> Finding:
@@ -121,8 +123,8 @@ def group_permissions(admin: AdminClient, group: str) -> Finding:
         if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return Finding(check, "ok", _NEW_GROUP)
         if error is not None and error.code() in DENIED:
-            return Finding(check, "fail", told(exc), fix)
-        return Finding(check, "not tried", told(exc), "ask again")
+            return Finding(check, "fail", error_text(exc), fix)
+        return Finding(check, "not tried", error_text(exc), "ask again")
     allowed = found.authorized_operations
     if allowed is not None and AclOperation.READ not in allowed:
         return Finding(check, "fail", "this user may not work in it", fix)
@@ -171,7 +173,7 @@ def _topic_right(name: str, future: Future[Any]) -> Finding:
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
-        return Finding(check, state, told(exc), f"grant {named(wanted)} on topic {name}")
+        return Finding(check, state, error_text(exc), f"grant {named(wanted)} on topic {name}")
     if allowed is None:
         return Finding(check, "not tried", "this broker does not tell what a user may do")
     lacking = missing(name, allowed)

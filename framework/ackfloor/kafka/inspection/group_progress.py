@@ -31,10 +31,10 @@ from ackfloor.core.records.record import StartPosition
 from ackfloor.core.state.worker_state import UNHURRIED_S
 from ackfloor.dead_letters.kafka.open_dead_letters import OpenDeadLetters
 from ackfloor.kafka.client.admin_client import AdminConnection
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error, look_failed
 from ackfloor.kafka.client.client_options import KafkaOptions, quiet_consumer
 from ackfloor.kafka.groups.coordinator import coordinated
-from ackfloor.kafka.topics.log_ranges import END, FIRST, Place, told_offsets
+from ackfloor.kafka.topics.log_ranges import END, FIRST, Place, answered_offsets
 from ackfloor.kafka.topics.topic_ids import answer
 
 log = logging.getLogger("ackfloor.kafka")
@@ -72,10 +72,10 @@ class ProgressReader:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._contact = AdminConnection(options)
-        self._admin = self._contact.admin
+        self._connection = AdminConnection(options)
+        self._admin = self._connection.admin
         self._consumers: dict[str, Consumer] = {}
-        self._letters = OpenDeadLetters(options, self._ids)
+        self._dead_letters = OpenDeadLetters(options, self._ids)
 
     def close(self) -> None:
         """Let the clients go."""
@@ -89,7 +89,7 @@ class ProgressReader:
         Raises:
             KafkaUnreachable: no broker answers.
         """
-        self._contact.metadata()
+        self._connection.metadata()
 
     def groups(self) -> list[str]:
         """The groups that have retry or dead-letter topics of ours.
@@ -114,7 +114,7 @@ class ProgressReader:
             error = kafka_error(exc)
             if error is not None and error.code() in DENIED:
                 raise look_failed(f"grant DESCRIBE on group {group}", exc) from exc
-            log.debug("group %s can't be described: %s", group, told(exc))
+            log.debug("group %s can't be described: %s", group, error_text(exc))
             return Members(False, 0, {})
         owners = {
             (place.topic, place.partition): f"{member.client_id}@{member.host.lstrip('/')}"
@@ -149,11 +149,11 @@ class ProgressReader:
                 owner=_owner(place, owners, topics),
             )  # fmt: skip
             found.append(_with_commit(seen, commits.get(place), ids.get(topic, "")))
-        return self._letters.told(found, topics)
+        return self._dead_letters.told(found, topics)
 
     def _topics(self) -> dict[str, list[int]]:
         """The partitions of every topic that this user may see."""
-        topics = self._contact.metadata().topics
+        topics = self._connection.metadata().topics
         return {name: sorted(topic.partitions) for name, topic in sorted(topics.items())}
 
     def _commits(
@@ -203,7 +203,7 @@ class ProgressReader:
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=REQUEST_S,
         )
-        return told_offsets(futures, time.monotonic() + REQUEST_S + 1.0)
+        return answered_offsets(futures, time.monotonic() + REQUEST_S + 1.0)
 
 
 def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict[str, str]:
@@ -248,7 +248,7 @@ def _with_commit(seen: Progress, commit: TopicPartition | None, topic_id: str) -
     if commit is None:
         return replace(seen, note=oddity(seen))
     if commit.error is not None:
-        return replace(seen, note=f"its commit can't be read: {told(commit.error)}")
+        return replace(seen, note=f"its commit can't be read: {error_text(commit.error)}")
     settled = settled_by(
         StartPosition(
             seen.topic, seen.partition, commit.offset, metadata=commit.metadata or "",

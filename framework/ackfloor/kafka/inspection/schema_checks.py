@@ -27,7 +27,7 @@ _AWAY_FIX = f"start it, or {_URL_FIX}"
 _LATER_FIX = "its log says why; records stay open until it answers"
 
 
-def registry_findings(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[Finding]:
+def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[Finding]:
     """What there is to say of the registry that the values of these topics need."""
     client = SchemaRegistryClient(settings.client())
     known, unknown = [], []
@@ -45,9 +45,9 @@ def registry_findings(settings: RegistrySettings, topics: Iterable[str]) -> Iter
             yield _away(settings, exc)
             return
         known.append(subject)
-    told = [f"it has {', '.join(known)}"] * bool(known)
-    told += [f"no {', '.join(unknown)} yet, or under another name"] * bool(unknown)
-    yield Finding(CHECK, "ok", f"{settings.url}: {'; '.join(told)}")
+    notes = [f"it has {', '.join(known)}"] * bool(known)
+    notes += [f"no {', '.join(unknown)} yet, or under another name"] * bool(unknown)
+    yield Finding(CHECK, "ok", f"{settings.url}: {'; '.join(notes)}")
 
 
 def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError) -> Finding:
@@ -65,6 +65,6 @@ def _away(settings: RegistrySettings, exc: Exception) -> Finding:
     if isinstance(exc, JSONDecodeError):
         text = f"{settings.url}: its answer is no JSON, so this is no schema registry"
         return Finding(CHECK, "fail", text, _URL_FIX)
-    said = f"{type(exc).__name__}: {str(exc)[:200]}"
-    fix = _TLS_FIX if "SSL" in said or "certificate" in said.lower() else _AWAY_FIX
-    return Finding(CHECK, "fail", f"{settings.url}: no answer: {said}", fix)
+    reason = f"{type(exc).__name__}: {str(exc)[:200]}"
+    fix = _TLS_FIX if "SSL" in reason or "certificate" in reason.lower() else _AWAY_FIX
+    return Finding(CHECK, "fail", f"{settings.url}: no answer: {reason}", fix)

@@ -9,7 +9,7 @@ from ackfloor.declare.registration import HandlerSpec
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
 
 
-def topic_findings(
+def check_topics(
     specs: Sequence[HandlerSpec],
     group: str,
     existing: Mapping[str, TopicFacts],

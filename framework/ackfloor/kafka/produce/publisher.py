@@ -20,8 +20,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.records.record import Headers
 from ackfloor.errors import PublishFailed
-from ackfloor.kafka.client.client_errors import TOO_LARGE, is_fatal, kafka_error, told
-from ackfloor.kafka.client.client_options import ALONE, KafkaOptions, make_client, producer_config
+from ackfloor.kafka.client.client_errors import TOO_LARGE, error_text, is_fatal, kafka_error
+from ackfloor.kafka.client.client_options import (
+    ONE_PER_REQUEST,
+    KafkaOptions,
+    make_client,
+    producer_config,
+)
 from ackfloor.kafka.produce.delivery_reports import failure
 
 log = logging.getLogger("ackfloor.kafka")
@@ -88,10 +93,10 @@ class KafkaPublisher:
         on_done: Callable[[BaseException | None], None],
     ) -> None:
         """Start writing one record; see `ports.Publisher`."""
-        self._produce(_Order(topic, value, key, headers, on_done), alone=False)
+        self._produce(_Order(topic, value, key, headers, on_done), single=False)
 
-    def _produce(self, order: _Order, *, alone: bool) -> None:
-        lane = self._lane(alone)
+    def _produce(self, order: _Order, *, single: bool) -> None:
+        lane = self._lane(single)
         if lane is None:
             order.on_done(PublishFailed(f"{order.topic}: the worker has closed"))
             return
@@ -101,35 +106,35 @@ class KafkaPublisher:
                 value=order.value,
                 key=order.key,
                 headers=list(order.headers),
-                on_delivery=partial(self._delivered, order, lane, alone),
+                on_delivery=partial(self._delivered, order, lane, single),
             )
         except (BufferError, KafkaException, ValueError, TypeError) as exc:
-            self._failed(order, lane, kafka_error(exc), told(exc))
+            self._failed(order, lane, kafka_error(exc), error_text(exc))
 
-    def _lane(self, alone: bool) -> _Lane | None:
+    def _lane(self, single: bool) -> _Lane | None:
         with self._lock:
             if self._closing:
                 return None
-            if alone not in self._lanes:
-                config = {**self._config, **ALONE} if alone else self._config
-                self._lanes[alone] = _Lane(config)
-            return self._lanes[alone]
+            if single not in self._lanes:
+                config = {**self._config, **ONE_PER_REQUEST} if single else self._config
+                self._lanes[single] = _Lane(config)
+            return self._lanes[single]
 
     def _delivered(
-        self, order: _Order, lane: _Lane, alone: bool, error: KafkaError | None, message: Message
+        self, order: _Order, lane: _Lane, single: bool, error: KafkaError | None, message: Message
     ) -> None:
         error = failure(error, message)
         if error is None:
             order.on_done(None)
-        elif error.code() in TOO_LARGE and not alone:
-            self._produce(order, alone=True)
+        elif error.code() in TOO_LARGE and not single:
+            self._produce(order, single=True)
         else:
-            self._failed(order, lane, error, told(error))
+            self._failed(order, lane, error, error_text(error))
 
     def _failed(self, order: _Order, lane: _Lane, error: KafkaError | None, why: str) -> None:
         if is_fatal(error):
             with self._lock:
-                self._lanes = {alone: kept for alone, kept in self._lanes.items() if kept != lane}
+                self._lanes = {single: kept for single, kept in self._lanes.items() if kept != lane}
             lane.dismiss()
             log.error("a publishing producer failed for good (%s); making a new one", why)
         order.on_done(PublishFailed(f"{order.topic}: {why}"))

@@ -21,8 +21,13 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.kafka.client.client_errors import TOO_LARGE, is_fatal, kafka_error, told
-from ackfloor.kafka.client.client_options import ALONE, KafkaOptions, make_client, producer_config
+from ackfloor.kafka.client.client_errors import TOO_LARGE, error_text, is_fatal, kafka_error
+from ackfloor.kafka.client.client_options import (
+    ONE_PER_REQUEST,
+    KafkaOptions,
+    make_client,
+    producer_config,
+)
 from ackfloor.kafka.produce.delivery_reports import failure
 from ackfloor.ports import SinkListener
 
@@ -37,18 +42,18 @@ REFUSED = (BufferError, KafkaException, ValueError, TypeError)
 
 def produce(
     producer: Producer,
-    parcel: PendingWrite,
+    write: PendingWrite,
     on_delivery: Callable[[KafkaError | None, Message], None],
 ) -> None:
     """Hand a parcel to a producer; raises one of `REFUSED`."""
-    record = parcel.delivery.record
+    record = write.delivery.record
     producer.produce(
-        parcel.topic,
+        write.topic,
         value=record.value(),
         key=record.key(),
-        headers=list(parcel.headers),
+        headers=list(write.headers),
         on_delivery=on_delivery,
-        partition=PARTITION_UA if parcel.partition is None else parcel.partition,
+        partition=PARTITION_UA if write.partition is None else write.partition,
     )
 
 
@@ -80,52 +85,52 @@ class KafkaSink:
             Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
         )
 
-    def publish(self, parcel: PendingWrite) -> None:
+    def publish(self, write: PendingWrite) -> None:
         """Start writing a parcel."""
         if self._fatal:
             self._replace()
         if self._producer is None:
-            self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
+            self._listener.on_publish_failed(write, "the worker is closing", too_large=False)
             return
-        self._outstanding[id(parcel)] = parcel
-        self._produce(self._producer, parcel, self._delivered)
+        self._outstanding[id(write)] = write
+        self._produce(self._producer, write, self._delivered)
 
     def _produce(
         self,
         producer: Producer,
-        parcel: PendingWrite,
+        write: PendingWrite,
         delivered: Callable[[PendingWrite, KafkaError | None, Message], None],
     ) -> None:
         try:
-            produce(producer, parcel, partial(delivered, parcel))
+            produce(producer, write, partial(delivered, write))
         except REFUSED as exc:
-            self._report(parcel, told(exc), kafka_error(exc))
+            self._report(write, error_text(exc), kafka_error(exc))
 
-    def _delivered(self, parcel: PendingWrite, error: KafkaError | None, message: Message) -> None:
-        if error is not None and error.code() in TOO_LARGE and id(parcel) in self._outstanding:
+    def _delivered(self, write: PendingWrite, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() in TOO_LARGE and id(write) in self._outstanding:
             if self._single is None:
-                self._single = self._make(**ALONE)
-            self._produce(self._single, parcel, self._delivered_alone)
+                self._single = self._make(**ONE_PER_REQUEST)
+            self._produce(self._single, write, self._delivered_single)
             return
-        self._delivered_alone(parcel, error, message)
+        self._delivered_single(write, error, message)
 
-    def _delivered_alone(
-        self, parcel: PendingWrite, error: KafkaError | None, message: Message
+    def _delivered_single(
+        self, write: PendingWrite, error: KafkaError | None, message: Message
     ) -> None:
         error = failure(error, message)
         if error is None:
-            if self._outstanding.pop(id(parcel), None) is not None:
-                self._listener.on_published(parcel)
+            if self._outstanding.pop(id(write), None) is not None:
+                self._listener.on_published(write)
             return
-        self._report(parcel, told(error), error)
+        self._report(write, error_text(error), error)
 
-    def _report(self, parcel: PendingWrite, text: str, error: KafkaError | None) -> None:
-        if self._outstanding.pop(id(parcel), None) is None:
+    def _report(self, write: PendingWrite, text: str, error: KafkaError | None) -> None:
+        if self._outstanding.pop(id(write), None) is None:
             return
         if is_fatal(error):
             self._fatal = text
         too_large = error is not None and error.code() in TOO_LARGE
-        self._listener.on_publish_failed(parcel, text, too_large=too_large)
+        self._listener.on_publish_failed(write, text, too_large=too_large)
 
     def poll(self) -> None:
         """Report what has been confirmed or has failed, without waiting."""
@@ -149,8 +154,8 @@ class KafkaSink:
 
     def _fail_outstanding(self, why: str) -> None:
         outstanding, self._outstanding = self._outstanding, {}
-        for parcel in outstanding.values():
-            self._listener.on_publish_failed(parcel, why, too_large=False)
+        for write in outstanding.values():
+            self._listener.on_publish_failed(write, why, too_large=False)
 
     def pending(self) -> int:
         """Parcels whose report is outstanding."""

@@ -48,8 +48,8 @@ from ackfloor.kafka.client.client_errors import (
     FENCED,
     PURGED,
     TOO_LARGE,
+    error_text,
     kafka_error,
-    told,
 )
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
@@ -111,7 +111,7 @@ class Transactor:
             try:
                 self._ready()
             except KafkaException as exc:
-                why = told(exc)
+                why = error_text(exc)
                 if time.monotonic() >= until_s:
                     raise SourceFailed(
                         f"transactional id {self._id!r} could not be taken within {START_S:g} s: "
@@ -150,7 +150,7 @@ class Transactor:
         except KafkaException as exc:
             self._failed(exc)
             self._discard()
-            return Outcome(told(exc))
+            return Outcome(error_text(exc))
         try:
             self._write(producer, transaction, member, refusals, until_s)
         except (*CLIENT_RAISES, _Unwritten) as exc:
@@ -158,7 +158,7 @@ class Transactor:
             self._abort(producer)
             if refusals:
                 self._discard()
-            return Outcome(str(exc) if isinstance(exc, _Unwritten) else told(exc), refusals)
+            return Outcome(str(exc) if isinstance(exc, _Unwritten) else error_text(exc), refusals)
         self._begin()
         try:
             producer.commit_transaction(_left_s(until_s))
@@ -169,9 +169,9 @@ class Transactor:
                 self._abort(producer)
                 if refusals:
                     self._discard()
-                return Outcome(told(exc), refusals)
-            log.warning("%s: the end of a transaction is not known: %s", self._id, told(exc))
-            return self._find_out(transaction, told(exc))
+                return Outcome(error_text(exc), refusals)
+            log.warning("%s: the end of a transaction is not known: %s", self._id, error_text(exc))
+            return self._find_out(transaction, error_text(exc))
         return COMMITTED
 
     def _begin(self) -> float:
@@ -188,19 +188,19 @@ class Transactor:
     ) -> None:
         """Everything but the commit; raises KafkaException or _Unwritten: it is to be aborted."""
 
-        def delivered(parcel: PendingWrite, error: KafkaError | None, message: Message) -> None:
+        def delivered(write: PendingWrite, error: KafkaError | None, message: Message) -> None:
             error = failure(error, message)
             # What an abort takes out of the client's hands has not failed by itself.
             if error is not None and error.code() not in PURGED:
-                refusals[parcel] = Refusal(told(error), error.code() in TOO_LARGE)
+                refusals[write] = Refusal(error_text(error), error.code() in TOO_LARGE)
 
-        for parcel in transaction.parcels:
+        for write in transaction.parcels:
             try:
-                produce(producer, parcel, partial(delivered, parcel))
+                produce(producer, write, partial(delivered, write))
             except REFUSED as exc:
                 error = kafka_error(exc)
                 too_large = error is not None and error.code() in TOO_LARGE
-                refusals[parcel] = Refusal(told(exc), too_large)
+                refusals[write] = Refusal(error_text(exc), too_large)
         if not refusals:
             # The records travel meanwhile.
             offsets = [_offset(position) for position in transaction.positions]
@@ -233,7 +233,7 @@ class Transactor:
         try:
             producer.abort_transaction(REQUEST_S)
         except KafkaException as exc:
-            log.debug("%s: not aborted (%s), discarding the producer", self._id, told(exc))
+            log.debug("%s: not aborted (%s), discarding the producer", self._id, error_text(exc))
             self._discard()
 
     def _failed(self, exc: Exception) -> None:
@@ -257,7 +257,7 @@ class Transactor:
             except KafkaException as exc:
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + REQUEST_S
-                    log.warning("%s: still not known: %s", self._id, told(exc))
+                    log.warning("%s: still not known: %s", self._id, error_text(exc))
                 self.dismissed.wait(PAUSE_S)
         return None
 

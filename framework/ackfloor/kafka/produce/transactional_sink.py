@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 from ackfloor.core.parking.transaction import Outcome, Transaction
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.produce.transactional_producer import Transactor
 from ackfloor.ports import TransactionListener
@@ -92,7 +92,7 @@ class KafkaTransactionalSink:
     def _report(self) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
-            raise SourceFailed(f"a transaction broke off: {told(failure)}") from failure
+            raise SourceFailed(f"a transaction broke off: {error_text(failure)}") from failure
         while self._pending:
             try:
                 transaction, outcome = self._ended.get_nowait()

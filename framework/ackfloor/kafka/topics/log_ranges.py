@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -62,11 +62,13 @@ def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> d
         )
         for spec in (FIRST, END)
     ]
-    lows, highs = told_offsets(firsts, until_s), told_offsets(ends, until_s)
+    lows, highs = answered_offsets(firsts, until_s), answered_offsets(ends, until_s)
     return {place: (low, highs[place]) for place, low in lows.items() if place in highs}
 
 
-def told_offsets(futures: Mapping[TopicPartition, Future[Any]], until_s: float) -> dict[Place, int]:
+def answered_offsets(
+    futures: Mapping[TopicPartition, Future[Any]], until_s: float
+) -> dict[Place, int]:
     """What an admin client's `list_offsets` tells until then, in monotonic seconds.
 
     Of a broker that has not answered, where others have, the client tells no error, but a negative
@@ -77,7 +79,7 @@ def told_offsets(futures: Mapping[TopicPartition, Future[Any]], until_s: float) 
         try:
             offset: int = future.result(max(0.0, until_s - time.monotonic())).offset
         except (KafkaException, TimeoutError) as exc:
-            log.debug("an end of %s/%s: %s", partition.topic, partition.partition, told(exc))
+            log.debug("an end of %s/%s: %s", partition.topic, partition.partition, error_text(exc))
         else:
             if offset >= 0:
                 found[partition.topic, partition.partition] = offset

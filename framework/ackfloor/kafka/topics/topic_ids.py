@@ -39,10 +39,10 @@ from ackfloor.core.messages.fault_causes import DENIED as NOT_ALLOWED
 from ackfloor.core.messages.fault_causes import MISSING, UNCONFIRMED, Trouble, mend_writing
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.errors import TopicReplaced
-from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, kafka_error, told
+from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.client.login_failures import refusal
-from ackfloor.kafka.topics.log_ranges import END, Place, Range, log_ranges, told_offsets
+from ackfloor.kafka.topics.log_ranges import END, Place, Range, answered_offsets, log_ranges
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
 
 log = logging.getLogger("ackfloor.kafka")
@@ -90,8 +90,8 @@ class TopicIds:
         quiet = logging.getLogger("ackfloor.kafka.admin")
         quiet.setLevel(logging.CRITICAL)
         #: What the client said since the last look.
-        self._heard: deque[KafkaError] = deque(maxlen=10)
-        config = {**admin_config(options), "error_cb": self._heard.append}
+        self._errors: deque[KafkaError] = deque(maxlen=10)
+        config = {**admin_config(options), "error_cb": self._errors.append}
         self._admin: AdminClient | None = make_client(AdminClient, "admin", config, logger=quiet)
         #: What was in the way at the last look: topic, or "brokers" -> why, and what to do.
         self.troubles: Mapping[str, Trouble] = {}
@@ -168,7 +168,7 @@ class TopicIds:
 
     def _note_ends(self) -> None:
         if self._asked_ends and all(future.done() for future in self._asked_ends.values()):
-            self.ends.update(told_offsets(self._asked_ends, time.monotonic()))
+            self.ends.update(answered_offsets(self._asked_ends, time.monotonic()))
             self._asked_ends = {}
 
     def _found_troubles(self, asked: Mapping[str, Future[Any]]) -> Mapping[str, Trouble]:
@@ -181,7 +181,7 @@ class TopicIds:
             if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 absent.add(topic)
             elif error is not None and error.code() in NO_ANSWER:
-                unanswered = told(exc or error)
+                unanswered = error_text(exc or error)
             elif lacking := _lacking(topic, future):
                 found[topic] = _denied(topic, lacking)
         for topic in absent - self._spare:
@@ -196,12 +196,12 @@ class TopicIds:
     def _of_brokers(self, unanswered: str) -> Trouble | None:
         """What it means that a broker has not answered, if it has not."""
         before, self._unanswered = self._unanswered, unanswered
-        heard, refused = unanswered != "", refusal(self._heard)
-        self._heard.clear()
-        if heard and refused is not None:
+        away, refused = unanswered != "", refusal(self._errors)
+        self._errors.clear()
+        if away and refused is not None:
             return Trouble(UNCONFIRMED, refused.why, refused.fix)
         # The second time: one answer that comes late is no trouble.
-        return Trouble(UNCONFIRMED, unanswered) if heard and before else None
+        return Trouble(UNCONFIRMED, unanswered) if away and before else None
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = answer(topic, future, timeout_s)
@@ -266,7 +266,7 @@ def answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = future.result(timeout_s + 1.0)
         return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
     except (KafkaException, TimeoutError) as exc:
-        log.debug("the id of topic %s is not known: %s", topic, told(exc))
+        log.debug("the id of topic %s is not known: %s", topic, error_text(exc))
         error = kafka_error(exc)
         unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         return Described(absent=unknown)
