@@ -1,13 +1,13 @@
 """The worker process: `python -m ackfloor.worker`, started by the supervisor.
 
 The composition root of one process: settings, Kafka clients, monitoring and signals around a
-`runtime.worker.Worker`. Signals set flags that the owner thread looks at once a turn: the first
-SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack, as soon as the owner
-thread runs Python, and the ack map at its next turn; SIGQUIT, which the supervisor sends before it
-kills, writes the stacks whatever that thread is doing. What the supervisor says is read by a
-thread of its own and done by the owner thread, at its next turn. Where the machine's clock was set
-back, the worker drains to be replaced (`runtime.clock_watch`). The end of the channel means
-that the supervisor is gone, and drains as well; a worker that can't end then is ended.
+`runtime.worker.Worker`. Signals set flags that the owner thread checks once a turn: the first
+SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack as soon as the owner
+thread runs Python, and the ack map at its next turn. The supervisor sends SIGQUIT before it kills;
+it writes the stacks whatever the owner thread is doing. A thread of its own reads the supervisor's
+frames; the owner thread acts on them at its next turn. If the machine's clock is set back, the
+worker drains and is replaced (`runtime.clock_watch`). When the channel closes, the supervisor is
+gone: the worker drains, and exits by force if the drain takes too long.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ log = logging.getLogger("ackfloor.worker")
 
 #: Seconds beyond the shutdown timeout that a worker without a supervisor may take to end.
 ORPHAN_S = 15.0
-#: Seconds that saying so may take, and then what it was doing.
+#: Seconds that a last log line may take to be written, and so may the stacks.
 LAST_LOG_S = 1.0
 
 
 class _Reporter:
-    """Sends the monitor's findings to the supervisor whenever there is a fresh snapshot."""
+    """Sends the monitor's report to the supervisor at each snapshot."""
 
     def __init__(self, report: Callable[[], None]) -> None:
         self._report = report
 
     def observe(self, events: Sequence[Event]) -> None:
-        """Nothing to do: the monitor counts."""
+        """Do nothing: the monitor counts the events."""
 
     def snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
-        """A snapshot is out: report it."""
+        """Send a report."""
         self._report()
 
 
@@ -78,12 +78,12 @@ class Process:
     """One worker process from its signals to its exit code.
 
     Args:
-        launch: what is run.
-        number: the worker's place in the run.
+        launch: the app and its settings.
+        number: the worker's number in the run.
         connection: the worker's end of the channel; None without a supervisor.
-        mail: what the supervisor has said.
-        relaunch: what is run, with other settings.
-        in_flight: where it is noted which records are in flight.
+        mail: the supervisor's frames that have not been handled yet.
+        relaunch: makes the launch anew with other settings.
+        in_flight: shared memory that names the records in flight.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Process:
         self._launch = launch
         self._mail = mail
         self._in_flight = in_flight
-        #: What is done about each kind of frame; called on the owner thread, between two turns.
+        #: Kind of frame -> what handles it; called on the owner thread, between two turns.
         self._frame_handlers: dict[Kind, Callable[[bytes], None]] = {}
         self._relaunch = relaunch
         self._number = number
@@ -117,7 +117,7 @@ class Process:
         self._breakers: WorkerBreakers | None = None
 
     def run(self) -> int:
-        """Work until told to stop; returns the exit code."""
+        """Work until asked to stop; returns the exit code."""
         self._catch_signals()
         ClockWatch(self._clock_set_back).start()
         self._status("starting")
@@ -145,12 +145,12 @@ class Process:
         except AckfloorError:
             raise
         except BaseException as exc:
-            # The lifespan is user code, and so is what it raises.
+            # The lifespan is user code and may raise anything.
             log.exception("the worker could not start")
             raise StartError(f"the worker could not start: {type(exc).__name__}: {exc}") from exc
 
     def _close(self, worker: Worker) -> Exit:
-        """Drain and leave; returns what the process should exit with."""
+        """Drain and leave the group; returns the process's exit code."""
         try:
             cut_short = worker.close(self._forced)
         except BaseException:
@@ -198,7 +198,7 @@ class Process:
         return worker
 
     def _begin(self, worker: Worker) -> None:
-        """Do what was said before this process began, before there is a partition."""
+        """Handle the frames that came before this process began, before it has a partition."""
         suspects, clock = worker.engine.suspects, SystemClock()
         breakers = self._breakers = WorkerBreakers(worker.engine, self._send_if_room)
         self._frame_handlers[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
@@ -207,13 +207,13 @@ class Process:
         )
         for kind, body in tuple(self._mail):
             if kind is Kind.RESUME:
-                # Never again: it may have closed since.
+                # Only now: later the breaker may have closed.
                 breakers.resume(body, clock.now())
             elif kind in {Kind.SUSPECTS, Kind.BREAKERS}:
                 self._frame_handlers[kind](body)
 
     def _force(self, answer: bytes) -> None:
-        """Breakers were forced: say so, and show it, also where none opens or closes by it."""
+        """Answer that breakers were forced, and publish a snapshot even if none changed state."""
         self._send(Kind.BREAKERS_TAKEN, answer)
         if self._loop is not None:
             self._loop.telling.mark_changed()
@@ -227,7 +227,7 @@ class Process:
             Kind.EARLY_DONE, carry_out_retry_order(promotions, body, SystemClock().now())
         )
         loop.interlude = self._between_turns
-        # The first poll is watched as well: machines set their clocks soon after they have booted.
+        # The first poll is watched too: machines set their clocks soon after they boot.
         self._in_flight.turned()
         while not self._stops:
             loop.turn()
@@ -260,7 +260,7 @@ class Process:
         self._set_back_s = by_s
 
     def _between_turns(self) -> None:
-        """Show that the owner thread is alive, and do what the supervisor said."""
+        """Show that the owner thread is alive, and handle the supervisor's frames."""
         self._in_flight.turned()
         while self._mail:
             kind, body = self._mail.popleft()
@@ -282,7 +282,7 @@ class Process:
             channel.send_report(self._connection, self._monitor.report())
 
     def _report_cleared(self, over: list[tuple[str, int, int]]) -> None:
-        """Tell the supervisor which records are suspects no longer, as soon as it has room."""
+        """Tell the supervisor which records are no longer suspects, once the channel has room."""
         if over and self._send_if_room(Kind.OVER, json.dumps(over).encode()):
             over.clear()
 
@@ -291,7 +291,7 @@ class Process:
             channel.send_status(self._connection, status=status, pid=os.getpid(), waits=waits)
 
     def orphaned(self) -> None:
-        """The supervisor is gone: drain, and be gone even if that does not end."""
+        """The supervisor is gone: drain, and exit even if the drain does not end."""
         if not self._stops:
             _log_in_time(lambda: log.warning("the supervisor is gone: draining"))
         self._stops = max(self._stops, 1)
@@ -319,32 +319,32 @@ class Process:
 
 
 def _write_stacks() -> None:
-    """Not to `sys.stderr`, which the app may have replaced by what is no file."""
-    assert sys.__stderr__ is not None, "what was closed leads nowhere"
+    """Not to `sys.stderr`: the app may have replaced it with something that is not a file."""
+    assert sys.__stderr__ is not None, "a closed stream was replaced at the start"
     faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
 
 
 def _log_in_time(write: Callable[[], None]) -> None:
-    """On a thread of its own: a log that takes nothing any more must not keep the process."""
+    """On a thread of its own: a log that blocks must not keep the process alive."""
     logging_thread = threading.Thread(target=write, name="ackfloor:last-log", daemon=True)
     logging_thread.start()
     logging_thread.join(LAST_LOG_S)
 
 
 def _log_stacks() -> None:
-    log.error("the worker did not end: its stacks, and it is gone")
+    log.error("the worker did not end in time: writing its stacks and exiting")
     _write_stacks()
 
 
 def _write_stacks_at_the_worst() -> None:
-    """At a crash in native code, and at SIGQUIT: then also where the owner thread is stuck in such,
-    where it reacts to no signal."""
+    """At a crash in native code, and at SIGQUIT even if the owner thread is stuck in native code
+    and handles no signal."""
     faulthandler.enable()
     faulthandler.register(signal.SIGQUIT, all_threads=True)
 
 
 def _first_settings(connection: Connection, mail: Mailbox) -> SettingsVersion:
-    """Wait for the run's settings: they are told before anything is imported."""
+    """Wait for the run's settings, which come before anything is imported."""
     try:
         while True:
             frame = channel.receive(connection)
@@ -357,16 +357,16 @@ def _first_settings(connection: Connection, mail: Mailbox) -> SettingsVersion:
 
 
 def _watch_supervisor(connection: Connection, mail: Mailbox, running: Sequence[Process]) -> None:
-    """Read what is said until the end of the channel, from before the app is imported."""
+    """Read frames until the channel closes, beginning before the app is imported."""
     channel.listen(connection, mail)
     if not running:
-        # Still importing, or waiting for an import that never ends: nothing is open.
+        # Still importing, perhaps for ever: nothing is open yet.
         os._exit(Exit.OK)
     running[0].orphaned()
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What the supervisor says when it starts a worker."""
+    """The command line with which the supervisor starts a worker."""
     parser = argparse.ArgumentParser(prog="python -m ackfloor.worker")
     parser.add_argument("app", help="MODULE:APP")
     parser.add_argument("--factory", action="store_true")
@@ -381,7 +381,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _launcher(given: argparse.Namespace) -> Callable[[SettingsVersion], Launch]:
-    """Import the app; returns what puts it together with the settings that were told."""
+    """Import the app; returns a function that makes its launch with given settings."""
     loaded = load_app(given.app, factory=given.factory)
 
     def launch_with(version: SettingsVersion) -> Launch:
@@ -437,9 +437,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     code = main()
-    # Abandoned handlers may still run in daemon threads: they must not delay the end.
+    # Abandoned handlers may still run in daemon threads: they must not delay the exit.
     for stream in (sys.stdout, sys.stderr):
-        # The app may have put something else there, and who reads it may be gone.
+        # The app may have replaced the stream, and its reader may be gone.
         with suppress(AttributeError, OSError, ValueError):
             stream.flush()
     os._exit(code)

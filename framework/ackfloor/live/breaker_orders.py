@@ -1,11 +1,11 @@
-"""Breakers: what operators say about circuit breakers, from the run's address to the workers.
+"""Forced circuit breakers: operators' orders, from the run's address to the workers.
 
-The run keeps what was said until it is over or taken back. All of it is one edition, which workers
-are told until they have it; one that is started is told before it has a partition. Times are
-monotonic seconds, which the processes of a machine have in common.
+The run keeps each order until it expires or is taken back. All orders in force make up one numbered
+version, which the run sends to each worker until it has it; a worker that is started gets it before
+it has a partition. Times are monotonic seconds, which are the same in all processes of a machine.
 
-The other way, a worker tells which breakers are open by no operator's word. The process that takes
-its place, because handlers were abandoned or it crashed, begins with these.
+In the other direction, a worker reports which breakers opened by themselves. If its process is
+replaced, because handlers were abandoned or it crashed, the next one begins with these open.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _FORCED = {Action.OPEN: Forced.OPEN, Action.CLOSE: Forced.CLOSED, Action.AUTO: N
 
 @dataclass(frozen=True, slots=True)
 class ForcedBreaker:
-    """What is in force for one handler.
+    """An order in force for one handler.
 
     Attributes:
-        until_s: monotonic seconds at which it ends by itself; infinity for never.
+        until_s: when it expires, in monotonic seconds; infinity for never.
         reason: why, for people.
     """
 
@@ -59,10 +59,11 @@ class ForcedBreaker:
 
 @dataclass(frozen=True, slots=True)
 class ForcedBreakers:
-    """What the workers are told: all that is in force, by handler.
+    """One version of all orders in force, as the run sends it to the workers.
 
     Attributes:
-        number: of the edition; the answer repeats it.
+        number: of the version; the answer repeats it.
+        of: the orders, by handler.
     """
 
     number: int
@@ -92,17 +93,17 @@ class WorkerBreakers:
 
     Args:
         engine: the worker's.
-        send: sends a frame to the supervisor; False where there is no room for it now.
+        send: sends a frame to the supervisor; False if the channel has no room for it now.
     """
 
     def __init__(self, engine: Engine, send: Callable[[Kind, bytes], bool]) -> None:
         self._engine = engine
         self._send = send
-        #: What the supervisor knows to be open, and how many records had failed in a row.
+        #: The open breakers last reported to the supervisor: how many records had failed in a row.
         self._reported: dict[str, int] = {}
 
     def take(self, body: bytes, now: Now) -> bytes:
-        """Do what a frame says; returns the answer."""
+        """Carry out a frame's orders; returns the answer."""
         breakers = ForcedBreakers.from_bytes(body)
         handlers = self._engine.state.handlers
         for name, handler in handlers.items():
@@ -123,14 +124,14 @@ class WorkerBreakers:
         return Answer(breakers.number, refused).to_bytes()
 
     def resume(self, body: bytes, now: Now) -> None:
-        """Begin with the breakers open that were open in the process before this one."""
+        """Open the breakers that were open in the process before this one."""
         for name, (failing, error) in json.loads(body).items():
             if name in self._engine.state.handlers:
                 self._engine.resume_open(name, failing, error, now)
                 self._reported[name] = failing
 
     def tell(self) -> None:
-        """Tell the supervisor which breakers are open, where that has changed."""
+        """Report the open breakers to the supervisor, if they have changed."""
         handlers = self._engine.state.handlers
         opened = {
             name: handler.circuit.failing
@@ -147,15 +148,14 @@ class WorkerBreakers:
             self._reported = opened
 
 
-#: A handler and what is to be in force for it; None: its breaker is left to itself.
+#: A handler and the order for it; None returns its breaker to automatic.
 _Asked = tuple[str, ForcedBreaker | None]
 
 
 class RunBreakers:
     """The supervisor's side.
 
-    Its loop calls everything but `force`, which waits in a thread of its own until the loop has
-    seen to it.
+    The supervisor's loop calls everything but `force`, whose thread waits until the loop is done.
 
     Args:
         handlers: the names of the run's handlers.
@@ -165,24 +165,23 @@ class RunBreakers:
         self._handlers = handlers
         self._requests = Requests[_Asked, Answer]()
         self._newest = ForcedBreakers(0, {})
-        #: Worker -> the edition that it has been told.
+        #: Worker -> the version that was sent to it.
         self._sent: dict[int, int] = {}
-        #: Worker -> what its process said last of the breakers that are open.
+        #: Worker -> its last report of open breakers.
         self._opened: dict[int, bytes] = {}
 
     def force(
         self, action: Action, handler: str, for_s: float | None, reason: str, wait_s: float
     ) -> Change:
-        """Open or close a breaker in all workers, or leave it to itself; waits for their answers.
+        """Open or close a breaker in all workers, or return it to automatic; wait for answers.
 
         Args:
-            for_s: seconds after which it is left to itself again; None for as long as the run
-                lasts.
-            wait_s: how long to wait for workers, in seconds.
+            for_s: seconds after which it returns to automatic; None for as long as the run lasts.
+            wait_s: how long to wait for the workers, in seconds.
 
         Raises:
             SettingError: there is no such handler.
-            TimeoutError: nobody has looked at it.
+            TimeoutError: the supervisor's loop has not taken it yet.
         """
         state = _FORCED[action]
         until_s = inf if for_s is None else time.monotonic() + for_s
@@ -192,25 +191,25 @@ class RunBreakers:
     # The supervisor's loop.
 
     def started(self, worker: int, tell: Tell) -> None:
-        """A worker process was started: it is told now, before it has its settings."""
+        """Send a new worker process the orders in force, before it gets its settings."""
         if worker in self._opened:
             tell(worker, Kind.RESUME, self._opened[worker])
         self._sent[worker] = 0 if self._in_force() else self._newest.number
-        self._say(worker, tell)
+        self._send_newest(worker, tell)
 
     def received(self, worker: int, kind: Kind, body: bytes) -> None:
-        """A worker said something."""
+        """Take a worker's report or answer."""
         if kind is Kind.BREAKERS_OPEN:
             self._opened[worker] = body
         elif kind is Kind.BREAKERS_TAKEN:
             answer = Answer.from_bytes(body)
             for request in self._requests.pending():
-                # A later edition says all that an earlier one did.
+                # A later version includes the orders of the earlier ones.
                 if request.number <= answer.number:
                     request.answered(worker, answer)
 
     def left(self, worker: int) -> None:
-        """A worker will not answer any more."""
+        """This worker will not answer: no request waits for it."""
         self._requests.left(worker)
 
     def gone(self, worker: int) -> None:
@@ -218,14 +217,14 @@ class RunBreakers:
         self._sent.pop(worker, None)
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
-        """See to requests, and tell the workers what they don't know yet."""
+        """Take new requests, and send the newest version to workers that don't have it yet."""
         for request in self._requests.new():
-            self._see_to(request, running)
+            self._accept(request, running)
         for worker in list(self._sent):
-            self._say(worker, tell)
+            self._send_newest(worker, tell)
         self._requests.pending()
 
-    def _see_to(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
+    def _accept(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
         name, forced = request.asked
         known = list(self._handlers())
         if name not in known:
@@ -243,8 +242,8 @@ class RunBreakers:
         now_s = time.monotonic()
         return {name: forced for name, forced in self._newest.of.items() if forced.until_s > now_s}
 
-    def _say(self, worker: int, tell: Tell) -> None:
-        """Tell a worker the newest edition, unless it has it or has no room for it now."""
+    def _send_newest(self, worker: int, tell: Tell) -> None:
+        """Send a worker the newest version, unless it has it or its channel has no room now."""
         number = self._newest.number
         if self._sent[worker] != number:
             sent = tell(worker, Kind.BREAKERS, self._newest.to_bytes())
@@ -253,10 +252,10 @@ class RunBreakers:
 
 def _log(name: str, forced: ForcedBreaker | None) -> None:
     if forced is None:
-        log.warning("handler %s: an operator leaves its circuit breaker to itself", name)
+        log.warning("handler %s: an operator returned its circuit breaker to automatic", name)
         return
     for_s = forced.until_s - time.monotonic()
     how_long = "until it is taken back" if for_s == inf else f"for {format_duration(round(for_s))}"
     why = forced.reason or "no reason given"
-    text = "handler %s: an operator keeps its circuit breaker %s %s (%s)"
+    text = "handler %s: an operator forced its circuit breaker %s %s (%s)"
     log.warning(text, name, forced.forced, how_long, why)

@@ -1,8 +1,8 @@
-"""Promotions: what an operator says about waiting records, from the run's address to the workers.
+"""Retry orders: an operator's `retry promote` and `retry bury`, from the run's address to workers.
 
-Which worker has a partition is known to the workers alone, so all that run are asked, and each sees
-to what waits in its own memory. Nothing is remembered: a worker that does not answer in time, or is
-started later, is not asked again.
+Only the workers know which of them has a partition, so the run asks all that are running, and each
+handles the records that wait in its own memory. The run keeps no orders: a worker that does not
+answer in time, or is started later, is not asked again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackfloor.runtime.supervision.supervisor import Tell
 
 
 class Action(StrEnum):
-    """What is to be done about them."""
+    """What to do with waiting records."""
 
     COUNT = "count"
     PROMOTE = "promote"
@@ -30,7 +30,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryOrder:
-    """What the workers are told; `number` comes back with the answer."""
+    """One order to the workers; the answer repeats `number`."""
 
     number: int
     action: Action
@@ -52,7 +52,7 @@ class RetryOrder:
 
 
 def carry_out_retry_order(promotions: Promotions, body: bytes, now: Now) -> bytes:
-    """In a worker, on the owner thread: do what a frame says; returns the answer."""
+    """In a worker, on the owner thread: carry out a frame's order; returns the answer."""
     order = RetryOrder.from_bytes(body)
     if order.action is Action.PROMOTE:
         found = promotions.promote(order.topic, order.places, now)
@@ -65,7 +65,7 @@ def carry_out_retry_order(promotions: Promotions, body: bytes, now: Now) -> byte
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """What came of it: how many records, by which workers, and who has not answered."""
+    """How many records the workers found, which workers answered, and which did not."""
 
     count: int
     answered: tuple[int, ...]
@@ -75,8 +75,7 @@ class RetryResult:
 class RetryOrders:
     """The supervisor's side.
 
-    Its loop calls everything but `ask`, which waits in a thread of its own until the loop has seen
-    to it.
+    The supervisor's loop calls everything but `ask`, whose thread waits until the loop is done.
     """
 
     def __init__(self) -> None:
@@ -84,10 +83,10 @@ class RetryOrders:
         self._requests = Requests[RetryOrder, int]()
 
     def ask(self, action: Action, topic: str, places: Places, wait_s: float) -> RetryResult:
-        """Have all running workers do it; waits for their answers.
+        """Give an order to all running workers and wait for their answers.
 
         Raises:
-            TimeoutError: nobody has looked at it.
+            TimeoutError: the supervisor's loop has not taken it yet.
         """
         listed = {partition: tuple(offsets) for partition, offsets in places.items()}
         request = self._requests.ask(RetryOrder(next(self._numbers), action, topic, listed), wait_s)
@@ -95,20 +94,20 @@ class RetryOrders:
         return RetryResult(sum(counts.values()), tuple(sorted(counts)), silent)
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
-        """Tell the workers what was asked since the last step, and end what takes too long."""
+        """Send new orders to the workers, and end those that are past their deadline."""
         workers = set(running)
         for request in self._requests.new():
             self._requests.sent(request, request.asked.number, workers)
             for worker in workers:
-                # One that has no room for it does not answer, and is called silent.
+                # A worker whose channel has no room gets nothing and is reported as silent.
                 tell(worker, Kind.EARLY, request.asked.to_bytes())
         self._requests.pending()
 
     def received(self, worker: int, body: bytes) -> None:
-        """A worker answered."""
+        """Take a worker's answer."""
         tree = json.loads(body)
         self._requests.answered(worker, tree["number"], tree["count"])
 
     def left(self, worker: int) -> None:
-        """A worker will not answer any more."""
+        """This worker will not answer: no order waits for it."""
         self._requests.left(worker)

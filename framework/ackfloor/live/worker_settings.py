@@ -1,7 +1,8 @@
-"""WorkerSettings: the worker's side, which applies what the supervisor says or tells why not.
+"""WorkerSettings: applies new settings in a worker, or refuses them and says why.
 
-The supervisor has checked it against the same app, so a refusal is rare: the code on disk has
-changed since, or this worker subscribed to other retry topics. Nothing is applied in parts.
+The supervisor has checked them against the same app, so a refusal is rare: the code on disk has
+changed since, or this worker subscribed to other retry topics. Settings are applied whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class WorkerSettings:
     """The settings of one worker while it runs; only the owner thread calls it.
 
     Args:
-        relaunch: the launch of this worker with other settings; raises SettingError.
-        worker: the worker, started.
+        relaunch: makes this worker's launch with other settings; raises SettingError.
+        worker: the worker; it has been started.
     """
 
     def __init__(self, relaunch: Callable[[SettingsVersion], Launch], worker: Worker) -> None:
@@ -34,7 +35,7 @@ class WorkerSettings:
         self._worker = worker
 
     def take(self, body: bytes) -> Answer:
-        """Do what a frame says."""
+        """Apply a frame's settings; returns the answer."""
         version = SettingsVersion.from_bytes(body)
         try:
             return self._apply(version)
