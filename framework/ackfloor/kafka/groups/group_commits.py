@@ -1,9 +1,9 @@
-"""What a group has settled: its commits, as any onlooker may read them.
+"""Group commits: what a group has settled, read from its commits without joining it.
 
-Through a consumer that never joins the group. Never through the admin client: where the
-coordinator is just moving, the answer to its question crashes the process (librdkafka 2.16.1). A
-client that may not ask for commits gives up only at its time limit, and without the reason: then
-the group's coordinator is asked for that.
+A consumer that never joins the group reads them. Never ask through the admin client: while the
+coordinator is moving, the answer crashes the process (librdkafka 2.16.1). A consumer without the
+permission fails only at its time limit and without the reason; then the group's coordinator is
+asked for the reason.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ REQUEST_S = 15.0
 def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Settled]:
     """The partitions of these topics for which the group has a commit.
 
-    Of metadata that can't be believed nothing counts: what it lists is then taken for open.
+    Invalid metadata counts as none: the records that it lists as settled are then open.
 
     Raises:
-        AckfloorError: this user may not look at the group.
+        AckfloorError: this user may not describe the group.
         KafkaUnreachable: there is no answer.
         ConfigError: a client property is refused.
     """
@@ -63,7 +63,7 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
 
 
 def _denied(options: KafkaOptions, group: str) -> AckfloorError | None:
-    """The right that is missing, where it is one."""
+    """The error for a missing permission; None if none is missing."""
     admin = make_client(AdminClient, "admin", {"log_level": 2, **admin_config(options)})
     futures = admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
     try:

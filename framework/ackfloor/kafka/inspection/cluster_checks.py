@@ -1,8 +1,8 @@
-"""The doctor: can a worker do its work on this cluster, and what to do if not. Changes nothing.
+"""The doctor's checks of the cluster: connection, permissions, clock. Changes nothing.
 
-Rights are what the broker says that this user may do; it is asked, and nothing is tried out. So the
-right to a transactional id, of which a broker does not tell, is not looked at, nor the right to
-create topics where only some names may be created.
+Permissions are those that the broker reports for this user; nothing is tried out. So two are not
+checked because a broker does not report them: the one on a transactional id, and the one to create
+topics if it is limited to some names.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _UNREACHABLE = "start one (ackfloor broker up), or set ACKFLOOR_BOOTSTRAP_SERVER
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What came of connecting.
+    """The result of connecting.
 
     Attributes:
-        admin: a client that has an answer; None where there was none.
-        refused: a broker was there, and did not let us in.
+        admin: a connected client; None if no broker answered.
+        refused: a broker was reached, and refused the client.
         brokers: how many there are.
     """
 
@@ -88,13 +88,13 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
 
 
 def versions() -> Finding:
-    """What this side runs on."""
+    """The versions of the Kafka client and of librdkafka."""
     client, library = confluent_kafka.__version__, confluent_kafka.libversion()[0]
     return Finding("client", "ok", f"confluent-kafka {client}, librdkafka {library}")
 
 
 def group_protocol(admin: AdminClient, wanted: str) -> Finding:
-    """Whether the brokers speak the protocol that the group is to use."""
+    """Whether the brokers support the rebalance protocol that the group is to use."""
     check, name = "group protocol", "group.coordinator.rebalance.protocols"
     try:
         broker = next(iter(admin.list_topics(timeout=REQUEST_S).brokers))
@@ -114,7 +114,7 @@ def group_protocol(admin: AdminClient, wanted: str) -> Finding:
 
 
 def group_permissions(admin: AdminClient, group: str) -> Finding:
-    """Whether this user may work in the group, and who does."""
+    """Whether this user may join the group, and how many members it has."""
     check, fix = f"group {group}", f"grant READ on group {group}"
     try:
         found = _described(admin, group)
@@ -134,7 +134,7 @@ def group_permissions(admin: AdminClient, group: str) -> Finding:
 
 
 def _described(admin: AdminClient, group: str) -> Any:
-    """A group as its coordinator tells of it."""
+    """A group as its coordinator describes it."""
 
     def ask() -> Any:
         futures = admin.describe_consumer_groups(
@@ -148,11 +148,11 @@ def _described(admin: AdminClient, group: str) -> Any:
 def topic_permissions(
     admin: AdminClient, topics: Collection[str], unseen: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Whether this user may do with each topic what a worker does.
+    """Whether this user has the permissions on each topic that a worker needs.
 
     Args:
         topics: those that this user sees.
-        unseen: those that are not there, or hidden from him: only the latter are told of.
+        unseen: those that don't exist or are hidden from the user; only hidden ones are reported.
     """
     asked = sorted(name for name in {*topics, *unseen} if needed(name))
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
@@ -175,7 +175,7 @@ def _topic_right(name: str, future: Future[Any]) -> Finding:
         state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
         return Finding(check, state, error_text(exc), f"grant {named(wanted)} on topic {name}")
     if allowed is None:
-        return Finding(check, "not tried", "this broker does not tell what a user may do")
+        return Finding(check, "not tried", "this broker does not report a user's permissions")
     lacking = missing(name, allowed)
     if not lacking:
         return Finding(check, "ok", named(wanted))
@@ -187,7 +187,7 @@ def _topic_right(name: str, future: Future[Any]) -> Finding:
 
 
 def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:
-    """Whether this machine's clock is behind those who write: then retries come late.
+    """Whether this machine's clock is behind the producers' clocks: then retries come late.
 
     Args:
         topics: name -> number of partitions.
@@ -212,4 +212,4 @@ def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:
     if ahead_s <= AHEAD_S:
         return Finding("clock", "ok", "no record is from the future")
     text = f"the newest record of {newest} is {ahead_s:.0f} s ahead of this machine's clock"
-    return Finding("clock", "warn", text, "set the clocks, of this machine or of who wrote it")
+    return Finding("clock", "warn", text, "set this machine's clock, or the producer's")

@@ -1,7 +1,7 @@
-"""The doctor's look at the schema registry: does it answer, and may this user read the subjects.
+"""The doctor's checks of the schema registry: does it answer, and may this user read the subjects.
 
-It asks for the latest schema of each topic's values, once, as the deserialisers would. Subjects
-that are named otherwise are not found, which is no fault: there may be no record yet either.
+It asks once for the latest schema of each topic's values, as the deserialisers would. A subject
+that is not found is no fault: it may have another name, or there may be no record yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LATER_FIX = "its log says why; records stay open until it answers"
 
 
 def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[Finding]:
-    """What there is to say of the registry that the values of these topics need."""
+    """Check the registry that the values of these topics need."""
     client = SchemaRegistryClient(settings.client())
     known, unknown = [], []
     for topic in sorted(topics):
@@ -51,7 +51,7 @@ def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterato
 
 
 def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError) -> Finding:
-    """It has answered, with a no."""
+    """The result when the registry answered with an error."""
     status = exc.http_status_code
     text = f"{settings.url}: HTTP {status} for {subject}: {str(exc.error_message)[:200]}"
     if status == 403:
@@ -61,7 +61,7 @@ def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError)
 
 
 def _away(settings: RegistrySettings, exc: Exception) -> Finding:
-    """It has not, or what has is something else."""
+    """The result when there is no answer, or not a registry's."""
     if isinstance(exc, JSONDecodeError):
         text = f"{settings.url}: its answer is no JSON, so this is no schema registry"
         return Finding(CHECK, "fail", text, _URL_FIX)

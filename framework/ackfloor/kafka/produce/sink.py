@@ -1,14 +1,14 @@
 """KafkaSink: parks records durably; implements `ports.Sink`.
 
-Every parcel ends in exactly one report: confirmed by all in-sync replicas, or failed. What
-`produce` raises is a failed park like any other; a report that has not come when the sink closes
-counts as failed. A producer with a fatal error refuses everything from then on, so it is
-discarded, its outstanding parcels are reported as failed, and a new one takes its place.
+Every write ends in exactly one report: confirmed by all in-sync replicas, or failed. An exception
+of `produce` is a failed write like any other; a write without a report when the sink closes counts
+as failed. A producer with a fatal error refuses everything from then on, so it is discarded, its
+outstanding writes are reported as failed, and a new one takes its place.
 
-A broker refuses a batch that is over the topic's limit as a whole, records that would fit
-included, and the client does not split it. So a parcel that was refused for its size goes once
-more, alone in its request, before it is called too large: else it would shed headers for its
-neighbours' sake, and a topic with a small limit would take nothing at all.
+A broker refuses a batch that is over the topic's limit as a whole, including records that would
+fit, and the client does not split it. So a write that was refused for its size is sent again in a
+request of its own before it counts as too large: else it would lose headers because of its
+neighbours, and a topic with a small limit would accept nothing at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("ackfloor.kafka")
 #: librdkafka's "unassigned": the partitioner chooses.
 PARTITION_UA = -1
 
-#: What `produce` raises where the client does not take a parcel.
+#: What `produce` raises if the client does not accept a write.
 REFUSED = (BufferError, KafkaException, ValueError, TypeError)
 
 
@@ -58,7 +58,7 @@ def produce(
 
 
 class KafkaSink:
-    """Writes parcels with an idempotent producer.
+    """Writes parked records with an idempotent producer.
 
     Raises:
         ConfigError: a property is refused.
@@ -74,19 +74,19 @@ class KafkaSink:
         self._fatal = ""
 
     def open(self, listener: SinkListener) -> None:
-        """Make ready to write."""
+        """Get ready to write."""
         self._listener = listener
         self._producer = self._make()
 
     def _make(self, **extra: object) -> Producer:
-        # Log lines wait in memory for the next poll, and an idle sink is not polled; that brokers
-        # come and go is in the consumer's log.
+        # Log lines wait in memory for the next poll, and an idle sink is not polled; the consumer
+        # logs that brokers go and come back.
         return make_client(
             Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
         )
 
     def publish(self, write: PendingWrite) -> None:
-        """Start writing a parcel."""
+        """Start a write."""
         if self._fatal:
             self._replace()
         if self._producer is None:
@@ -133,7 +133,7 @@ class KafkaSink:
         self._listener.on_publish_failed(write, text, too_large=too_large)
 
     def poll(self) -> None:
-        """Report what has been confirmed or has failed, without waiting."""
+        """Report the writes that were confirmed or have failed, without waiting."""
         if self._producer is None:
             return
         self._producer.poll(0)
@@ -143,12 +143,12 @@ class KafkaSink:
             self._replace()
 
     def _replace(self) -> None:
-        log.error("the parking producer failed for good (%s); making a new one", self._fatal)
+        log.error("the parking producer had a fatal error (%s); making a new one", self._fatal)
         self._fatal = ""
         self._fail_outstanding("the producer was replaced")
         for old in (self._producer, self._single):
             if old is not None:
-                # Nobody waits for what it still holds.
+                # Its outstanding writes were reported as failed.
                 old.purge(blocking=False)
         self._producer, self._single = self._make(), None
 
@@ -158,7 +158,7 @@ class KafkaSink:
             self._listener.on_publish_failed(write, why, too_large=False)
 
     def pending(self) -> int:
-        """Parcels whose report is outstanding."""
+        """How many writes have no report yet."""
         return len(self._outstanding)
 
     def close(self, timeout_s: float) -> None:

@@ -46,11 +46,11 @@ class Cluster:
         stopping: Callable[[], bool] = lambda: False,
         waits: Callable[[str], None] = lambda _why: None,
     ) -> None:
-        """Wait until a broker answers, saying so every few seconds; `waits` hears of each change.
+        """Wait until a broker answers; log the cause every few seconds and pass each to `waits`.
 
         Raises:
             KafkaUnreachable: none did within `timeout_s` seconds (None: wait for ever), or
-                before `stopping` said that it is no longer of use.
+                before `stopping` returned True.
         """
         started_s = time.monotonic()
         say_at_s, last_why = started_s, ""
@@ -76,7 +76,7 @@ class Cluster:
                 return
 
     def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
-        """The source topics and every topic of ours for them, as the cluster has them."""
+        """The source topics and their retry and dead-letter topics, as the cluster has them."""
         wanted = set(sources)
         metadata = self._connection.metadata()
         names = []
@@ -106,7 +106,7 @@ class Cluster:
             try:
                 entries = future.result()
             except KafkaException as exc:
-                # Without the right to describe configs there is nothing to compare with.
+                # Without DESCRIBE_CONFIGS there is nothing to compare with.
                 log.warning(
                     "settings of topic %s can't be read: %s", resource.name, error_text(exc)
                 )
@@ -180,7 +180,7 @@ class Cluster:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Let the client go."""
+        """Drop the client."""
         del self._admin, self._connection
 
 
@@ -201,7 +201,7 @@ def check_complete(plans: Iterable[TopicPlan]) -> None:
 
 
 def routes_of(plans: Iterable[TopicPlan], specs: Iterable[HandlerSpec]) -> dict[str, Route]:
-    """What each subscribed topic is: the sources, and every tier, leftover ones included."""
+    """The route of each topic that is read: sources and all tiers, including leftover ones."""
     routes = {topic: Route(spec.name, topic) for spec in specs for topic in spec.topics}
     for plan in plans:
         parsed = parse_topic(plan.topic)
