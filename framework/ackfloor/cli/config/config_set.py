@@ -1,4 +1,4 @@
-"""`ackfloor config set`: change a setting of a run that runs, for as long as it runs."""
+"""`ackfloor config set`: change a setting of a run without a restart, until the run ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def set_(
         typer.Argument(metavar="NAME", help="The setting, such as handlers.bill.consume_timeout."),
     ],
     value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="What it is to be, as in ackfloor.toml.")
+        str, typer.Argument(metavar="VALUE", help="The new value, as in ackfloor.toml.")
     ],
     dry_run: Annotated[
         bool,
@@ -48,7 +48,7 @@ def set_(
 ) -> None:
     """Change a setting of a run while it runs; it lasts until the run ends.
 
-    It counts more than flags, environment and file. Records in flight go by it at once. The run
+    It overrides flags, environment and file, and applies to records in flight at once. The run
     writes its token to a file that only its user can read, and logs where.
     """
     listen, token = credentials(listen, token_file, config_file)
@@ -63,7 +63,7 @@ def set_(
 def _show(answer: Any) -> None:
     would = "would be " if answer["dry_run"] else ""
     if not answer["changed"]:
-        typer.echo("nothing changes: it has this value")
+        typer.echo("nothing changes: the setting already has this value")
     for each in answer["changed"]:
         typer.echo(f"{each['name']}  {each['before'] or 'unset'} -> {each['after'] or 'unset'}")
     applied = ", ".join(map(str, answer["workers"]["applied"])) or "none"

@@ -1,4 +1,4 @@
-"""`ackfloor policy preview`: what a retry policy will do, before it does it."""
+"""`ackfloor policy preview`: the deliveries of a retry policy with their times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Onlooker: what `lag` and `acks` share: they ask Kafka how far groups have come, and again."""
+"""GroupWatch: reads the progress of groups from Kafka for `lag` and `acks`, with --watch again."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ WATCH_EVERY_S = 2.0
 
 WatchOption = Annotated[
     bool,
-    typer.Option(
-        "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
-    ),
+    typer.Option("--watch", help="Repeat every two seconds, until Ctrl-C; with -o table or jsonl."),
 ]
 GroupOption = Annotated[
     str | None,
@@ -49,7 +47,7 @@ class NotThere(AckfloorError):
 
 
 class GroupWatch:
-    """Looks at groups, and says once what is odd about one."""
+    """Reads the progress of groups, and prints each warning about one once."""
 
     def __init__(self, reader: ProgressReader, options: KafkaOptions, group: str | None) -> None:
         self._reader = reader
@@ -58,7 +56,7 @@ class GroupWatch:
         self._printed: set[str] = set()
 
     def look(self) -> list[Progress]:
-        """How far the group has come, or all of ours.
+        """The progress of the group, or of all groups with topics of ours.
 
         Raises:
             AckfloorError: nothing is known of the group.
@@ -72,7 +70,7 @@ class GroupWatch:
             except KafkaUnreachable:
                 raise
             except AckfloorError as exc:
-                # The others can be looked at all the same.
+                # Go on with the other groups.
                 self._say_once(str(exc))
         return found
 
@@ -113,7 +111,7 @@ class GroupWatch:
 
 @contextmanager
 def open_group_watch(group: str | None, brokers: Brokers) -> Iterator[GroupWatch]:
-    """An onlooker at the cluster that the settings name."""
+    """A GroupWatch on the cluster that the settings name."""
     from ackfloor.kafka.inspection.group_progress import ProgressReader
 
     options = brokers.options()
@@ -130,10 +128,10 @@ def show(
     *,
     watch: bool,
 ) -> None:
-    """Print what is seen, once or until Ctrl-C.
+    """Print rows once, or again and again until Ctrl-C.
 
     Args:
-        spare: columns that a table in a narrow terminal does without, the first to go first.
+        spare: the columns that a table in a narrow terminal drops, in this order.
     """
     if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
         typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
@@ -152,7 +150,7 @@ def show(
         return
     in_place = output is RowsOutput.table and target.is_terminal
     try:
-        # In place, unless lines would be broken. Rows below the screen's end come all the same.
+        # In place, unless lines would be broken; rows below the screen's end are printed, too.
         if in_place and (table(rows).width or 0) <= target.width:
             seen = table(rows)
             with Live(
@@ -167,7 +165,7 @@ def show(
 
 
 def _without_empty_columns(rows: Sequence[Row]) -> list[Row]:
-    """Rows without the columns in which none of them has anything to tell."""
+    """Rows without the columns that are empty in all of them."""
     names = [
         name
         for name in (rows[0] if rows else ())
@@ -177,7 +175,7 @@ def _without_empty_columns(rows: Sequence[Row]) -> list[Row]:
 
 
 def _again(look: Callable[[], Sequence[Row]], draw: Callable[[Sequence[Row]], None]) -> None:
-    """Look every few seconds; a look that fails is told, and the next may not."""
+    """Draw again every few seconds; print an error and go on."""
     while True:
         time.sleep(WATCH_EVERY_S)
         try:

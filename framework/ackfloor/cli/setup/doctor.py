@@ -1,4 +1,4 @@
-"""`ackfloor doctor`: can a worker do its work here, and what to do if not."""
+"""`ackfloor doctor`: checks whether a worker can run here, and says what to do if not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def doctor(
         typer.Argument(
             metavar="[MODULE:APP]",
             envvar="ACKFLOOR_DOCTOR_APP",
-            help="Also what this app needs: its group, its topics, rights on them.",
+            help="Also check what this app needs: its group, its topics, permissions on them.",
         ),
     ] = None,
     factory: FactoryOption = False,
@@ -53,10 +53,10 @@ def doctor(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """Say whether a worker can do its work here: brokers, login, rights, topics, settings.
+    """Check whether a worker can run here: brokers, login, permissions, topics, settings.
 
-    Each check that is not ok says what to do. It asks with the settings and the user of a worker,
-    and changes nothing. Exit code 1 where a check failed, 4 where no broker answers.
+    Each check that is not ok says what to do. It uses the settings and the user of a worker, and
+    changes nothing. Exit code 1 if a check failed, 4 if no broker answers.
     """
     from ackfloor.kafka.inspection.cluster_checks import connect
 
@@ -95,7 +95,7 @@ def _results(connection: Connection, launch: Launch | None) -> Iterator[Finding]
 
 
 def _settings(launch: Launch) -> Iterator[Finding]:
-    """What clients would refuse, and how times stand to each other."""
+    """Check properties that clients would refuse, and timeouts that don't fit together."""
     from ackfloor.kafka.client.client_options import (
         check_drain,
         consumer_config,
@@ -116,14 +116,14 @@ def _settings(launch: Launch) -> Iterator[Finding]:
     shown = f"max.poll.interval.ms is {format_duration(interval_s)}"
     if app.shutdown_timeout_s >= interval_s:
         text = f"app.shutdown_timeout={format_duration(app.shutdown_timeout_s)}, and {shown}"
-        why = "a worker that takes so long to end is taken for dead before its last commit"
+        why = "the group may expel a worker that is shutting down before its last commit"
         yield Finding(check, "warn", f"{text}: {why}", "lower the one or raise the other")
         return
     yield Finding(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
 
 
 def _registry(launch: Launch) -> Iterator[Finding]:
-    """What the registry says, where a decoder of the app's needs one."""
+    """Check the schema registry, if a decoder of the app needs one."""
     topics = {
         topic
         for spec in launch.handlers
@@ -173,7 +173,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
 
 
 def _shown(results: Iterator[Finding], output: Output) -> Iterator[Finding]:
-    """Print findings as they come; as JSON when all are there."""
+    """Print results as they come; as JSON all at once."""
     if output is Output.json:
         found = list(results)
         typer.echo(json_text([asdict(each) for each in found], indent=2))

@@ -185,7 +185,7 @@ class TopicIds:
             elif lacking := _lacking(topic, future):
                 found[topic] = _denied(topic, lacking)
         for topic in absent - self._spare:
-            # A broker may not know a new topic yet: one not seen before counts the second time.
+            # A broker may not know a new topic yet: one never seen counts the second time.
             if topic in self._known or topic in self._absent:
                 found[topic] = _gone(topic)
         self._absent = absent
@@ -208,8 +208,8 @@ class TopicIds:
         if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
             self._replaced.add(topic)
             raise TopicReplaced(
-                f"topic {topic} was deleted and created anew: this worker is replaced, because only "
-                "new clients can read the new topic; it is read from its start"
+                f"topic {topic} was deleted and created anew: this worker is replaced, because only"
+                " new clients can read the new topic; it is read from its start"
             )
         return found
 
