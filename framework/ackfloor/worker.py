@@ -154,7 +154,7 @@ class Process:
         try:
             cut_short = worker.close(self._forced)
         except BaseException:
-            log.exception("the worker did not end in order")
+            log.exception("the worker did not shut down cleanly")
             return Exit.FAILURE
         finally:
             self._report()
@@ -163,7 +163,9 @@ class Process:
         if self._broken and not self._stops:
             return Exit.FAILURE
         if cut_short:
-            log.error("%d running handlers were cut short; their records come again", cut_short)
+            log.error(
+                "%d running handlers were cut short; their records will be redelivered", cut_short
+            )
             return Exit.FORCED
         return Exit.OK
 
@@ -237,7 +239,7 @@ class Process:
             if worker.inbox.broken:
                 broken = worker.inbox.broken[0]
                 log.error(
-                    "a part of the worker has ended: draining, to be replaced", exc_info=broken
+                    "a thread of the worker has ended: draining, to be replaced", exc_info=broken
                 )
                 self._broken = True
                 return

@@ -100,7 +100,7 @@ def prepare() -> None:
     with _failures_shown():
         archive, made = prepare_broker()
     typer.echo(archive.path)
-    state = "made" if made else "already existed"
+    state = "made" if made else "was there already"
     typer.echo(f"archive of classes {state}, for {archive.java.executable}", err=True)
 
 

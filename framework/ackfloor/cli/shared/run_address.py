@@ -178,4 +178,4 @@ def unreported(state: Mapping[str, Any]) -> Iterator[str]:
             yield f"worker {number} is starting"
     missing = state["workers_expected"] - len(state["workers"])
     if missing > 0:
-        yield f"{missing} workers have not reported"
+        yield f"workers without a report: {missing}"
