@@ -145,14 +145,8 @@ class Launch:
         )
         cluster = Cluster(self.kafka_options())
         cluster.wait(timeout_s, waits=waits)
-        app = self.settings.app
-        plans = cluster.plan(
-            self.handlers,
-            self.settings.group,
-            replication_factor=app.replication_factor,
-            dlq_retention_s=app.dlq_retention_s,
-        )
-        if app.create_topics:
+        plans = self.plan_topics(cluster)
+        if self.settings.app.create_topics:
             for name in cluster.create(plans):
                 log.info("created topic %s", name)
         else:
@@ -162,6 +156,15 @@ class Launch:
                 log.warning("topic %s: not consumed in broadcast mode", plan.topic)
             elif plan.action in (Action.DRIFT, Action.LEFTOVER):
                 log.warning("topic %s: %s", plan.topic, "; ".join(plan.notes))
+
+    def plan_topics(self, cluster: Cluster) -> tuple[TopicPlan, ...]:
+        """Plan the retry and dead-letter topics; raises ConfigError if a source is missing."""
+        return cluster.plan(
+            self.handlers,
+            self.settings.group,
+            replication_factor=self.settings.app.replication_factor,
+            dlq_retention_s=self.settings.app.dlq_retention_s,
+        )
 
     def topology(
         self,
@@ -191,16 +194,10 @@ class Launch:
     def _plans(self, cluster: Cluster, stopping: Callable[[], bool]) -> tuple[TopicPlan, ...]:
         from ackfloor.kafka.topics.cluster_topics import check_complete
 
-        app = self.settings.app
         until_s = time.monotonic() + TOPICS_S
         while True:
             try:
-                plans = cluster.plan(
-                    self.handlers,
-                    self.settings.group,
-                    replication_factor=app.replication_factor,
-                    dlq_retention_s=app.dlq_retention_s,
-                )
+                plans = self.plan_topics(cluster)
                 check_complete(plans)
             except ConfigError:
                 # A topic that was just created is not known to every broker at once.
@@ -270,14 +267,7 @@ class Launch:
         """The clients' properties; a refused one raises ConfigError when a client is made."""
         from ackfloor.kafka.client.client_options import KafkaOptions
 
-        kafka = self.settings.kafka
-        own = {"client.id": f"{kafka.client_id}-{client_suffix}"} if client_suffix else {}
-        return KafkaOptions(
-            consumer={**kafka.librdkafka("consumer"), **own},
-            producer={**kafka.librdkafka("producer"), **own},
-            admin={**kafka.librdkafka("admin"), **own},
-            by_default=kafka.by_default,
-        )
+        return KafkaOptions.of(self.settings.kafka, client_suffix)
 
     def worker_config(self, number: int = 0) -> WorkerConfig:
         """The settings that the worker of this number needs."""

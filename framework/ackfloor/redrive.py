@@ -77,13 +77,7 @@ def kafka_options(
     """
     from ackfloor.kafka.client.client_options import KafkaOptions
 
-    kafka = Settings.load(flags=flags or {}, config=config).kafka
-    return KafkaOptions(
-        consumer=kafka.librdkafka("consumer"),
-        producer=kafka.librdkafka("producer"),
-        admin=kafka.librdkafka("admin"),
-        by_default=kafka.by_default,
-    )
+    return KafkaOptions.of(Settings.load(flags=flags or {}, config=config).kafka)
 
 
 def select(coordinates: Iterable[tuple[int, int]]) -> Wanted:

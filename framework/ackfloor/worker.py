@@ -239,7 +239,7 @@ class Process:
             if worker.inbox.broken:
                 broken = worker.inbox.broken[0]
                 log.error(
-                    "a thread of the worker has ended: draining, to be replaced", exc_info=broken
+                    "a part of the worker has failed: draining, to be replaced", exc_info=broken
                 )
                 self._broken = True
                 return

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import Output, OutputOption
-from ackfloor.cli.shared.run_address import ListenOption, credentials, end_where_not_all_took, post
+from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.shared.run_address import (
+    ListenOption,
+    TokenFileOption,
+    credentials,
+    end_where_not_all_took,
+    post,
+)
 from ackfloor.live.run_control import PATH
 
 #: How many running deliveries the table names.
@@ -31,19 +36,8 @@ def set_(
         ),
     ] = False,
     listen: ListenOption = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="The file with the run's token.", show_default="by the address"),
-    ] = None,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            envvar="ACKFLOOR_CONFIG",
-            help="The settings file, which may name address and token file.",
-            show_default="ackfloor.toml",
-        ),
-    ] = None,
+    token_file: TokenFileOption = None,
+    config_file: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Change a setting of a run while it runs; it lasts until the run ends.

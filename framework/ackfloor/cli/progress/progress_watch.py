@@ -56,7 +56,7 @@ class GroupWatch:
         self._printed: set[str] = set()
 
     def look(self) -> list[Progress]:
-        """The progress of the group, or of all groups with topics of ours.
+        """The progress of the group, or of all groups with retry or dead-letter topics.
 
         Raises:
             AckfloorError: nothing is known of the group.
@@ -95,12 +95,12 @@ class GroupWatch:
             return found
         if not found:
             raise NotThere(
-                f"nothing is known of group {group!r}: no members, no commits, no topics of ours; "
-                f"is it spelt so, and is this its cluster? Of groups with topics of ours "
-                f"{there_are(group, self._reader.groups())}"
+                f"nothing is known of group {group!r}: no members, no commits, no retry or "
+                "dead-letter topics; is it spelt so, and is this its cluster? Of groups with such "
+                f"topics {there_are(group, self._reader.groups())}"
             )
         if members.known:
-            self._say_once(f"group {group} has no members: nobody works on it")
+            self._say_once(f"group {group} has no members: no worker is running")
         return found
 
     def _say_once(self, text: str) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
@@ -28,6 +30,23 @@ PROBE_S = 1.0
 _DOCTOR = "`ackfloor doctor` looks closer"
 
 
+def quiet_admin(config: Mapping[str, Any]) -> tuple[AdminClient, deque[KafkaError]]:
+    """An admin client that does not log, and the last errors reported to its error callback.
+
+    The callback is no method of the client's owner: that would be a cycle, which the garbage
+    collector may end inside another client's callback.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+    quiet = logging.getLogger("ackfloor.kafka.admin")
+    # The client logs every refused connection again; callers log the cause once.
+    quiet.setLevel(logging.CRITICAL)
+    errors: deque[KafkaError] = deque(maxlen=10)
+    client = make_client(AdminClient, "admin", {**config, "error_cb": errors.append}, logger=quiet)
+    return client, errors
+
+
 class AdminConnection:
     """The brokers that the settings name.
 
@@ -41,15 +60,7 @@ class AdminConnection:
     def __init__(self, options: KafkaOptions) -> None:
         self._config = admin_config(options)
         self.by_default = options.by_default
-        #: What the client reported to its error callback. The callback is no method of this object:
-        #: that would be a cycle, which the garbage collector may end inside another client's
-        #: callback.
-        self._errors: deque[KafkaError] = deque(maxlen=10)
-        config = {**self._config, "error_cb": self._errors.append}
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        # It logs every refused connection again; the caller logs the cause once.
-        quiet.setLevel(logging.CRITICAL)
-        self.admin: AdminClient = make_client(AdminClient, "admin", config, logger=quiet)
+        self.admin, self._errors = quiet_admin(self._config)
 
     @property
     def servers(self) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
 
 from ackfloor.errors import ConfigError
 from ackfloor.kafka.client.client_errors import error_text
+
+if TYPE_CHECKING:
+    from ackfloor.settings import KafkaSettings
 
 MIB = 1024 * 1024
 #: What the producer accepts locally; brokers and topics have limits of their own.
@@ -58,6 +61,17 @@ class KafkaOptions:
     producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admin: Mapping[str, Any] = field(default_factory=dict, repr=False)
     by_default: bool = False
+
+    @classmethod
+    def of(cls, kafka: KafkaSettings, client_suffix: str = "") -> KafkaOptions:
+        """From the settings; the suffix is appended to the client id."""
+        own = {"client.id": f"{kafka.client_id}-{client_suffix}"} if client_suffix else {}
+        return cls(
+            consumer={**kafka.librdkafka("consumer"), **own},
+            producer={**kafka.librdkafka("producer"), **own},
+            admin={**kafka.librdkafka("admin"), **own},
+            by_default=kafka.by_default,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class NewTiers:
         """
         if self._found:
             raise TopicAppeared(
-                f"retry topic {self._found} is new: this worker starts afresh to read its part"
+                f"retry topic {self._found} is new: this worker is replaced, to read its part"
             )
 
     def _run(self, sources: Collection[str], known: Collection[str]) -> None:

@@ -42,7 +42,7 @@ AHEAD_S = 5.0
 
 _MAX_TIMESTAMP: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
-_NEW_GROUP = "new: nobody has worked in it yet"
+_NEW_GROUP = "new: it has had no members yet"
 _UNREACHABLE = "start one (ackfloor broker up), or set ACKFLOOR_BOOTSTRAP_SERVERS"
 
 

@@ -92,7 +92,7 @@ class ProgressReader:
         self._connection.metadata()
 
     def groups(self) -> list[str]:
-        """The groups that have retry or dead-letter topics of ours.
+        """The groups that have retry or dead-letter topics.
 
         Raises:
             KafkaUnreachable: no broker answers.

@@ -45,7 +45,7 @@ def produce(
     write: PendingWrite,
     on_delivery: Callable[[KafkaError | None, Message], None],
 ) -> None:
-    """Hand a parcel to a producer; raises one of `REFUSED`."""
+    """Queue a write in a producer; raises one of `REFUSED`."""
     record = write.delivery.record
     producer.produce(
         write.topic,

@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from math import inf
@@ -39,8 +38,9 @@ from ackfloor.core.messages.fault_causes import DENIED as NOT_ALLOWED
 from ackfloor.core.messages.fault_causes import MISSING, UNCONFIRMED, Trouble, mend_writing
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.errors import TopicReplaced
+from ackfloor.kafka.client.admin_client import quiet_admin
 from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, error_text, kafka_error
-from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.client.client_options import KafkaOptions, admin_config
 from ackfloor.kafka.client.login_failures import refusal
 from ackfloor.kafka.topics.log_ranges import END, Place, Range, answered_offsets, log_ranges
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
@@ -87,12 +87,9 @@ class TopicIds:
     ) -> None:
         self._watched = frozenset(watched)
         self._spare = frozenset(spare)
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        quiet.setLevel(logging.CRITICAL)
-        #: Errors that the client reported since the last check.
-        self._errors: deque[KafkaError] = deque(maxlen=10)
-        config = {**admin_config(options), "error_cb": self._errors.append}
-        self._admin: AdminClient | None = make_client(AdminClient, "admin", config, logger=quiet)
+        self._admin: AdminClient | None
+        #: The errors are those since the last check.
+        self._admin, self._errors = quiet_admin(admin_config(options))
         #: The faults found at the last check: topic, or "brokers" -> cause and fix.
         self.troubles: Mapping[str, Trouble] = {}
         self._unanswered = ""
