@@ -30,12 +30,12 @@ Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | floa
 
 Mode = Literal["group", "broadcast"]
 
-#: Why nothing can be published from this process, where that is so.
+#: Why nothing can be published from this process; empty if something can.
 _no_publish: list[str] = []
 
 
 def refuse_publish(why: str) -> None:
-    """Refuse every `publish` from here on: this process has no producer, and will have none."""
+    """Refuse every later `publish`, because this process has no producer."""
     _no_publish.append(why)
 
 
@@ -48,7 +48,7 @@ class App(Registry):
             is passed to handler parameters annotated with its type.
         middleware: called around every handler as `around(delivery, call_next)`, outermost
             first; async for async handlers, plain for `def` handlers.
-        observers: are told every event and snapshot of a worker.
+        observers: get every event and snapshot of a worker.
         mode: "group" (default): the workers share the records; "broadcast": every worker gets
             every record that is written while it runs, and nothing is committed.
         options: settings of `[app]` by name (for example `start="latest"`,
@@ -94,27 +94,27 @@ class App(Registry):
             in_broadcast(spec)
 
     def add(self, spec: HandlerSpec) -> None:
-        """Register a handler that was checked, as the app's mode has it."""
+        """Register a checked handler, adapted to the app's mode."""
         super().add(in_broadcast(spec) if self.broadcast else spec)
 
     @property
     def state_type(self) -> object:
-        """The type of what the lifespan yields, None where there is none."""
+        """The type that the lifespan yields; None if the app has none."""
         return None if self._lifespan is None else yielded_type(self._lifespan)
 
     @property
     def lifespan(self) -> Callable[[App], AbstractAsyncContextManager[object]] | None:
-        """The lifespan as it was passed; None where the app has none."""
+        """The lifespan as it was passed; None if the app has none."""
         return self._lifespan
 
     @property
     def open_lifespan(self) -> Callable[[], AbstractAsyncContextManager[object]] | None:
-        """How a worker opens the lifespan; None where the app has none."""
+        """A function that opens the lifespan in a worker; None if the app has none."""
         lifespan = self._lifespan
         return None if lifespan is None else lambda: lifespan(self)
 
     def check_middleware(self, spec: HandlerSpec) -> None:
-        """Refuse middleware that is not of its handler's kind.
+        """Refuse middleware that does not fit its handler.
 
         Raises:
             ConfigError: async middleware around a `def` handler, or the other way round; any of
@@ -143,14 +143,14 @@ class App(Registry):
         """Write a record and return once the broker has confirmed it (acks=all).
 
         Args:
-            topic: where to.
+            topic: the topic to write to.
             value: bytes and str as they are, a pydantic model or anything JSON can hold as
                 JSON, None as a tombstone.
             key: bytes, or text to be written in UTF-8.
             headers: (name, value) pairs in order.
 
         Raises:
-            PublishFailed: it was not written, or it is not known whether it was.
+            PublishFailed: the record was not written, or it is not known whether it was.
             RuntimeError: no worker is running.
         """
         await asyncio.wrap_future(self._publish(topic, value, key, headers))
@@ -187,18 +187,18 @@ class App(Registry):
             else:
                 done.set_exception(error)
 
-        # A caller that gives up waiting can't take the record back: it stays uncancellable.
+        # A caller that stops waiting can't take the record back: the future can't be cancelled.
         done.set_running_or_notify_cancel()
         raw_key = key.encode() if isinstance(key, str) else key
         publisher.publish(topic, encode(value), raw_key, headers, on_done)
         return done
 
     def attach(self, publisher: Publisher) -> None:
-        """A worker starts: `publish` goes through its publisher."""
+        """Publish through this publisher, because a worker starts."""
         self._publisher = publisher
 
     def detach(self) -> None:
-        """The worker has ended."""
+        """Stop publishing, because the worker has ended."""
         self._publisher = None
 
 

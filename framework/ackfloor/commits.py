@@ -1,4 +1,4 @@
-"""What consumer groups have committed, for whoever watches or judges them.
+"""Commits: what consumer groups have settled, for monitoring and reconciliation.
 
     from ackfloor.commits import settled
     from ackfloor.redrive import kafka_options

@@ -1,6 +1,6 @@
-"""Control: how a run stands to its settings, and what may be asked of it at its address.
+"""Control: the state of a run's settings, and control requests at the run's address.
 
-What the supervisor and its monitor say to each other beside the workers' reports.
+Passed between the supervisor and its monitor, besides the workers' reports.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SettingsState:
-    """How a run stands to its settings.
+    """The state of a run's settings.
 
     Attributes:
-        reloads: how often they were read again and accepted.
-        failures: how often they were refused.
+        reloads: how often the file was read again and accepted.
+        failures: how often settings were refused.
         reloaded_ms: when they were accepted last; wall clock.
-        error: why they were refused the last time; empty where they were accepted.
-        needs_restart: settings that have changed in the file and wait for a restart.
-        overridden: what `config set` told the run, by setting name.
-        refused_by: worker number -> why it did not take them.
+        error: why they were refused the last time; empty if they were accepted.
+        needs_restart: settings that have changed in the file and need a restart.
+        overridden: the values given with `config set`, by setting name.
+        refused_by: worker number -> why it refused them.
     """
 
     reloads: int = 0
@@ -34,11 +34,11 @@ class SettingsState:
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """Somebody wants the run to do something.
+    """A POST request to the run.
 
     Attributes:
-        client: the address that asks.
-        authorization: the header of that name; empty where there is none.
+        client: the client's address.
+        authorization: the header of that name; empty if there is none.
         body: at most `CONTROL_BYTES`.
     """
 
@@ -47,7 +47,7 @@ class ControlRequest:
     body: bytes
 
 
-#: Answers a request with a status of HTTP and a tree for JSON; called in any thread.
+#: Answers a request with an HTTP status and a JSON value; called in any thread.
 Control = Callable[[ControlRequest], tuple[int, object]]
 #: The longest body of a request, in bytes.
 CONTROL_BYTES = 64 * 1024

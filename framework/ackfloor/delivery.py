@@ -1,8 +1,7 @@
-"""Delivery: what a handler may know of the record it is given, and how it may answer.
+"""Delivery: a record as its handler gets it, and the answers that a handler can give.
 
-This is all of a delivery that users can rely on. The runtime passes objects of its own which have
-these members; whatever else they have may change with any version. A test may pass any object of
-this shape to a handler that it calls itself.
+This is all of a delivery that users can rely on. The runtime's objects have more members, which may
+change with any version. A test may pass any object with these members to a handler.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ class Delivery(Protocol):
     """One attempt to handle one record.
 
     Read it in a handler through a parameter annotated `Delivery`. Under `ack="manual"`, and in a
-    batch, it is also how the record is answered, from any thread or task and without blocking: each
-    answer returns True when it was recorded and False when the delivery has ended already.
+    batch, its methods answer for the record, from any thread or task and without blocking: each
+    returns True if the answer was recorded and False if the delivery has already ended.
     """
 
     # What was delivered.
@@ -50,12 +49,12 @@ class Delivery(Protocol):
     def headers(self) -> Headers:
         """The record's headers in order, repeated names included.
 
-        Empty where the name of one is not UTF-8, which the client can't read.
+        Empty if the name of one is not UTF-8, which the client can't read.
         """
 
     @property
     def timestamp(self) -> int:
-        """The record's timestamp in milliseconds since the epoch; -1 where it has none."""
+        """The record's timestamp in milliseconds since the epoch; -1 if it has none."""
 
     @property
     def attempt(self) -> int:
@@ -69,7 +68,7 @@ class Delivery(Protocol):
     def deadline_s(self) -> float | None:
         """When the consume timeout ends, in seconds of the monotonic clock; None for never."""
 
-    # How it ends, under manual ack or in a batch. Elsewhere these raise `RuntimeError`.
+    # Answers, under manual ack or in a batch. Elsewhere these raise `RuntimeError`.
 
     def ack(self) -> bool:
         """Settle the record as handled."""
@@ -81,7 +80,7 @@ class Delivery(Protocol):
         """Move the record to the dead-letter topic."""
 
     def discard(self, reason: str) -> bool:
-        """Settle the record although nothing was done with it."""
+        """Settle the record without handling it."""
 
     def extend(self, by: timedelta | str) -> bool:
         """Move the deadline to `by` from now, at most `max_extend` after the handler's start.

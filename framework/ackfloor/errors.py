@@ -1,17 +1,17 @@
 """The errors ackfloor raises itself, and the outcomes a handler may raise.
 
     Exception
-    ├── AckfloorError              its text is fit to print as it is; `exit_code` is the process's
+    ├── AckfloorError              its text can be shown to users; `exit_code` is the process's
     │   ├── ConfigError            (also a SettingError) a setting or a registration is refused: 3
     │   ├── StartError             the app can't be imported or started: 3
     │   ├── KafkaUnreachable       no broker answered within the connect timeout: 4
     │   ├── MissingExtra           a package of an optional extra is not installed: 1
     │   ├── SourceFailed           the consumer can't go on; the worker restarts: 1
     │   ├── PublishFailed          `publish` was not confirmed by the broker: 1
-    │   ├── RedriveRefused         dead letters can't be sent where they were to go: 2
+    │   ├── RedriveRefused         dead letters can't be read or sent; nothing was sent: 2
     │   ├── RedriveBusy            another job works on the same dead letters: 1
-    │   ├── DecodeError            these bytes are no value of this type: dead-lettered
-    │   └── DecoderUnavailable     what a decoder depends on is away: the record stays open
+    │   ├── DecodeError            the bytes are not a valid value: dead-lettered
+    │   └── DecoderUnavailable     a decoder's dependency is away: the record stays open
     ├── SettingError               (a ValueError) `field=value: why; fix`, raised by the core
     └── Outcome                    raised by handlers to say how a delivery ends
         ├── Retry                  park it for another delivery
@@ -19,8 +19,8 @@
         ├── Discard                drop it
         └── Pause                  a dependency is away: it stays open, no budget is spent
 
-`except AckfloorError` catches what the framework raises and never what a handler says by
-raising: an `Outcome` is not an error.
+`except AckfloorError` catches the framework's errors, never a handler's outcome: an `Outcome` is
+not an error.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ __all__ = [
 
 
 class AckfloorError(Exception):
-    """Base of every error that ackfloor raises on purpose; its text is fit to print as it is."""
+    """Base of every error that ackfloor raises on purpose; its text can be shown to users."""
 
-    #: What a process that ends with this error exits with.
+    #: The exit code of a process that ends with this error.
     exit_code: ClassVar[int] = 1
 
 
@@ -67,8 +67,8 @@ class ConfigError(SettingError, AckfloorError):
     """A setting or a registration is refused: names field, value, fix and where it came from.
 
     Attributes:
-        source: where the value was set, such as `environment ACKFLOOR_APP__GROUP`; empty where
-            the place is the call that raised.
+        source: where the value was set, such as `environment ACKFLOOR_APP__GROUP`; empty if it
+            was passed to the call that raised.
     """
 
     exit_code = 3
@@ -86,7 +86,7 @@ class ConfigError(SettingError, AckfloorError):
 
     @classmethod
     def of(cls, error: SettingError, *, field: str = "", source: str = "") -> ConfigError:
-        """A core rule's refusal, with the full name of the field and the place it was set."""
+        """A SettingError with the full name of the field and the place where it was set."""
         return cls(field or error.field, error.value, error.why, error.fix, source=source)
 
 
@@ -123,35 +123,35 @@ class SourceFailed(AckfloorError):
 
 
 class InstanceFenced(SourceFailed):
-    """Under static membership another process has taken this worker's name in the group."""
+    """Static membership: another process has taken this worker's instance id in the group."""
 
     exit_code = 76
 
 
 class InstanceHeld(SourceFailed):
-    """Under static membership the group does not yet give this worker its name."""
+    """Static membership: the group still has a member with this worker's instance id."""
 
     exit_code = 77
 
 
 class TopicReplaced(SourceFailed):
-    """A topic was deleted and created anew: only clients that never knew it can follow."""
+    """A topic was deleted and created anew: only new clients can read it."""
 
     exit_code = 75
 
 
 class TopicAppeared(SourceFailed):
-    """A worker with other delays has made a retry topic: only who starts afresh reads it, too."""
+    """A worker with other delays has created a retry topic: only a new process reads it."""
 
     exit_code = 75
 
 
 class PublishFailed(AckfloorError):
-    """A record was not confirmed by the broker: it may or may not have been written."""
+    """The broker did not confirm a record: it may or may not have been written."""
 
 
 class RedriveRefused(AckfloorError):
-    """Dead letters can't be read, or not be sent where they were to go; nothing was sent."""
+    """Dead letters can't be read, or can't be sent to their target; nothing was sent."""
 
     exit_code = 2
 
@@ -161,13 +161,13 @@ class RedriveBusy(AckfloorError):
 
 
 class DecodeError(AckfloorError):
-    """These bytes are no value of the handler's type, today and on every redelivery.
+    """The bytes are not a value of the handler's type, and no redelivery will change that.
 
-    Raise it from a decoder of your own. Neither the text nor `error_type` should carry the
+    Raise it from a decoder of your own. Neither the text nor `error_type` should contain the
     payload: both are written to headers and logs.
 
     Attributes:
-        error_type: the class of the error underneath, by its name.
+        error_type: the name of the underlying error's class.
     """
 
     def __init__(self, message: str, *, error_type: str = "DecodeError") -> None:
@@ -176,16 +176,16 @@ class DecodeError(AckfloorError):
 
 
 class DecoderUnavailable(AckfloorError):
-    """What a decoder depends on (a schema registry) is away; the record stays open.
+    """A decoder's dependency (a schema registry) is away; the record stays open.
 
-    Raise it from a decoder of your own: the handler then pauses and asks again, and neither
-    the retry budget nor the record is touched. Any other error a decoder raises means that the
-    record can't be decoded.
+    Raise it from a decoder of your own: the handler then pauses and tries again, without spending
+    the record's redeliveries. Any other error from a decoder means that the record can't be
+    decoded.
     """
 
 
 class Outcome(Exception):
-    """Raised by a handler to say how its delivery ends. Raise one of the four below."""
+    """Raised by a handler to end its delivery. Raise one of the four below."""
 
 
 class Retry(Outcome):
@@ -214,7 +214,7 @@ class DeadLetter(Outcome):
 
 
 class Discard(Outcome):
-    """Settle the record although nothing was done with it: an explicit word, and counted."""
+    """Settle the record without handling it; explicit, and counted."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -222,7 +222,7 @@ class Discard(Outcome):
 
 
 class Pause(Outcome):
-    """A dependency is away: take no records for a while. This one stays open, free of charge.
+    """A dependency is away: take no records for a while. This one stays open and spends no budget.
 
     Args:
         duration: how long the handler takes no records, as a timedelta or "30s".

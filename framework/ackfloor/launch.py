@@ -1,8 +1,8 @@
 """Launch: an app with its settings, ready to be run on Kafka.
 
-The composition root: the one place that knows the app, the settings and the Kafka shell. The
-supervisor's command uses it to check everything before a worker starts, each worker to put
-itself together.
+The composition root: the one place that knows the app, the settings and the Kafka clients. The
+supervisor's command uses it to check everything before a worker starts; each worker uses it to
+create its parts.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ackfloor")
 
-#: How long a worker asks again for topics that its run has found or created, in seconds.
+#: How long a worker repeats the request for topics that its run has found or created, in seconds.
 TOPICS_S = 10.0
 TOPICS_PAUSE_S = 0.2
 
 
-def _unheard(_why: str) -> None:
-    """Nobody asks why it takes so long."""
+def _ignore(_why: str) -> None:
+    """Take the cause of a wait, and do nothing with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is about to run.
+    """An app with its settings and handlers.
 
     Attributes:
         handlers: the app's handlers, or those of `--only`, with operators' settings applied.
@@ -104,7 +104,7 @@ class Launch:
         """Refuse handlers that could not be called; raises ConfigError."""
         for spec in self.handlers:
             if "guard" in spec.given:
-                # Python hides the warning of the registration, unless in tests.
+                # Python hides the registration's DeprecationWarning outside of tests.
                 log.warning("handlers.%s.guard: %s: %s", spec.name, WHY, FIX)
             signature = read_signature(
                 spec.function,
@@ -123,13 +123,13 @@ class Launch:
                 plan_of(self.app, spec, signature)
 
     def prepare_topics(
-        self, connect_timeout: str | None = None, waits: Callable[[str], None] = _unheard
+        self, connect_timeout: str | None = None, waits: Callable[[str], None] = _ignore
     ) -> None:
-        """Wait for Kafka and see to the topics: create what is missing, name what differs.
+        """Wait for Kafka, create missing topics, and log the differences of existing ones.
 
         Args:
             connect_timeout: how long to wait for a broker, such as "30s"; None for ever.
-            waits: is told why there is no answer yet, and "" when there is one.
+            waits: gets the reason why there is no answer yet, and "" once there is one.
 
         Raises:
             KafkaUnreachable: no broker answered in time.
@@ -145,33 +145,36 @@ class Launch:
         )
         cluster = Cluster(self.kafka_options())
         cluster.wait(timeout_s, waits=waits)
-        app = self.settings.app
-        plans = cluster.plan(
-            self.handlers,
-            self.settings.group,
-            replication_factor=app.replication_factor,
-            dlq_retention_s=app.dlq_retention_s,
-        )
-        if app.create_topics:
+        plans = self.plan_topics(cluster)
+        if self.settings.app.create_topics:
             for name in cluster.create(plans):
                 log.info("created topic %s", name)
         else:
             check_complete(plans)
         for plan in plans:
             if plan.action is Action.LEFTOVER and self.app.broadcast:
-                log.warning("topic %s: nobody consumes it in broadcast mode", plan.topic)
+                log.warning("topic %s: not consumed in broadcast mode", plan.topic)
             elif plan.action in (Action.DRIFT, Action.LEFTOVER):
                 log.warning("topic %s: %s", plan.topic, "; ".join(plan.notes))
+
+    def plan_topics(self, cluster: Cluster) -> tuple[TopicPlan, ...]:
+        """Plan the retry and dead-letter topics; raises ConfigError if a source is missing."""
+        return cluster.plan(
+            self.handlers,
+            self.settings.group,
+            replication_factor=self.settings.app.replication_factor,
+            dlq_retention_s=self.settings.app.dlq_retention_s,
+        )
 
     def topology(
         self,
         stopping: Callable[[], bool] = lambda: False,
-        waits: Callable[[str], None] = _unheard,
+        waits: Callable[[str], None] = _ignore,
     ) -> Topology:
-        """What a worker subscribes to and parks in, as the cluster has it now.
+        """The topics that a worker reads and parks in, as the cluster has them now.
 
         Raises:
-            KafkaUnreachable: no broker answered before `stopping` said so.
+            KafkaUnreachable: no broker answered before `stopping` returned True.
             ConfigError: a topic is missing.
         """
         from ackfloor.kafka.topics.cluster_topics import Cluster, routes_of
@@ -183,7 +186,7 @@ class Launch:
         partitions = {plan.topic: plan.partitions for plan in plans}
         routes = routes_of(plans, self.handlers)
         if self.app.broadcast:
-            # Retry topics of an earlier life in group mode belong to nobody here.
+            # Retry topics from an earlier run in group mode are not read here.
             routes = {topic: route for topic, route in routes.items() if route.tier_s is None}
         spare = frozenset(plan.topic for plan in plans if plan.action is Action.LEFTOVER)
         return Topology(routes, partitions, spare)
@@ -191,16 +194,10 @@ class Launch:
     def _plans(self, cluster: Cluster, stopping: Callable[[], bool]) -> tuple[TopicPlan, ...]:
         from ackfloor.kafka.topics.cluster_topics import check_complete
 
-        app = self.settings.app
         until_s = time.monotonic() + TOPICS_S
         while True:
             try:
-                plans = cluster.plan(
-                    self.handlers,
-                    self.settings.group,
-                    replication_factor=app.replication_factor,
-                    dlq_retention_s=app.dlq_retention_s,
-                )
+                plans = self.plan_topics(cluster)
                 check_complete(plans)
             except ConfigError:
                 # A topic that was just created is not known to every broker at once.
@@ -218,7 +215,7 @@ class Launch:
         *,
         watched: Collection[str] = (),
     ) -> Outside:
-        """The Kafka side of a worker, which is at an end when a watched topic is created anew."""
+        """The Kafka side of a worker; it fails when a watched topic is created anew."""
         from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
         from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
         from ackfloor.kafka.consume.new_retry_topics import NewTiers
@@ -243,7 +240,7 @@ class Launch:
                 watched=watched,
                 spare=topology.spare,
                 low_priority_topics=low_priority_topics,
-                followers=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
+                copartitioned=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
                 new_tiers=NewTiers(options, group),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
@@ -255,29 +252,22 @@ class Launch:
         )
 
     def transactional_id(self, worker: str) -> str:
-        """The same for a worker and for the one that takes its place, and nobody else's."""
+        """The transactional id of a worker and its successor; unique to them."""
         prefix = self.settings.app.transactional_id_prefix
         if prefix is None:
             prefix = f"{self.settings.group}-{gethostname()}"
         return f"{prefix}-{worker}"
 
     def instance_id(self, worker: str) -> str:
-        """A worker's name in the group, which its successor takes over."""
+        """A worker's instance id in the group, which its successor takes over."""
         host = re.sub("[^A-Za-z0-9._-]", "-", gethostname())
         return f"{self.settings.app.instance_id_prefix}-{host}-{worker}"
 
     def kafka_options(self, client_suffix: str = "") -> KafkaOptions:
-        """The clients' properties; refused ones raise ConfigError where a client is made."""
+        """The clients' properties; a refused one raises ConfigError when a client is made."""
         from ackfloor.kafka.client.client_options import KafkaOptions
 
-        kafka = self.settings.kafka
-        own = {"client.id": f"{kafka.client_id}-{client_suffix}"} if client_suffix else {}
-        return KafkaOptions(
-            consumer={**kafka.librdkafka("consumer"), **own},
-            producer={**kafka.librdkafka("producer"), **own},
-            admin={**kafka.librdkafka("admin"), **own},
-            by_default=kafka.by_default,
-        )
+        return KafkaOptions.of(self.settings.kafka, client_suffix)
 
     def worker_config(self, number: int = 0) -> WorkerConfig:
         """The settings that the worker of this number needs."""
@@ -300,14 +290,14 @@ class Launch:
         )
 
     def looking(self) -> Looking:
-        """What the run asks Kafka with how far its group has come."""
+        """How the run asks Kafka for its group's progress."""
         from ackfloor.kafka.inspection.group_progress import looking_at
 
         return partial(looking_at, self.kafka_options("look"), self.settings.group)
 
     @staticmethod
     def monitoring() -> MonitoringPlugin | None:
-        """The installed monitoring plugin, None where there is none."""
+        """The installed monitoring plugin; None if there is none."""
         for entry in entry_points(group="ackfloor.monitoring"):
             plugin: MonitoringPlugin = entry.load()
             return plugin

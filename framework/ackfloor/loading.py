@@ -1,4 +1,4 @@
-"""From `module:attribute` to an App, with errors that name exactly what is missing."""
+"""Loading: imports the App named by `module:attribute`; errors name exactly what is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ackfloor.app import App
 from ackfloor.errors import AckfloorError, SettingError, StartError
 
 
-class StopEarlyError(BaseException):
-    """Told to stop before any worker was started; no import may take it for its own failure."""
+class StopRequested(BaseException):
+    """A stop was requested before any worker was started; not an Exception, so that code being
+    imported does not catch it."""
 
 
 def load_app(path: str, *, factory: bool = False) -> App:
@@ -27,7 +28,7 @@ def load_app(path: str, *, factory: bool = False) -> App:
         factory: whether the attribute is a function that returns the app.
 
     Raises:
-        StartError: it can't be had; the message names the missing module or attribute.
+        StartError: it can't be loaded; the message names the missing module or attribute.
     """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
@@ -45,7 +46,7 @@ def load_app(path: str, *, factory: bool = False) -> App:
 
 
 def load_function(path: str, option: str) -> Callable[..., object]:
-    """A function of the user's that an option names.
+    """Import the user's function that an option names.
 
     The working directory is importable, as for an app.
 
@@ -54,7 +55,7 @@ def load_function(path: str, option: str) -> Callable[..., object]:
         option: for messages, such as `--edit-with`.
 
     Raises:
-        StartError: it can't be had.
+        StartError: it can't be loaded.
     """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
@@ -65,8 +66,8 @@ def load_function(path: str, option: str) -> Callable[..., object]:
     return found
 
 
-def told(exc: BaseException) -> str:
-    """An exception of the user's code in one line, with the place that raised it."""
+def error_with_place(exc: BaseException) -> str:
+    """An exception of the user's code in one line, with the line of code that raised it."""
     if isinstance(exc, SyntaxError):
         return f"at {exc.filename}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
     where = traceback.extract_tb(exc.__traceback__)[-1]
@@ -74,7 +75,7 @@ def told(exc: BaseException) -> str:
 
 
 def load_command(path: str) -> Callable[..., int]:
-    """The code of a command that lives in another package of the distribution.
+    """Import the code of a command that is in another package of the distribution.
 
     Args:
         path: `package.module:function`; the function returns the exit code.
@@ -87,7 +88,7 @@ def load_command(path: str) -> Callable[..., int]:
 
 
 def _here(module_name: str, attribute: str) -> object:
-    """What a module says, which may lie in the working directory."""
+    """An attribute of a module, which may be in the working directory."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -104,10 +105,10 @@ def _module(name: str) -> object:
         raise StartError(f"{name} imports {missing!r}, which is not installed") from exc
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{name}: {exc}") from exc
-    except (KeyboardInterrupt, StopEarlyError):
+    except (KeyboardInterrupt, StopRequested):
         raise
     except BaseException as exc:
-        raise StartError(f"importing {name} failed {told(exc)}") from exc
+        raise StartError(f"importing {name} failed {error_with_place(exc)}") from exc
 
 
 def _made(factory: Callable[[], object], path: str) -> object:
@@ -115,10 +116,10 @@ def _made(factory: Callable[[], object], path: str) -> object:
         return factory()
     except (AckfloorError, SettingError) as exc:
         raise StartError(f"{path}: {exc}") from exc
-    except (KeyboardInterrupt, StopEarlyError):
+    except (KeyboardInterrupt, StopRequested):
         raise
     except BaseException as exc:
-        raise StartError(f"{path}() failed {told(exc)}") from exc
+        raise StartError(f"{path}() failed {error_with_place(exc)}") from exc
 
 
 def _attribute(module: object, module_name: str, path: str) -> object:

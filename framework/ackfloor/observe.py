@@ -1,4 +1,4 @@
-"""Observing a worker: the events, the snapshot, and the protocols of who is told.
+"""Observing a worker: the events, the snapshot, and the protocols of observers.
 
 An observer is any object with two methods:
 
@@ -12,13 +12,12 @@ An observer is any object with two methods:
             print(snapshot.state, snapshot.open_count)
 
 Both run on the worker's owner thread, between two polls: be quick, do no I/O, and keep what
-must wait for a thread of your own. What an observer raises is logged once for its kind and never
-reaches the loop. Events come in order and the hot ones are batches (`RecordsAcked` carries lists
-that belong to all observers: read them, don't change them). Snapshots are immutable and may be
-kept and read by any thread.
+waits for a thread of your own. An observer's exception is logged once for each type and does not
+stop the loop. Events come in order, and frequent ones are batches (`RecordsAcked` has lists that
+all observers share: don't change them). Snapshots are immutable; any thread may keep and read them.
 
-What `ackfloor run` sends to its one monitoring address comes from a `MonitoringPlugin`, found
-through the entry point group `ackfloor.monitoring`.
+A `MonitoringPlugin`, found through the entry point group `ackfloor.monitoring`, serves the
+monitoring address of `ackfloor run`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ports: what the runtime needs from the outside world, and what it tells it.
+"""Ports: the protocols between the runtime and Kafka, the clock, executors and monitoring.
 
 Each port has two implementations that pass the same contract suite (tests/contracts): the real
 one (`kafka/`, `runtime/`) and the in-memory one (`testing/`). Everything named "listener" is
@@ -31,7 +31,7 @@ from ackfloor.core.state.snapshot import Snapshot
 
 
 class Clock(Protocol):
-    """Both clocks. The manual one of the test kit stands still until it is advanced."""
+    """The monotonic and the wall clock. The test kit's manual clock moves only when advanced."""
 
     def now(self) -> Now:
         """One reading of the monotonic and the wall clock."""
@@ -47,14 +47,14 @@ class Clock(Protocol):
 
 
 class SourceListener(Protocol):
-    """What a source reports. No method may raise."""
+    """Takes what a source reports. No method may raise."""
 
     def on_assigned(self, starts: Sequence[StartPosition]) -> None:
         """Partitions were assigned; reading starts at the given positions."""
         ...
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions are about to leave. May take up to the drain bound, and commits.
+        """Partitions are being revoked: drain, which may take up to the drain timeout, and commit.
 
         It runs on the owner thread inside `Source.poll`, so it may call `Source.commit` with
         `wait=True` and `Sink.poll`, and must not wait for anything that waits for the source.
@@ -62,17 +62,17 @@ class SourceListener(Protocol):
         ...
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions were taken without warning: nothing may be committed for them."""
+        """Partitions were lost without a revoke: nothing may be committed for them."""
         ...
 
     def on_gone(self, partition: TopicPartition, position: int) -> None:
-        """Retention has removed what was to be read next; reading goes on at `position`."""
+        """Retention has removed the records to be read next; reading goes on at `position`."""
         ...
 
     def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
-        """The topics of these partitions were deleted; each ended there as far as is known.
+        """The topics of these partitions were deleted; each comes with its last known log end.
 
-        They are no longer read or committed. Nobody else has what was read of them.
+        They are no longer read or committed. No other member has the records read from them.
         """
         ...
 
@@ -81,7 +81,7 @@ class SourceListener(Protocol):
         ...
 
     def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
-        """A commit came back: for each position None, or the reason it was refused."""
+        """A commit was answered: for each position None, or why it was refused."""
         ...
 
 
@@ -93,14 +93,15 @@ class Source(Protocol):
         ...
 
     def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
-        """Report what there is: rebalances, records, answers to commits.
+        """Report rebalances, records and answers to commits.
 
         Waits at most `timeout_s` seconds for the first record and not at all for more. Each
         batch is reported before anything else can change the assignment. Returns the number of
         records reported. Transient errors of the broker are logged and not raised.
 
-        Without `ahead` the handlers have enough to do: of the source's records most may stay where
-        they are, and the whole `timeout_s` is waited. Everything else is reported as ever.
+        With `ahead=False` the handlers have enough to do: most records of source topics may stay
+        in the client's queue, and the call takes the whole `timeout_s`. Everything else is reported
+        as usual.
 
         Raises:
             SourceFailed: the consumer can't go on (fatal error, or a listener raised).
@@ -110,21 +111,21 @@ class Source(Protocol):
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
         """Commit positions (with their metadata) in one request.
 
-        With `wait=False` the answer comes through `on_committed` in a later `poll`; with
-        `wait=True` it has been reported when the call returns, within a bounded time.
+        With `wait=False` the answer is reported through `on_committed` in a later `poll`; with
+        `wait=True` before the call returns, within a bounded time.
         """
         ...
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop fetching partitions; those not assigned are ignored."""
+        """Stop fetching partitions; ignores those that are not assigned."""
         ...
 
     def resume(self, positions: Sequence[tuple[TopicPartition, int]]) -> None:
-        """Fetch partitions again, each from the given position; those not assigned ignored."""
+        """Fetch partitions again, each from the given position; ignores those not assigned."""
         ...
 
     def membership(self) -> object:
-        """This member of the group as it is now, for a transaction that commits in its name."""
+        """The group metadata of this member now, for a transaction that commits its offsets."""
         ...
 
     def positions(self) -> Mapping[tuple[str, int], int]:
@@ -136,21 +137,21 @@ class Source(Protocol):
         ...
 
     def poll_limit_s(self) -> float | None:
-        """How long the group waits for a poll before it gives the partitions to others.
+        """`max.poll.interval.ms` in seconds: after that without a poll the group expels the member.
 
-        In seconds; None where nobody waits.
+        None where there is no such limit.
         """
         ...
 
     def troubles(self) -> Mapping[str, Trouble]:
-        """What is in the way at the brokers: a topic, the group or "brokers" -> what it is.
+        """Present faults at the brokers: a topic, the group or "brokers" -> the fault.
 
-        By what is known already; nothing is asked. It ends when the brokers say so.
+        As known from earlier answers; nothing is asked now.
         """
         ...
 
     def look_closer(self) -> None:
-        """Something can't be written, or seems so: ask soon for `troubles`, within a second."""
+        """Ask the brokers about `troubles` within a second, because a write failed or hangs."""
         ...
 
     def close(self) -> None:
@@ -159,39 +160,39 @@ class Source(Protocol):
 
 
 class SinkListener(Protocol):
-    """What a sink reports about parcels. No method may raise."""
+    """Takes what a sink reports about writes. No method may raise."""
 
-    def on_published(self, parcel: PendingWrite) -> None:
-        """The broker confirmed the record with acks=all."""
+    def on_published(self, write: PendingWrite) -> None:
+        """The broker confirmed the write with acks=all."""
         ...
 
-    def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
-        """The record was not written, or it is not known whether it was."""
+    def on_publish_failed(self, write: PendingWrite, error: str, *, too_large: bool) -> None:
+        """The write failed, or it is not known whether it succeeded."""
         ...
 
 
 class Sink(Protocol):
-    """Writes parcels (parked records) durably. Only the owner thread calls it."""
+    """Writes parked records durably. Only the owner thread calls it."""
 
     def open(self, listener: SinkListener) -> None:
-        """Make ready to write."""
+        """Get ready to write."""
         ...
 
-    def publish(self, parcel: PendingWrite) -> None:
-        """Start writing a parcel: topic, partition, headers from it; key and value from its
+    def publish(self, write: PendingWrite) -> None:
+        """Start a write: topic, partition and headers are its own, key and value those of its
         delivery's record. Exactly one report follows, in a later `poll` or in this call."""
         ...
 
     def poll(self) -> None:
-        """Report what has been confirmed or has failed, without waiting."""
+        """Report the writes that were confirmed or have failed, without waiting."""
         ...
 
     def pending(self) -> int:
-        """Parcels whose report is outstanding."""
+        """How many writes have no report yet."""
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for outstanding reports (delivering them), then stop."""
+        """Deliver outstanding reports for up to `timeout_s` seconds, then stop."""
         ...
 
 
@@ -206,8 +207,8 @@ class Publisher(Protocol):
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
     ) -> None:
-        """Start writing one record; `on_done` is called once, from any thread, with None when
-        the broker has confirmed it and with the error otherwise."""
+        """Start writing one record; `on_done` is called once, from any thread: with None if the
+        broker confirmed the record, else with the error."""
         ...
 
     def close(self, timeout_s: float) -> None:
@@ -222,11 +223,10 @@ Stack = tuple[str, ...]
 class Executor(Protocol):
     """Runs the deliveries of one handler, at most `concurrency` at once.
 
-    It is given a little more than it runs, and starts that in order as slots become free. It stamps
-    `started_s` before and `outcome` and `finished_s` after, and posts each delivery to the inbox it
-    was made with; and each work and each batch when it has ended, after its answers. Except for the
-    start-up and the end, every method may be called from the owner thread at any time and never
-    blocks.
+    It queues a few more than it runs, and starts these in order as slots become free. It sets
+    `started_s` before and `outcome` and `finished_s` after a delivery, and posts the delivery to
+    the inbox it was made with; each work and each batch is posted after its deliveries. The owner
+    thread may call any method at any time, and none but `start` and `stop` blocks.
     """
 
     def start(self) -> None:
@@ -234,78 +234,78 @@ class Executor(Protocol):
         ...
 
     def submit(self, units: Sequence[Unit]) -> None:
-        """Start these, in this order, behind what was given before."""
+        """Queue these, in this order, behind those submitted before."""
         ...
 
     def take_back(self) -> None:
-        """Give back what has not started, soon: it is posted as `returned`, in its order. Of a
-        work that has begun, the record at hand is the last that is started."""
+        """Soon return what has not started: it is posted as `returned`, in order. A work that has
+        begun starts no further record."""
         ...
 
     def queued(self) -> int:
-        """Units that no slot has taken yet."""
+        """How many units no slot has taken yet."""
         ...
 
     def running(self) -> Iterable[TrackedDelivery]:
-        """The deliveries that occupy a slot: started, about to start (`started_s` is 0), or ended
-        by somebody else while their handlers go on."""
+        """The deliveries that occupy a slot: started, about to start (`started_s` is 0), or already
+        ended by a timeout or a revoke while their handlers go on."""
         ...
 
     def stack(self, delivery: TrackedDelivery) -> Stack:
-        """Where the handler of a running delivery is now; empty where that can't be told."""
+        """The stack of a running delivery's handler; empty if it is not known."""
         ...
 
     def cancel(self, delivery: TrackedDelivery) -> None:
-        """The delivery's time is up: cancel its handler if that is possible, and in any case
-        give its slot to a fresh worker, after the cancel grace at the latest. Where handlers can
-        be killed, its outcome is posted when the handler has been seen dead."""
+        """Cancel the handler of a delivery that timed out, if possible, and in any case free its
+        slot after the cancel grace at the latest. If handlers can be killed, the outcome is posted
+        once the handler is dead."""
         ...
 
     def abandoned(self) -> int:
-        """Abandoned handlers that are still running."""
+        """How many abandoned handlers are still running."""
         ...
 
     def resize(self, concurrency: int) -> None:
-        """Run at most so many deliveries at once from now on. More start at once; of too many,
-        those that run may end, and start nothing else."""
+        """Run at most this many deliveries at once from now on. Additional slots start at once;
+        surplus ones finish their delivery and take no other."""
         ...
 
     def stop(self, timeout_s: float) -> int:
-        """Cancel what runs (it comes back as released), stop the workers, and return how many
-        handlers are still running after `timeout_s` seconds."""
+        """Cancel what runs (it is posted as released), stop the workers, and return how many
+        handlers still run after `timeout_s` seconds."""
         ...
 
 
 class Observer(Protocol):
-    """Is told everything that happened. Must be quick and do no I/O; it can't hurt the loop:
-    what it raises is logged once for its kind and counted."""
+    """Gets every event. Must be quick and do no I/O. An exception does not stop the loop: it is
+    counted, and logged once for each type."""
 
     def observe(self, events: Sequence[Event]) -> None:
         """Events of the last turn, in order; called on the owner thread."""
         ...
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """A fresh snapshot, about once a second; called on the owner thread."""
+        """Take a new snapshot, about once a second; called on the owner thread."""
         ...
 
 
 class WorkerMonitor(Observer, Protocol):
-    """An observer inside a worker process whose findings can be sent to the supervisor."""
+    """An observer inside a worker process that makes reports for the supervisor."""
 
     def report(self) -> bytes:
-        """Everything the supervisor's side needs to answer for this worker, serialised."""
+        """Everything that the run's monitor needs to know of this worker, serialised."""
         ...
 
 
 class RunMonitor(Protocol):
-    """The supervisor's side of monitoring: one address for all workers of a run."""
+    """The supervisor's side of monitoring: one HTTP address for all workers of a run."""
 
     def start(self, listen: str) -> str:
         """Serve on `host:port` (port 0: any free one) and return the address served."""
         ...
 
     def waits(self, worker: int | None, why: str) -> None:
-        """Why a worker, or the run itself (None), can't start yet; empty when it can."""
+        """Take why a worker, or the run itself (None), can't start yet; empty when it can."""
         ...
 
     def update(self, worker: int, report: bytes) -> None:
@@ -317,15 +317,15 @@ class RunMonitor(Protocol):
         ...
 
     def settings(self, state: SettingsState) -> None:
-        """How the run stands to its settings now."""
+        """Take the state of the run's settings: reloads, refusals, what needs a restart."""
         ...
 
     def progress(self, seen: Sequence[Progress] | None) -> None:
-        """How far the group has come as Kafka sees it; None where that is not known."""
+        """Take the group's progress as Kafka reports it; None if it is not known."""
         ...
 
     def control(self, path: str, answer: Control) -> None:
-        """Answer what is posted to this path."""
+        """Answer POST requests to this path with `answer`."""
         ...
 
     def stop(self) -> None:
@@ -334,62 +334,62 @@ class RunMonitor(Protocol):
 
 
 class MonitoringPlugin(Protocol):
-    """What the entry point group `ackfloor.monitoring` offers."""
+    """A plugin of the entry point group `ackfloor.monitoring`."""
 
     def worker_monitor(self, worker: int, group: str) -> WorkerMonitor:
-        """Made once in each worker process."""
+        """Make a worker's monitor; called once in each worker process."""
         ...
 
     def run_monitor(self, group: str, workers: int) -> RunMonitor:
-        """Made once in the supervisor."""
+        """Make the run's monitor; called once in the supervisor."""
         ...
 
 
 class TransactionListener(Protocol):
-    """What a transactional sink reports. No method may raise."""
+    """Takes what a transactional sink reports. No method may raise."""
 
     def on_transaction(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
-        """A transaction is over, and it is known how."""
+        """A transaction has ended, and its outcome is certain."""
         ...
 
 
 class TransactionalSink(Protocol):
-    """Writes parcels together with the commits that settle them. Only the owner thread calls it.
+    """Writes parked records and the commits that settle them, in transactions.
 
-    One transaction at a time. Nothing of one is ever seen by a reader of committed records unless
-    all of it is, the commit included.
+    Only the owner thread calls it, with one transaction at a time. Readers of committed records see
+    all of a transaction, the commit included, or nothing.
     """
 
     def open(self, listener: TransactionListener) -> None:
-        """Make ready to write, and end what a killed predecessor left open.
+        """Get ready to write, and abort what a killed predecessor left open.
 
         Raises:
-            SourceFailed: the broker did not let it within a bounded time.
+            SourceFailed: the broker did not allow it within a bounded time.
         """
         ...
 
     def transact(self, transaction: Transaction, member: object) -> None:
-        """Begin to write a transaction, which takes its time elsewhere.
+        """Start a transaction, which another thread carries out.
 
-        One report follows in a later `poll`. It is told as committed or as aborted only when that
-        is certain, however long it takes to find out.
+        One report follows in a later `poll`, once it is certain that the transaction was committed
+        or aborted, however long that takes.
 
         Args:
-            member: what `Source.membership` says now.
+            member: `Source.membership` now.
         """
         ...
 
     def poll(self) -> None:
-        """Report the transaction that has ended, without waiting."""
+        """Report a transaction that has ended, without waiting."""
         ...
 
     def pending(self) -> int:
-        """Transactions whose report is outstanding: one or none."""
+        """How many transactions have no report yet: one or none."""
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` seconds for the outstanding report, delivering it, then stop.
+        """Deliver the outstanding report within `timeout_s` seconds, then stop.
 
-        One whose end is not known by then is not reported.
+        A transaction whose outcome is not known by then is not reported.
         """
         ...

@@ -1,4 +1,4 @@
-"""Redrive: dead letters back to work, as a job that can be killed and resumed.
+"""Redrive: sends dead letters back to work, as a job that can be killed and resumed.
 
     from ackfloor.redrive import Order, RedriveJob, kafka_options, select
 
@@ -8,8 +8,8 @@
     print(job.preview(wanted))
     print(job.run(wanted))
 
-What is public of it, and the one place that knows settings and the Kafka side. The Kafka client is
-loaded when it is first needed.
+The public part of redrive, and the one place that knows both the settings and the Kafka clients.
+The Kafka client is loaded when it is first needed.
 """
 
 from __future__ import annotations
@@ -70,24 +70,18 @@ def kafka_options(
 
     Args:
         flags: settings from the command line, such as `{"kafka.bootstrap_servers": "host:9092"}`.
-        config: the settings file; ackfloor.toml where there is one.
+        config: the settings file; None for ackfloor.toml, if it exists.
 
     Raises:
         ConfigError: a setting is refused.
     """
     from ackfloor.kafka.client.client_options import KafkaOptions
 
-    kafka = Settings.load(flags=flags or {}, config=config).kafka
-    return KafkaOptions(
-        consumer=kafka.librdkafka("consumer"),
-        producer=kafka.librdkafka("producer"),
-        admin=kafka.librdkafka("admin"),
-        by_default=kafka.by_default,
-    )
+    return KafkaOptions.of(Settings.load(flags=flags or {}, config=config).kafka)
 
 
 def select(coordinates: Iterable[tuple[int, int]]) -> Wanted:
-    """The wanted dead letters of one topic, from (partition, offset) in any order: each once."""
+    """A selection of dead letters of one topic, from (partition, offset) in any order."""
     found: dict[int, array[int]] = {}
     for partition, offset in coordinates:
         found.setdefault(partition, array("q")).append(offset)
@@ -98,7 +92,7 @@ def parse_rate(text: str) -> float:
     """Records a second, from "50/s" or "3000/m".
 
     Raises:
-        SettingError: it is neither, or zero.
+        SettingError: it has neither form, or is zero.
     """
     match = _RATE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
@@ -109,15 +103,15 @@ def parse_rate(text: str) -> float:
 
 
 def job_name() -> str:
-    """A name for a new job: when it began, and something of its own."""
+    """A name for a new job: the time and a random suffix."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
 def operator() -> str:
-    """Who asks: user and host, for the dispositions."""
+    """The operator as user@host, for the dispositions."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # no entry for this number, as in some containers
+    except (KeyError, OSError):  # no entry for this user id, as in some containers
         user = str(os.getuid())
     return f"{user}@{gethostname()}"
 

@@ -1,12 +1,12 @@
-"""Decoders for values that were written through a schema registry (extra `registry`).
+"""Decoders for values written through a schema registry (extra `registry`).
 
     from ackfloor.schemas import Avro
 
     @app.handler("orders", decoder=Avro())
     async def bill(order: Order) -> None: ...
 
-How to reach the registry is for the settings to say: `[registry]`, `ACKFLOOR_REGISTRY__URL`.
-Importing this loads neither the registry's client nor a format.
+The settings name the registry: `[registry]`, `ACKFLOOR_REGISTRY__URL`. Importing this module loads
+neither the registry's client nor a format's package.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Avro", "JsonSchema", "Protobuf"]
 
 @dataclass(frozen=True, slots=True)
 class _FromRegistry(ABC):
-    """A format; it learns from the settings where its registry is, and becomes a decoder."""
+    """A format; with the registry's settings it makes a decoder."""
 
     _settings: RegistrySettings | None = field(default=None, kw_only=True, repr=False)
     _wait_s: float = field(default=0.0, kw_only=True, repr=False)
 
     def reaching(self, registry: RegistrySettings, consume_timeout_s: float | None) -> Self:
-        """The same with the settings of the registry; connects to nothing."""
-        # Who waits for a schema must be told to come again before the deadline parks the record.
+        """A copy with the registry's settings; connects to nothing."""
+        # A delivery that waits for a schema must give up before its deadline parks the record.
         half_s = registry.wait_s if consume_timeout_s is None else consume_timeout_s / 2
         return replace(self, _settings=registry, _wait_s=min(registry.wait_s, half_s))
 
@@ -57,7 +57,7 @@ class _FromRegistry(ABC):
 
     @abstractmethod
     def _maker(self) -> Callable[[RegistrySettings, float, Any, str], Decoder]:
-        """What makes the decoder of this format; raises ImportError without its package."""
+        """The function that makes this format's decoder; raises ImportError without its package."""
 
 
 class Avro(_FromRegistry):

@@ -1,13 +1,13 @@
 """The worker process: `python -m ackfloor.worker`, started by the supervisor.
 
 The composition root of one process: settings, Kafka clients, monitoring and signals around a
-`runtime.worker.Worker`. Signals set flags that the owner thread looks at once a turn: the first
-SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack, as soon as the owner
-thread runs Python, and the ack map at its next turn; SIGQUIT, which the supervisor sends before it
-kills, writes the stacks whatever that thread is doing. What the supervisor says is read by a
-thread of its own and done by the owner thread, at its next turn. Where the machine's clock was set
-back, the worker drains to be replaced (`runtime.clock_watch`). The end of the channel means
-that the supervisor is gone, and drains as well; a worker that can't end then is ended.
+`runtime.worker.Worker`. Signals set flags that the owner thread checks once a turn: the first
+SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack as soon as the owner
+thread runs Python, and the ack map at its next turn. The supervisor sends SIGQUIT before it kills;
+it writes the stacks whatever the owner thread is doing. A thread of its own reads the supervisor's
+frames; the owner thread acts on them at its next turn. If the machine's clock is set back, the
+worker drains and is replaced (`runtime.clock_watch`). When the channel closes, the supervisor is
+gone: the worker drains, and exits by force if the drain takes too long.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
-from ackfloor.live.frames import Answer, Told
-from ackfloor.live.retry_orders import done_early
+from ackfloor.live.frames import Answer, SettingsVersion
+from ackfloor.live.retry_orders import carry_out_retry_order
 from ackfloor.live.worker_settings import WorkerSettings
 from ackfloor.loading import load_app
 from ackfloor.ports import Observer, WorkerMonitor
@@ -56,21 +56,21 @@ log = logging.getLogger("ackfloor.worker")
 
 #: Seconds beyond the shutdown timeout that a worker without a supervisor may take to end.
 ORPHAN_S = 15.0
-#: Seconds that saying so may take, and then what it was doing.
-LAST_WORDS_S = 1.0
+#: Seconds that a last log line may take to be written, and so may the stacks.
+LAST_LOG_S = 1.0
 
 
 class _Reporter:
-    """Sends the monitor's findings to the supervisor whenever there is a fresh snapshot."""
+    """Sends the monitor's report to the supervisor at each snapshot."""
 
     def __init__(self, report: Callable[[], None]) -> None:
         self._report = report
 
     def observe(self, events: Sequence[Event]) -> None:
-        """Nothing to do: the monitor counts."""
+        """Do nothing: the monitor counts the events."""
 
     def snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
-        """A snapshot is out: report it."""
+        """Send a report."""
         self._report()
 
 
@@ -78,12 +78,12 @@ class Process:
     """One worker process from its signals to its exit code.
 
     Args:
-        launch: what is run.
-        number: the worker's place in the run.
+        launch: the app and its settings.
+        number: the worker's number in the run.
         connection: the worker's end of the channel; None without a supervisor.
-        mail: what the supervisor has said.
-        relaunch: what is run, with other settings.
-        marks: where it is noted which records are in flight.
+        mail: the supervisor's frames that have not been handled yet.
+        relaunch: makes the launch anew with other settings.
+        in_flight: shared memory that names the records in flight.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Process:
         number: int,
         connection: Connection | None,
         mail: Mailbox,
-        relaunch: Callable[[Told], Launch],
-        marks: InFlightMemory,
+        relaunch: Callable[[SettingsVersion], Launch],
+        in_flight: InFlightMemory,
     ) -> None:
         self._launch = launch
         self._mail = mail
-        self._marks = marks
-        #: What is done about each kind of frame; called on the owner thread, between two turns.
-        self._heard: dict[Kind, Callable[[bytes], None]] = {}
+        self._in_flight = in_flight
+        #: Kind of frame -> what handles it; called on the owner thread, between two turns.
+        self._frame_handlers: dict[Kind, Callable[[bytes], None]] = {}
         self._relaunch = relaunch
         self._number = number
         self._connection = connection
@@ -117,7 +117,7 @@ class Process:
         self._breakers: WorkerBreakers | None = None
 
     def run(self) -> int:
-        """Work until told to stop; returns the exit code."""
+        """Work until asked to stop; returns the exit code."""
         self._catch_signals()
         ClockWatch(self._clock_set_back).start()
         self._status("starting")
@@ -145,16 +145,16 @@ class Process:
         except AckfloorError:
             raise
         except BaseException as exc:
-            # The lifespan is user code, and so is what it raises.
+            # The lifespan is user code and may raise anything.
             log.exception("the worker could not start")
             raise StartError(f"the worker could not start: {type(exc).__name__}: {exc}") from exc
 
     def _close(self, worker: Worker) -> Exit:
-        """Drain and leave; returns what the process should exit with."""
+        """Drain and leave the group; returns the process's exit code."""
         try:
             cut_short = worker.close(self._forced)
         except BaseException:
-            log.exception("the worker did not end in order")
+            log.exception("the worker did not shut down cleanly")
             return Exit.FAILURE
         finally:
             self._report()
@@ -163,7 +163,9 @@ class Process:
         if self._broken and not self._stops:
             return Exit.FAILURE
         if cut_short:
-            log.error("%d running handlers were cut short; their records come again", cut_short)
+            log.error(
+                "%d running handlers were cut short; their records will be redelivered", cut_short
+            )
             return Exit.FORCED
         return Exit.OK
 
@@ -185,7 +187,7 @@ class Process:
             topology,
             watched=topology.partitions,
         )
-        outside.marks = self._marks
+        outside.marks = self._in_flight
         worker = Worker(
             launch.app,
             launch.handlers,
@@ -198,44 +200,46 @@ class Process:
         return worker
 
     def _begin(self, worker: Worker) -> None:
-        """Do what was said before this process began, before there is a partition."""
+        """Handle the frames that came before this process began, before it has a partition."""
         suspects, clock = worker.engine.suspects, SystemClock()
-        breakers = self._breakers = WorkerBreakers(worker.engine, self._say_if_room)
-        self._heard[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
-        self._heard[Kind.BREAKERS] = lambda body: self._force(breakers.take(body, clock.now()))
+        breakers = self._breakers = WorkerBreakers(worker.engine, self._send_if_room)
+        self._frame_handlers[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
+        self._frame_handlers[Kind.BREAKERS] = lambda body: self._force(
+            breakers.take(body, clock.now())
+        )
         for kind, body in tuple(self._mail):
             if kind is Kind.RESUME:
-                # Never again: it may have closed since.
+                # Only now: later the breaker may have closed.
                 breakers.resume(body, clock.now())
             elif kind in {Kind.SUSPECTS, Kind.BREAKERS}:
-                self._heard[kind](body)
+                self._frame_handlers[kind](body)
 
     def _force(self, answer: bytes) -> None:
-        """Breakers were forced: say so, and show it, also where none opens or closes by it."""
-        self._say(Kind.BREAKERS_TAKEN, answer)
+        """Answer that breakers were forced, and publish a snapshot even if none changed state."""
+        self._send(Kind.BREAKERS_TAKEN, answer)
         if self._loop is not None:
             self._loop.telling.mark_changed()
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
         settings = WorkerSettings(self._relaunch, worker)
-        self._heard[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
-        early = worker.engine.promotions
-        self._heard[Kind.EARLY] = lambda body: self._say(
-            Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
+        self._frame_handlers[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
+        promotions = worker.engine.promotions
+        self._frame_handlers[Kind.EARLY] = lambda body: self._send(
+            Kind.EARLY_DONE, carry_out_retry_order(promotions, body, SystemClock().now())
         )
-        loop.interlude = self._come_by
-        # The first poll is watched as well: machines set their clocks soon after they have booted.
-        self._marks.turned()
+        loop.interlude = self._between_turns
+        # The first poll is watched too: machines set their clocks soon after they boot.
+        self._in_flight.turned()
         while not self._stops:
             loop.turn()
-            self._tell_over(worker.engine.suspects.over)
+            self._report_cleared(worker.engine.suspects.over)
             if self._breakers is not None:
                 self._breakers.tell()
             if worker.inbox.broken:
                 broken = worker.inbox.broken[0]
                 log.error(
-                    "a part of the worker has ended: draining, to be replaced", exc_info=broken
+                    "a part of the worker has failed: draining, to be replaced", exc_info=broken
                 )
                 self._broken = True
                 return
@@ -254,34 +258,34 @@ class Process:
             self._log_ack_map()
 
     def _clock_set_back(self, by_s: float) -> None:
-        self._marks.set_back()
+        self._in_flight.set_back()
         self._set_back_s = by_s
 
-    def _come_by(self) -> None:
-        """Show that the owner thread is alive, and do what the supervisor said."""
-        self._marks.turned()
+    def _between_turns(self) -> None:
+        """Show that the owner thread is alive, and handle the supervisor's frames."""
+        self._in_flight.turned()
         while self._mail:
             kind, body = self._mail.popleft()
-            if kind in self._heard:
-                self._heard[kind](body)
+            if kind in self._frame_handlers:
+                self._frame_handlers[kind](body)
 
     def _answer(self, answer: Answer) -> None:
-        self._say(Kind.SETTINGS_TAKEN, answer.to_bytes())
+        self._send(Kind.SETTINGS_TAKEN, answer.to_bytes())
 
-    def _say(self, kind: Kind, body: bytes) -> None:
+    def _send(self, kind: Kind, body: bytes) -> None:
         if self._connection is not None:
             channel.send(self._connection, kind, body)
 
-    def _say_if_room(self, kind: Kind, body: bytes) -> bool:
+    def _send_if_room(self, kind: Kind, body: bytes) -> bool:
         return self._connection is not None and channel.send_if_room(self._connection, kind, body)
 
     def _report(self) -> None:
         if self._connection is not None and self._monitor is not None:
             channel.send_report(self._connection, self._monitor.report())
 
-    def _tell_over(self, over: list[tuple[str, int, int]]) -> None:
-        """Tell the supervisor which records are suspects no longer, as soon as it has room."""
-        if over and self._say_if_room(Kind.OVER, json.dumps(over).encode()):
+    def _report_cleared(self, over: list[tuple[str, int, int]]) -> None:
+        """Tell the supervisor which records are no longer suspects, once the channel has room."""
+        if over and self._send_if_room(Kind.OVER, json.dumps(over).encode()):
             over.clear()
 
     def _status(self, status: str, waits: str = "") -> None:
@@ -289,12 +293,12 @@ class Process:
             channel.send_status(self._connection, status=status, pid=os.getpid(), waits=waits)
 
     def orphaned(self) -> None:
-        """The supervisor is gone: drain, and be gone even if that does not end."""
+        """The supervisor is gone: drain, and exit even if the drain does not end."""
         if not self._stops:
-            _say_in_time(lambda: log.warning("the supervisor is gone: draining"))
+            _log_in_time(lambda: log.warning("the supervisor is gone: draining"))
         self._stops = max(self._stops, 1)
         time.sleep(self._launch.settings.app.shutdown_timeout_s + ORPHAN_S)
-        _say_in_time(_last_words)
+        _log_in_time(_log_stacks)
         os._exit(Exit.FORCED)
 
     def _catch_signals(self) -> None:
@@ -317,37 +321,37 @@ class Process:
 
 
 def _write_stacks() -> None:
-    """Not to `sys.stderr`, which the app may have replaced by what is no file."""
-    assert sys.__stderr__ is not None, "what was closed leads nowhere"
+    """Not to `sys.stderr`: the app may have replaced it with something that is not a file."""
+    assert sys.__stderr__ is not None, "a closed stream was replaced at the start"
     faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
 
 
-def _say_in_time(say: Callable[[], None]) -> None:
-    """On a thread of its own: a log that takes nothing any more must not keep the process."""
-    saying = threading.Thread(target=say, name="ackfloor:last-words", daemon=True)
-    saying.start()
-    saying.join(LAST_WORDS_S)
+def _log_in_time(write: Callable[[], None]) -> None:
+    """On a thread of its own: a log that blocks must not keep the process alive."""
+    logging_thread = threading.Thread(target=write, name="ackfloor:last-log", daemon=True)
+    logging_thread.start()
+    logging_thread.join(LAST_LOG_S)
 
 
-def _last_words() -> None:
-    log.error("the worker did not end: its stacks, and it is gone")
+def _log_stacks() -> None:
+    log.error("the worker did not end in time: writing its stacks and exiting")
     _write_stacks()
 
 
 def _write_stacks_at_the_worst() -> None:
-    """At a crash in native code, and at SIGQUIT: then also where the owner thread is stuck in such,
-    where it reacts to no signal."""
+    """At a crash in native code, and at SIGQUIT even if the owner thread is stuck in native code
+    and handles no signal."""
     faulthandler.enable()
     faulthandler.register(signal.SIGQUIT, all_threads=True)
 
 
-def _first_settings(connection: Connection, mail: Mailbox) -> Told:
-    """Wait for the run's settings: they are told before anything is imported."""
+def _first_settings(connection: Connection, mail: Mailbox) -> SettingsVersion:
+    """Wait for the run's settings, which come before anything is imported."""
     try:
         while True:
             frame = channel.receive(connection)
             if frame is not None and frame[0] is Kind.SETTINGS:
-                return Told.from_bytes(frame[1])
+                return SettingsVersion.from_bytes(frame[1])
             if frame is not None:
                 mail.append(frame)
     except (EOFError, OSError):
@@ -355,16 +359,16 @@ def _first_settings(connection: Connection, mail: Mailbox) -> Told:
 
 
 def _watch_supervisor(connection: Connection, mail: Mailbox, running: Sequence[Process]) -> None:
-    """Read what is said until the end of the channel, from before the app is imported."""
+    """Read frames until the channel closes, beginning before the app is imported."""
     channel.listen(connection, mail)
     if not running:
-        # Still importing, or waiting for an import that never ends: nothing is open.
+        # Still importing, perhaps for ever: nothing is open yet.
         os._exit(Exit.OK)
     running[0].orphaned()
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What the supervisor says when it starts a worker."""
+    """The command line with which the supervisor starts a worker."""
     parser = argparse.ArgumentParser(prog="python -m ackfloor.worker")
     parser.add_argument("app", help="MODULE:APP")
     parser.add_argument("--factory", action="store_true")
@@ -373,23 +377,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--flag", action="append", default=[], help="setting=value")
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--channel", type=int)
-    parser.add_argument("--told", action="store_true", help="settings come through the channel")
-    parser.add_argument("--marks", type=int)
+    parser.add_argument("--channel-settings", action="store_true")
+    parser.add_argument("--in-flight", type=int)
     return parser
 
 
-def _launcher(given: argparse.Namespace) -> Callable[[Told], Launch]:
-    """Import the app; returns what puts it together with the settings that were told."""
+def _launcher(given: argparse.Namespace) -> Callable[[SettingsVersion], Launch]:
+    """Import the app; returns a function that makes its launch with given settings."""
     loaded = load_app(given.app, factory=given.factory)
 
-    def launch_with(told: Told) -> Launch:
+    def launch_with(version: SettingsVersion) -> Launch:
         return Launch.of(
             loaded,
             flags=dict(flag.split("=", 1) for flag in given.flag),
             config=given.config,
             only=given.only,
-            file=told.file if given.told else None,
-            above=told.above,
+            file=version.file if given.channel_settings else None,
+            above=version.above,
         )
 
     return launch_with
@@ -401,24 +405,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     _write_stacks_at_the_worst()
     given = _parser().parse_args(argv)
     connection = None if given.channel is None else Connection(given.channel)
-    marks = InFlightMemory(given.marks)
+    in_flight = InFlightMemory(given.in_flight)
     running: list[Process] = []
     mail: Mailbox = deque()
-    told = Told(0, {}, {})
+    version = SettingsVersion(0, {}, {})
     if connection is not None:
-        if given.told:
-            told = _first_settings(connection, mail)
+        if given.channel_settings:
+            version = _first_settings(connection, mail)
         watch = threading.Thread(
             target=_watch_supervisor, args=(connection, mail, running), daemon=True
         )
         watch.start()
     try:
         launch_with = _launcher(given)
-        launch = launch_with(told)
+        launch = launch_with(version)
         app = launch.settings.app
         redaction = launch.settings.redaction.rules()
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}", redaction)
-        running.append(Process(launch, given.number, connection, mail, launch_with, marks))
+        running.append(Process(launch, given.number, connection, mail, launch_with, in_flight))
         return running[0].run()
     except SettingError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
@@ -430,14 +434,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.exception("the worker failed")
         return Exit.FAILURE
     finally:
-        marks.ended()
+        in_flight.ended()
 
 
 if __name__ == "__main__":
     code = main()
-    # Abandoned handlers may still run in daemon threads: they must not delay the end.
+    # Abandoned handlers may still run in daemon threads: they must not delay the exit.
     for stream in (sys.stdout, sys.stderr):
-        # The app may have put something else there, and who reads it may be gone.
+        # The app may have replaced the stream, and its reader may be gone.
         with suppress(AttributeError, OSError, ValueError):
             stream.flush()
     os._exit(code)

@@ -62,7 +62,7 @@ def test_two_workers_each_see_every_record(make_stage: Callable[..., Stage]) -> 
     # From an earlier life in group mode.
     leftover = stage.make_topic("shop--retry-7s")
     run = stage.run("--workers", "2")
-    run.logged(f"topic {leftover}: nobody consumes it in broadcast mode")
+    run.logged(f"topic {leftover}: not consumed in broadcast mode")
     run.until(ready(run), "ready")
     for number in range(200):
         stage.produce(1, b"%d" % number)

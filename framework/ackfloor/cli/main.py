@@ -1,8 +1,8 @@
-"""The command `ackfloor`: everything is a sub-command in a file of its own.
+"""The command `ackfloor`: registers the sub-commands, each in a file of its own.
 
-Data goes to standard output, everything else to standard error. Errors of ours are one line and
-an exit code; anything else is a bug and keeps its traceback. Packages add command groups through
-the entry point group `ackfloor.commands` (a typer app each).
+Data goes to standard output, everything else to standard error. An ackfloor error is one line and
+an exit code; any other exception is a bug and keeps its traceback. Packages add command groups
+through the entry point group `ackfloor.commands` (a typer app each).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ cli = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-#: Where a disk or a quota ends.
+#: Errors of a full disk or an exhausted quota.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -82,7 +82,7 @@ def _add_commands_of_packages() -> None:
     for entry in entry_points(group="ackfloor.commands"):
         try:
             cli.add_typer(entry.load(), name=entry.name)
-        except Exception as exc:  # noqa: BLE001 -- somebody else's package, whatever it raises
+        except Exception as exc:  # noqa: BLE001 -- another package's code may raise anything
             text = f"warning: the commands {entry.name!r} can't be loaded: {exc!r}"
             typer.secho(text, fg="yellow", err=True)
 
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def _full(error: OSError) -> None:
-    """What was to be printed does not fit, and won't when the process ends and tries again."""
+    """Fail because the output does not fit; drop the rest, so that exiting does not write it."""
     if error.filename is None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -113,7 +113,7 @@ def _full(error: OSError) -> None:
 
 
 def _code(error: AckfloorError | SettingError) -> int:
-    """The exit code of an error: what an option was given is usage, whoever refuses it."""
+    """The exit code of an error; a refused value of an option is a usage error."""
     if isinstance(error, SettingError):
         source = getattr(error, "source", "")
         if error.field.startswith("--") or source.startswith("flag --"):
@@ -122,12 +122,12 @@ def _code(error: AckfloorError | SettingError) -> int:
 
 
 def _color() -> bool | None:
-    """Whether to colour: never where NO_COLOR says so, else where there is a terminal."""
+    """Whether to use colour: never with NO_COLOR; None: on a terminal."""
     return False if os.environ.get("NO_COLOR") else None
 
 
 def fail(error: Exception, code: int) -> None:
-    """Print an error as one line and end."""
+    """Print an error as one line and exit."""
     typer.secho(f"error: {error}", fg="red", err=True, color=_color())
     sys.exit(int(code))
 

@@ -1,7 +1,7 @@
 """The run under `ackfloor run --reload`: `python -m ackfloor.cli.reloaded LIFELINE ARGUMENTS...`.
 
 The same as `ackfloor run ARGUMENTS...`, but it drains and ends when the process that watches the
-files is gone: the lifeline is a pipe into which nobody writes, and whose other end that one has.
+files is gone: the lifeline is a pipe whose other end that process holds and never writes to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _watch(lifeline: int) -> None:
 
 if __name__ == "__main__":
     descriptor = int(sys.argv[1])
-    # The workers are not to have it: it is this process's own.
+    # Workers must not inherit it.
     os.set_inheritable(descriptor, False)
     threading.Thread(target=_watch, args=(descriptor,), daemon=True).start()
     sys.argv[:] = ["ackfloor", "run", *sys.argv[2:]]

@@ -1,1 +1,1 @@
-"""The Kafka shell: the only place that imports the Kafka client."""
+"""Everything that talks to Kafka: the only package that imports the Kafka client."""

@@ -1,11 +1,11 @@
-"""Breakers: what operators say about circuit breakers, from the run's address to the workers.
+"""Forced circuit breakers: operators' orders, from the run's address to the workers.
 
-The run keeps what was said until it is over or taken back. All of it is one edition, which workers
-are told until they have it; one that is started is told before it has a partition. Times are
-monotonic seconds, which the processes of a machine have in common.
+The run keeps each order until it expires or is taken back. All orders in force make up one numbered
+version, which the run sends to each worker until it has it; a worker that is started gets it before
+it has a partition. Times are monotonic seconds, which are the same in all processes of a machine.
 
-The other way, a worker tells which breakers are open by no operator's word. The process that takes
-its place, because handlers were abandoned or it crashed, begins with these.
+In the other direction, a worker reports which breakers opened by themselves. If its process is
+replaced, because handlers were abandoned or it crashed, the next one begins with these open.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _FORCED = {Action.OPEN: Forced.OPEN, Action.CLOSE: Forced.CLOSED, Action.AUTO: N
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What is in force for one handler.
+class ForcedBreaker:
+    """An order in force for one handler.
 
     Attributes:
-        until_s: monotonic seconds at which it ends by itself; infinity for never.
+        until_s: when it expires, in monotonic seconds; infinity for never.
         reason: why, for people.
     """
 
@@ -58,33 +58,34 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What the workers are told: all that is in force, by handler.
+class ForcedBreakers:
+    """One version of all orders in force, as the run sends it to the workers.
 
     Attributes:
-        number: of the edition; the answer repeats it.
+        number: of the version; the answer repeats it.
+        of: the orders, by handler.
     """
 
     number: int
-    of: dict[str, Word]
+    of: dict[str, ForcedBreaker]
 
     def to_bytes(self) -> bytes:
         """As a frame's body."""
-        words = {
-            name: [word.forced, None if word.until_s == inf else word.until_s, word.reason]
-            for name, word in self.of.items()
+        breakers = {
+            name: [forced.forced, None if forced.until_s == inf else forced.until_s, forced.reason]
+            for name, forced in self.of.items()
         }
-        return json.dumps({"number": self.number, "words": words}).encode()
+        return json.dumps({"number": self.number, "breakers": breakers}).encode()
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Words:
+    def from_bytes(cls, body: bytes) -> ForcedBreakers:
         """Read a frame's body."""
         tree = json.loads(body)
-        words = {
-            name: Word(Forced(forced), inf if until_s is None else until_s, reason)
-            for name, (forced, until_s, reason) in tree["words"].items()
+        breakers = {
+            name: ForcedBreaker(Forced(forced), inf if until_s is None else until_s, reason)
+            for name, (forced, until_s, reason) in tree["breakers"].items()
         }
-        return cls(tree["number"], words)
+        return cls(tree["number"], breakers)
 
 
 class WorkerBreakers:
@@ -92,22 +93,22 @@ class WorkerBreakers:
 
     Args:
         engine: the worker's.
-        send: sends a frame to the supervisor; False where there is no room for it now.
+        send: sends a frame to the supervisor; False if the channel has no room for it now.
     """
 
     def __init__(self, engine: Engine, send: Callable[[Kind, bytes], bool]) -> None:
         self._engine = engine
         self._send = send
-        #: What the supervisor knows to be open, and how many records had failed in a row.
-        self._told: dict[str, int] = {}
+        #: The open breakers last reported to the supervisor: how many records had failed in a row.
+        self._reported: dict[str, int] = {}
 
     def take(self, body: bytes, now: Now) -> bytes:
-        """Do what a frame says; returns the answer."""
-        words = Words.from_bytes(body)
+        """Carry out a frame's orders; returns the answer."""
+        breakers = ForcedBreakers.from_bytes(body)
         handlers = self._engine.state.handlers
         for name, handler in handlers.items():
-            word = words.of.get(name)
-            if word is None:
+            forced = breakers.of.get(name)
+            if forced is None:
                 if handler.circuit.forced is not None:
                     self._engine.force(name, None, inf, "", now)
                 continue
@@ -116,46 +117,45 @@ class WorkerBreakers:
                 handler.circuit.forced_until_s,
                 handler.circuit.forced_reason,
             )
-            if before != (word.forced, word.until_s, word.reason):
-                self._engine.force(name, word.forced, word.until_s, word.reason, now)
-        unknown = sorted(words.of.keys() - handlers.keys())
+            if before != (forced.forced, forced.until_s, forced.reason):
+                self._engine.force(name, forced.forced, forced.until_s, forced.reason, now)
+        unknown = sorted(breakers.of.keys() - handlers.keys())
         refused = f"it has no handler {', '.join(unknown)}" if unknown else ""
-        return Answer(words.number, refused).to_bytes()
+        return Answer(breakers.number, refused).to_bytes()
 
     def resume(self, body: bytes, now: Now) -> None:
-        """Begin with the breakers open that were open in the process before this one."""
+        """Open the breakers that were open in the process before this one."""
         for name, (failing, error) in json.loads(body).items():
             if name in self._engine.state.handlers:
                 self._engine.resume_open(name, failing, error, now)
-                self._told[name] = failing
+                self._reported[name] = failing
 
     def tell(self) -> None:
-        """Tell the supervisor which breakers are open, where that has changed."""
+        """Report the open breakers to the supervisor, if they have changed."""
         handlers = self._engine.state.handlers
         opened = {
             name: handler.circuit.failing
             for name, handler in handlers.items()
             if handler.circuit.breaker.is_open and handler.circuit.forced is None
         }
-        if opened == self._told:
+        if opened == self._reported:
             return
         errors = {
             name: [failing, handlers[name].circuit.breaker.error]
             for name, failing in opened.items()
         }
         if self._send(Kind.BREAKERS_OPEN, json.dumps(errors).encode()):
-            self._told = opened
+            self._reported = opened
 
 
-#: A handler and what is to be in force for it; None: its breaker is left to itself.
-_Asked = tuple[str, Word | None]
+#: A handler and the order for it; None returns its breaker to automatic.
+_Asked = tuple[str, ForcedBreaker | None]
 
 
 class RunBreakers:
     """The supervisor's side.
 
-    Its loop calls everything but `force`, which waits in a thread of its own until the loop has
-    seen to it.
+    The supervisor's loop calls everything but `force`, whose thread waits until the loop is done.
 
     Args:
         handlers: the names of the run's handlers.
@@ -164,99 +164,98 @@ class RunBreakers:
     def __init__(self, handlers: Callable[[], Iterable[str]]) -> None:
         self._handlers = handlers
         self._requests = Requests[_Asked, Answer]()
-        self._words = Words(0, {})
-        #: Worker -> the edition that it has been told.
-        self._told: dict[int, int] = {}
-        #: Worker -> what its process said last of the breakers that are open.
+        self._newest = ForcedBreakers(0, {})
+        #: Worker -> the version that was sent to it.
+        self._sent: dict[int, int] = {}
+        #: Worker -> its last report of open breakers.
         self._opened: dict[int, bytes] = {}
 
     def force(
         self, action: Action, handler: str, for_s: float | None, reason: str, wait_s: float
     ) -> Change:
-        """Open or close a breaker in all workers, or leave it to itself; waits for their answers.
+        """Open or close a breaker in all workers, or return it to automatic; wait for answers.
 
         Args:
-            for_s: seconds after which it is left to itself again; None for as long as the run
-                lasts.
-            wait_s: how long to wait for workers, in seconds.
+            for_s: seconds after which it returns to automatic; None for as long as the run lasts.
+            wait_s: how long to wait for the workers, in seconds.
 
         Raises:
             SettingError: there is no such handler.
-            TimeoutError: nobody has looked at it.
+            TimeoutError: the supervisor's loop has not taken it yet.
         """
-        forced = _FORCED[action]
+        state = _FORCED[action]
         until_s = inf if for_s is None else time.monotonic() + for_s
-        word = None if forced is None else Word(forced, until_s, reason)
-        return Change.of(self._requests.ask((handler, word), wait_s))
+        forced = None if state is None else ForcedBreaker(state, until_s, reason)
+        return Change.of(self._requests.ask((handler, forced), wait_s))
 
     # The supervisor's loop.
 
     def started(self, worker: int, tell: Tell) -> None:
-        """A worker process was started: it is told now, before it has its settings."""
+        """Send a new worker process the orders in force, before it gets its settings."""
         if worker in self._opened:
             tell(worker, Kind.RESUME, self._opened[worker])
-        self._told[worker] = 0 if self._in_force() else self._words.number
-        self._say(worker, tell)
+        self._sent[worker] = 0 if self._in_force() else self._newest.number
+        self._send_newest(worker, tell)
 
-    def heard(self, worker: int, kind: Kind, body: bytes) -> None:
-        """A worker said something."""
+    def received(self, worker: int, kind: Kind, body: bytes) -> None:
+        """Take a worker's report or answer."""
         if kind is Kind.BREAKERS_OPEN:
             self._opened[worker] = body
         elif kind is Kind.BREAKERS_TAKEN:
             answer = Answer.from_bytes(body)
             for request in self._requests.pending():
-                # A later edition says all that an earlier one did.
+                # A later version includes the orders of the earlier ones.
                 if request.number <= answer.number:
                     request.answered(worker, answer)
 
     def left(self, worker: int) -> None:
-        """A worker will not answer any more."""
+        """This worker will not answer: no request waits for it."""
         self._requests.left(worker)
 
     def gone(self, worker: int) -> None:
         """A worker process ended."""
-        self._told.pop(worker, None)
+        self._sent.pop(worker, None)
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
-        """See to requests, and tell the workers what they don't know yet."""
+        """Take new requests, and send the newest version to workers that don't have it yet."""
         for request in self._requests.new():
-            self._see_to(request, running)
-        for worker in list(self._told):
-            self._say(worker, tell)
+            self._accept(request, running)
+        for worker in list(self._sent):
+            self._send_newest(worker, tell)
         self._requests.pending()
 
-    def _see_to(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
-        name, word = request.asked
+    def _accept(self, request: Request[_Asked, Answer], running: Iterable[int]) -> None:
+        name, forced = request.asked
         known = list(self._handlers())
         if name not in known:
             why = f"no handler of this run; {there_are(name, known)}"
             request.refuse(ConfigError("HANDLER", name, why, "write the name of one of them"))
             return
-        words = {each: kept for each, kept in self._in_force().items() if each != name}
-        if word is not None:
-            words[name] = word
-        self._words = Words(self._words.number + 1, words)
-        self._requests.sent(request, self._words.number, running)
-        _log(name, word)
+        breakers = {each: kept for each, kept in self._in_force().items() if each != name}
+        if forced is not None:
+            breakers[name] = forced
+        self._newest = ForcedBreakers(self._newest.number + 1, breakers)
+        self._requests.sent(request, self._newest.number, running)
+        _log(name, forced)
 
-    def _in_force(self) -> dict[str, Word]:
+    def _in_force(self) -> dict[str, ForcedBreaker]:
         now_s = time.monotonic()
-        return {name: word for name, word in self._words.of.items() if word.until_s > now_s}
+        return {name: forced for name, forced in self._newest.of.items() if forced.until_s > now_s}
 
-    def _say(self, worker: int, tell: Tell) -> None:
-        """Tell a worker the newest edition, unless it has it or has no room for it now."""
-        number = self._words.number
-        if self._told[worker] != number:
-            heard = tell(worker, Kind.BREAKERS, self._words.to_bytes())
-            self._told[worker] = number if heard else 0
+    def _send_newest(self, worker: int, tell: Tell) -> None:
+        """Send a worker the newest version, unless it has it or its channel has no room now."""
+        number = self._newest.number
+        if self._sent[worker] != number:
+            sent = tell(worker, Kind.BREAKERS, self._newest.to_bytes())
+            self._sent[worker] = number if sent else 0
 
 
-def _log(name: str, word: Word | None) -> None:
-    if word is None:
-        log.warning("handler %s: an operator leaves its circuit breaker to itself", name)
+def _log(name: str, forced: ForcedBreaker | None) -> None:
+    if forced is None:
+        log.warning("handler %s: an operator returned its circuit breaker to automatic", name)
         return
-    for_s = word.until_s - time.monotonic()
+    for_s = forced.until_s - time.monotonic()
     how_long = "until it is taken back" if for_s == inf else f"for {format_duration(round(for_s))}"
-    why = word.reason or "no reason given"
-    text = "handler %s: an operator keeps its circuit breaker %s %s (%s)"
-    log.warning(text, name, word.forced, how_long, why)
+    why = forced.reason or "no reason given"
+    text = "handler %s: an operator forced its circuit breaker %s %s (%s)"
+    log.warning(text, name, forced.forced, how_long, why)

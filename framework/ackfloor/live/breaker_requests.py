@@ -1,12 +1,12 @@
-"""BreakerControl: what is posted to the run's address about circuit breakers.
+"""BreakerControl: `POST /breaker` at the run's address, which forces a circuit breaker.
 
     POST /breaker
     Authorization: Bearer <token>
 
     {"action": "open", "handler": "bill", "for_s": 1800, "reason": "the bank is away"}
 
-Actions are `open`, `close` and `auto`. Without `for_s`, it lasts until it is taken back or the run
-ends. Who may ask is said as for settings.
+Actions are `open`, `close` and `auto`. Without `for_s`, it lasts until `auto` takes it back or the
+run ends. The token is that of settings, see `run_control`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEYS = {"action", "handler", "for_s", "reason"}
 _FORM = 'the body is {"action": "open", "handler": name, "for_s": 1800, "reason": text}'
 
 Force = Callable[[Action, str, float | None, str, float], Change]
-#: What is asked for: action, handler, for how many seconds, and why.
+#: Action, handler, for how many seconds, and why.
 Asked = tuple[Action, str, float | None, str]
 
 
@@ -34,7 +34,7 @@ class BreakerControl(TokenControl[Force]):
     """Answers `POST /breaker` by `RunBreakers.force`."""
 
     def answer(self, tree: Any) -> object:
-        """Open or close a breaker, or leave it to itself."""
+        """Open or close a breaker, or return it to automatic."""
         action, handler, for_s, reason = _read(tree)
         change = self._does(action, handler, for_s, reason, WAIT_S)
         return {
@@ -47,7 +47,7 @@ class BreakerControl(TokenControl[Force]):
 
 
 def _read(tree: Any) -> Asked:
-    """What a request asks for."""
+    """Check the body and take it apart."""
     if not isinstance(tree, dict) or not {"action", "handler"} <= tree.keys() <= _KEYS:
         raise BadRequest(_FORM)
     action, handler = tree["action"], tree["handler"]

@@ -1,8 +1,8 @@
-"""Frames: what supervisor and workers say to each other about settings, as JSON.
+"""Frames: the settings that the supervisor sends to its workers, and their answers, as JSON.
 
-The supervisor reads the file once and tells all workers what it found, so that they can't differ,
-and so that a worker that is started anew goes by what the run goes by and not by a file that
-somebody is editing. Secrets are among it: the channel is a private pair of sockets.
+The supervisor reads the settings file once and sends its contents to all workers. So they can't
+differ, and a worker that is started later uses the run's settings, not a file that somebody is
+editing. The settings include secrets: the channel is a private pair of sockets.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ackfloor.settings.layers import Assigned, Layer
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a worker is told.
+class SettingsVersion:
+    """One version of the run's settings, as the supervisor sends it to every worker.
 
     Attributes:
-        number: which word it is; the answer repeats it.
-        file: what counts of the settings file.
-        above: what `config set` told the run.
-        dry_run: only say what the change would end.
+        number: of the version; the answer repeats it.
+        file: the part of the settings file that is in force.
+        above: the values given with `config set`.
+        dry_run: change nothing; only answer which deliveries the change would end.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Told:
         return json.dumps(tree, default=str).encode()
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Told:
+    def from_bytes(cls, body: bytes) -> SettingsVersion:
         """Read a frame's body."""
         tree = json.loads(body)
         return cls(tree["number"], _layer(tree["file"]), _layer(tree["above"]), tree["dry_run"])
@@ -59,19 +59,19 @@ class Overdue(NamedTuple):
     running_s: float
 
 
-#: How many of them a worker names.
+#: How many overdue deliveries a worker names at most.
 MOST_NAMED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker answers.
+    """A worker's answer to a version.
 
     Attributes:
-        number: of the word it answers.
-        refused: why nothing was changed; empty where it was.
+        number: of the version.
+        refused: why the worker changed nothing; empty if it applied the version.
         ends: how many running deliveries the settings end at once.
-        overdue: the longest running of them.
+        overdue: the longest running of these.
     """
 
     number: int

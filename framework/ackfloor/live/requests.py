@@ -1,7 +1,7 @@
-"""Request: a change that somebody asked for and waits for, in a thread of its own.
+"""Request: a change to a run that a client waits for, in a thread of its own.
 
-The supervisor's loop asks the workers and collects their answers. It sets `done` last, so whoever
-waits for that sees the rest.
+The supervisor's loop sends it to the workers and collects their answers. The loop sets `done`
+last, so that the waiting thread sees everything else.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Answered = TypeVar("Answered")
 
 @dataclass(slots=True)
 class Request(Generic[Asked, Answered]):
-    """One request on its way.
+    """One pending request.
 
     Attributes:
-        asked: what is wanted.
-        until_s: monotonic seconds at which nobody waits any longer.
-        number: the answers to it repeat this number.
-        waiting: the workers that have yet to answer; at the end, those that did not.
+        asked: what is to be done.
+        until_s: its deadline, in monotonic seconds.
+        number: the workers' answers repeat it.
+        waiting: the workers that have not answered yet.
         answers: by worker.
         refused: why it can't be done.
     """
@@ -43,24 +43,24 @@ class Request(Generic[Asked, Answered]):
     done: threading.Event = field(default_factory=threading.Event)
 
     def refuse(self, error: SettingError) -> None:
-        """It can't be done."""
+        """End it with an error."""
         self.refused = error
         self.done.set()
 
     def answered(self, worker: int, answer: Answered) -> None:
-        """A worker answered."""
+        """Take a worker's answer, if it was asked."""
         if worker in self.waiting:
             self.answers[worker] = answer
             self.left(worker)
 
     def left(self, worker: int) -> None:
-        """A worker has answered, or will not."""
+        """Wait for this worker no longer."""
         self.waiting.discard(worker)
         if not self.waiting:
             self.done.set()
 
     def over(self) -> bool:
-        """Whether nothing more is to come of it."""
+        """Whether it is done or past its deadline."""
         if time.monotonic() >= self.until_s:
             self.done.set()
         return self.done.is_set()
@@ -74,15 +74,15 @@ class Requests(Generic[Asked, Answered]):
         self._sent: list[Request[Asked, Answered]] = []
 
     def ask(self, asked: Asked, wait_s: float) -> Request[Asked, Answered]:
-        """Wait for what becomes of a request.
+        """Make a request and wait until it is done.
 
         Args:
-            asked: what is wanted.
-            wait_s: how long to wait for workers, in seconds.
+            asked: what is to be done.
+            wait_s: how long to wait for the workers, in seconds.
 
         Raises:
             SettingError: it was refused.
-            TimeoutError: the loop has not looked at it.
+            TimeoutError: the supervisor's loop has not taken it yet.
         """
         request = Request[Asked, Answered](asked, time.monotonic() + wait_s)
         self._new.append(request)
@@ -94,47 +94,47 @@ class Requests(Generic[Asked, Answered]):
         return request
 
     def new(self) -> Iterator[Request[Asked, Answered]]:
-        """Those that came since the last call and that somebody still waits for."""
+        """The requests made since the last call whose deadline is not over."""
         while self._new:
             request = self._new.popleft()
             if time.monotonic() < request.until_s:
                 yield request
 
     def sent(self, request: Request[Asked, Answered], number: int, workers: Iterable[int]) -> None:
-        """A request is put to these workers; where there are none, it is done."""
+        """A request was sent to these workers; if there are none, it is done."""
         request.number, request.waiting = number, set(workers)
         self._sent.append(request)
         if not request.waiting:
             request.done.set()
 
     def pending(self) -> list[Request[Asked, Answered]]:
-        """Those that wait for answers."""
+        """The requests that still wait for answers."""
         self._sent = [request for request in self._sent if not request.over()]
         return self._sent
 
     def answered(self, worker: int, number: int, answer: Answered) -> None:
-        """A worker answered the request of this number."""
+        """Take a worker's answer to the request with this number."""
         for request in self.pending():
             if request.number == number:
                 request.answered(worker, answer)
 
     def left(self, worker: int) -> None:
-        """A worker will not answer any more."""
+        """This worker will not answer: no request waits for it."""
         for request in self.pending():
             request.left(worker)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of a request that changes how workers run.
+    """The result of a request that changes how workers run.
 
     Attributes:
-        changed: the settings that differ now, or would.
-        applied: workers that go by them, or could.
-        refused: worker -> why it does not.
-        silent: workers that have not answered in time; they will go by them when they can.
-        ends: running deliveries that the change ended, or would end, at once.
-        overdue: the longest running of them.
+        changed: the settings that changed, or would.
+        applied: the workers that applied it, or could.
+        refused: worker -> why it did not.
+        silent: the workers that did not answer in time; they apply it later.
+        ends: how many running deliveries the change ended, or would end, at once.
+        overdue: the longest running of these.
     """
 
     changed: tuple[Changed, ...]
@@ -146,7 +146,7 @@ class Change:
 
     @classmethod
     def of(cls, request: Request[Any, Answer], changed: tuple[Changed, ...] = ()) -> Change:
-        """What the workers answered."""
+        """Sum up the workers' answers."""
         answers = request.answers
         overdue = [each for answer in answers.values() for each in answer.overdue]
         return cls(
@@ -159,7 +159,7 @@ class Change:
         )
 
     def workers(self) -> dict[str, object]:
-        """Which of them took it, as JSON says it."""
+        """Which workers applied it, for JSON."""
         return {
             "applied": list(self.applied),
             "refused": {str(worker): why for worker, why in self.refused.items()},

@@ -1,8 +1,8 @@
-"""Promotions: what an operator says about waiting records, from the run's address to the workers.
+"""Retry orders: an operator's `retry promote` and `retry bury`, from the run's address to workers.
 
-Which worker has a partition is known to the workers alone, so all that run are asked, and each sees
-to what waits in its own memory. Nothing is remembered: a worker that does not answer in time, or is
-started later, is not asked again.
+Only the workers know which of them has a partition, so the run asks all that are running, and each
+handles the records that wait in its own memory. The run keeps no orders: a worker that does not
+answer in time, or is started later, is not asked again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackfloor.runtime.supervision.supervisor import Tell
 
 
 class Action(StrEnum):
-    """What is to be done about them."""
+    """What to do with waiting records."""
 
     COUNT = "count"
     PROMOTE = "promote"
@@ -29,8 +29,8 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the workers are told; `number` comes back with the answer."""
+class RetryOrder:
+    """One order to the workers; the answer repeats `number`."""
 
     number: int
     action: Action
@@ -44,28 +44,28 @@ class Said:
         return json.dumps(tree).encode()
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Said:
+    def from_bytes(cls, body: bytes) -> RetryOrder:
         """Read a frame's body."""
         tree = json.loads(body)
         places = {int(partition): tuple(offsets) for partition, offsets in tree["places"].items()}
         return cls(tree["number"], Action(tree["action"]), tree["topic"], places)
 
 
-def done_early(early: Promotions, body: bytes, now: Now) -> bytes:
-    """In a worker, on the owner thread: do what a frame says; returns the answer."""
-    said = Said.from_bytes(body)
-    if said.action is Action.PROMOTE:
-        found = early.promote(said.topic, said.places, now)
-    elif said.action is Action.BURY:
-        found = early.bury(said.topic, said.places, now)
+def carry_out_retry_order(promotions: Promotions, body: bytes, now: Now) -> bytes:
+    """In a worker, on the owner thread: carry out a frame's order; returns the answer."""
+    order = RetryOrder.from_bytes(body)
+    if order.action is Action.PROMOTE:
+        found = promotions.promote(order.topic, order.places, now)
+    elif order.action is Action.BURY:
+        found = promotions.bury(order.topic, order.places, now)
     else:
-        found = early.waiting(said.topic, said.places)
-    return json.dumps({"number": said.number, "count": found}).encode()
+        found = promotions.waiting(order.topic, order.places)
+    return json.dumps({"number": order.number, "count": found}).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """What came of it: how many records, by which workers, and who has not answered."""
+    """How many records the workers found, which workers answered, and which did not."""
 
     count: int
     answered: tuple[int, ...]
@@ -75,40 +75,39 @@ class RetryResult:
 class RetryOrders:
     """The supervisor's side.
 
-    Its loop calls everything but `ask`, which waits in a thread of its own until the loop has seen
-    to it.
+    The supervisor's loop calls everything but `ask`, whose thread waits until the loop is done.
     """
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self._requests = Requests[Said, int]()
+        self._requests = Requests[RetryOrder, int]()
 
     def ask(self, action: Action, topic: str, places: Places, wait_s: float) -> RetryResult:
-        """Have all running workers do it; waits for their answers.
+        """Give an order to all running workers and wait for their answers.
 
         Raises:
-            TimeoutError: nobody has looked at it.
+            TimeoutError: the supervisor's loop has not taken it yet.
         """
         listed = {partition: tuple(offsets) for partition, offsets in places.items()}
-        request = self._requests.ask(Said(next(self._numbers), action, topic, listed), wait_s)
+        request = self._requests.ask(RetryOrder(next(self._numbers), action, topic, listed), wait_s)
         counts, silent = request.answers, tuple(sorted(request.waiting))
         return RetryResult(sum(counts.values()), tuple(sorted(counts)), silent)
 
     def step(self, running: Iterable[int], tell: Tell) -> None:
-        """Tell the workers what was asked since the last step, and end what takes too long."""
+        """Send new orders to the workers, and end those that are past their deadline."""
         workers = set(running)
         for request in self._requests.new():
             self._requests.sent(request, request.asked.number, workers)
             for worker in workers:
-                # One that has no room for it does not answer, and is called silent.
+                # A worker whose channel has no room gets nothing and is reported as silent.
                 tell(worker, Kind.EARLY, request.asked.to_bytes())
         self._requests.pending()
 
-    def heard(self, worker: int, body: bytes) -> None:
-        """A worker answered."""
+    def received(self, worker: int, body: bytes) -> None:
+        """Take a worker's answer."""
         tree = json.loads(body)
         self._requests.answered(worker, tree["number"], tree["count"])
 
     def left(self, worker: int) -> None:
-        """A worker will not answer any more."""
+        """This worker will not answer: no order waits for it."""
         self._requests.left(worker)

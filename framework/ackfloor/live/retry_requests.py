@@ -1,12 +1,12 @@
-"""RetryRequests: what is posted to the run's address about records that wait in retry topics.
+"""RetryRequests: `POST /retry` at the run's address, about records that wait in retry topics.
 
     POST /retry
     Authorization: Bearer <token>
 
     {"action": "promote", "topic": "orders--billing--retry-10m", "places": {"0": [17, 21]}}
 
-Actions are `count`, `promote` and `bury`; a place is a partition and its offsets. Who may ask is
-said as for settings.
+Actions are `count`, `promote` and `bury`; `places` maps partitions to offsets. The token is that of
+settings, see `run_control`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RetryRequests(TokenControl[Ask]):
 
 
 def _read(tree: Any) -> tuple[Action, str, dict[int, list[int]]]:
-    """What a request asks for."""
+    """Check the body and take it apart."""
     if not isinstance(tree, dict) or tree.keys() != {"action", "topic", "places"}:
         raise BadRequest(_FORM)
     action, topic, places = tree["action"], tree["topic"], tree["places"]

@@ -1,12 +1,12 @@
-"""Control: what is posted to the run's address, and who may.
+"""Control: requests that are posted to the run's address, and the token that they need.
 
     POST /config
     Authorization: Bearer <token>
 
     {"set": {"handlers.bill.consume_timeout": "5s"}, "dry_run": false}
 
-The token is compared in constant time. Without a word from the operator (`app.control`) only this
-machine may ask at all.
+The token is compared in constant time. Unless `app.control` says otherwise, only this machine may
+ask.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCHEME = "Bearer "
 
 
 class BadRequest(ValueError):
-    """What was posted is not what can be asked for there."""
+    """The body is not a valid request to this path."""
 
 
 Does = TypeVar("Does", bound=Callable[..., Any])
@@ -43,9 +43,9 @@ class TokenControl(ABC, Generic[Does]):
     """Answers what is posted to one path; implements `ackfloor.control.Control`.
 
     Args:
-        token: who knows it may.
-        does: does what is asked.
-        anywhere: not only from this machine.
+        token: a request has to carry it.
+        does: carries out the request.
+        anywhere: whether other machines may ask, too.
     """
 
     def __init__(self, token: str, does: Does, *, anywhere: bool) -> None:
@@ -55,16 +55,16 @@ class TokenControl(ABC, Generic[Does]):
 
     @abstractmethod
     def answer(self, tree: Any) -> object:
-        """Do what the body asks for, and say what came of it.
+        """Carry out what the body asks for; returns the response's body.
 
         Raises:
-            BadRequest: it is not what is posted here.
-            SettingError: it is refused.
+            BadRequest: the body is not a valid request.
+            SettingError: the request is refused.
             TimeoutError: the run is not ready for it.
         """
 
     def __call__(self, request: ControlRequest) -> tuple[int, object]:
-        """A status of HTTP, and what to say."""
+        """The HTTP status and the body of the response."""
         if not self._anywhere and not _is_loopback(request.client):
             error = 'only from this machine; app.control = "remote" lets others ask'
             return 403, {"error": error}
@@ -89,7 +89,7 @@ class ConfigControl(TokenControl[Callable[..., Change]]):
     """Answers `POST /config` by `RunSettings.change`."""
 
     def answer(self, tree: Any) -> object:
-        """Change settings, or say what a change would do."""
+        """Change settings, or with `dry_run` only answer what the change would do."""
         values, dry_run = _read(tree)
         change = self._does(values, dry_run=dry_run, wait_s=WAIT_S)
         return {
@@ -111,7 +111,7 @@ def _is_loopback(client: str) -> bool:
 
 
 def _read(tree: Any) -> tuple[Mapping[str, Any], bool]:
-    """What a request asks for."""
+    """Check the body and take it apart."""
     values = tree.get("set") if isinstance(tree, dict) else None
     if not isinstance(values, dict) or not values or len(values) > MOST:
         raise BadRequest('the body is {"set": {name: value}, "dry_run": false}')

@@ -1,12 +1,13 @@
-"""RunSettings: the supervisor's side. One word about settings, the same for all workers.
+"""RunSettings: the settings of a run, of which the supervisor sends every worker the same version.
 
-What counts is made of layers: the code's, what is live of the file (`settings.live`), the
-environment, the flags, and on top what `config set` told this run. A change is checked against
-the app before anybody hears of it; one that is refused changes nothing. Workers are told the
-newest word until they have it, and a worker that is started is told it before anything else.
+The settings in force come from layers: the code, the live part of the file (`settings.live`), the
+environment, the flags, and on top the values given with `config set`. A change is checked against
+the app before any worker gets it; if it is refused, nothing changes. The supervisor sends the
+newest version to each worker until it has it; a worker that is started gets it before anything
+else but forced breakers.
 
-Two threads: the supervisor's loop calls everything but `change`, which waits in a request's
-thread until the loop has seen to it.
+Two threads: the supervisor's loop calls everything but `change`, which runs in a request's thread
+and waits until the loop is done.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import RunBreakers
-from ackfloor.live.frames import Answer, Told
+from ackfloor.live.frames import Answer, SettingsVersion
 from ackfloor.live.requests import Change, Request, Requests
 from ackfloor.live.retry_orders import RetryOrders
 from ackfloor.live.settings_file import SettingsFile
@@ -47,8 +48,8 @@ Relaunch = Callable[[Layer, Layer], Launch]
 
 
 @dataclass(slots=True)
-class _Wish:
-    """Settings that somebody wants, and what differs by them."""
+class _Wanted:
+    """The settings of one request, and what they change."""
 
     values: dict[str, object]
     dry_run: bool
@@ -59,13 +60,14 @@ class RunSettings:
     """The settings of a run while it runs; implements `supervisor.LiveSettings`.
 
     Args:
-        relaunch: the launch with what a file says and what `config set` told; raises SettingError.
+        relaunch: makes the launch from the file's values and those of `config set`; raises
+            SettingError.
         config: the settings file named on the command line.
 
     Attributes:
-        launch: what runs, with the settings that count now.
-        state: how the run stands to its settings.
-        on_state: is told that after each change.
+        launch: the app with the settings in force now.
+        state: of the settings: reloads, refusals, what needs a restart.
+        on_state: called with `state` after each change.
 
     Raises:
         SettingError: the settings are refused; nothing has been started yet.
@@ -76,50 +78,50 @@ class RunSettings:
         self.on_state: Callable[[SettingsState], None] = lambda _: None
         self._file = SettingsFile(config)
         self._started_with = self._file.read()
-        #: What counts of the file, and all that it says.
-        self._counts = self._wanted = self._started_with
+        #: The part of the file that is in force.
+        self._counts = self._started_with
         self._above: Layer = {}
         self._values: dict[str, object] = {}
-        #: As the run was started, and as it is now.
+        #: The launch as the run was started, and as it is now.
         self._start = self.launch = relaunch(self._counts, {})
-        self._words = 0
-        self._word = self._next(self._counts, {})
-        self._told: dict[int, int] = {}
+        self._last_number = 0
+        self._newest = self._next(self._counts, {})
+        self._sent: dict[int, int] = {}
         self._running: set[int] = set()
-        self._hung_up = False
-        #: What operators say about waiting records and circuit breakers goes the same way.
-        self.early = RetryOrders()
+        self._reread_asked = False
+        #: Orders about waiting records and circuit breakers go the same way.
+        self.retry_orders = RetryOrders()
         self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
-        self._requests = Requests[_Wish, Answer]()
+        self._requests = Requests[_Wanted, Answer]()
         self.state = SettingsState()
 
     # The supervisor's loop.
 
     def reread(self) -> None:
-        """Read the file again at the next step, whatever it looks like."""
-        self._hung_up = True
+        """Read the file again at the next step, changed or not."""
+        self._reread_asked = True
 
     def started(self, worker: int, tell: Tell) -> None:
-        """A worker process was started: it waits for its settings."""
-        # Before its settings, with which it begins: it has the rest by then.
+        """Send a new worker process its settings, for which it waits."""
+        # Forced breakers first: it begins to work once it has its settings.
         self.breakers.started(worker, tell)
-        self._told.pop(worker, None)
-        self._say(worker, tell)
+        self._sent.pop(worker, None)
+        self._send_newest(worker, tell)
 
     def heard(self, worker: int, kind: Kind, body: bytes) -> None:
-        """A worker answered."""
+        """Take a worker's frame."""
         if kind is Kind.EARLY_DONE:
-            self.early.heard(worker, body)
-        self.breakers.heard(worker, kind, body)
+            self.retry_orders.received(worker, body)
+        self.breakers.received(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:
             return
         answer = Answer.from_bytes(body)
         self._requests.answered(worker, answer.number, answer)
-        if answer.number == self._word.number:
+        if answer.number == self._newest.number:
             self._note_refusal(worker, answer.refused)
 
     def status(self, worker: int, status: str) -> None:
-        """What a worker is doing: only one that runs answers."""
+        """Take a worker's status: only one that is running answers requests."""
         if status == "running":
             self._running.add(worker)
         elif status == "draining":
@@ -127,22 +129,22 @@ class RunSettings:
 
     def gone(self, worker: int) -> None:
         """A worker process ended."""
-        self._told.pop(worker, None)
+        self._sent.pop(worker, None)
         self.breakers.gone(worker)
         self._left(worker)
         if worker in self.state.refused_by:
             self._note_refusal(worker, "")
 
     def step(self, tell: Tell) -> None:
-        """Look at the file, see to requests, and tell the workers what they don't know yet."""
-        if self._hung_up or self._file.changed(time.monotonic()):
-            self._hung_up = False
+        """Check the file, take new requests, and send workers what they don't have yet."""
+        if self._reread_asked or self._file.changed(time.monotonic()):
+            self._reread_asked = False
             self._read()
         for request in self._requests.new():
-            self._see_to(request, tell)
-        for worker in list(self._told):
-            self._say(worker, tell)
-        self.early.step(self._running, tell)
+            self._accept(request, tell)
+        for worker in list(self._sent):
+            self._send_newest(worker, tell)
+        self.retry_orders.step(self._running, tell)
         self.breakers.step(self._running, tell)
         self._requests.pending()
 
@@ -153,19 +155,19 @@ class RunSettings:
 
         Args:
             values: by setting name.
-            dry_run: only say what it would do.
-            wait_s: how long to wait for workers, in seconds.
+            dry_run: change nothing; only find out what would change.
+            wait_s: how long to wait for the workers, in seconds.
 
         Raises:
             SettingError: refused; nothing was changed.
             TimeoutError: the run is not ready to take settings yet.
         """
-        wish = _Wish(dict(values), dry_run)
-        return Change.of(self._requests.ask(wish, wait_s), wish.changed)
+        wanted_change = _Wanted(dict(values), dry_run)
+        return Change.of(self._requests.ask(wanted_change, wait_s), wanted_change.changed)
 
-    def _see_to(self, request: Request[_Wish, Answer], tell: Tell) -> None:
-        wish = request.asked
-        values = self._values | wish.values
+    def _accept(self, request: Request[_Wanted, Answer], tell: Tell) -> None:
+        wanted_change = request.asked
+        values = self._values | wanted_change.values
         try:
             above = set_layer(values)
             _refuse_fixed(above)
@@ -175,16 +177,16 @@ class RunSettings:
             request.refuse(exc)
             return
         changed = changes(self.launch.settings, wanted.settings, self.launch.app.handlers)
-        wish.changed = changed
-        word = self._next(self._counts, above, dry_run=wish.dry_run)
-        self._requests.sent(request, word.number, self._running)
-        if wish.dry_run:
-            # Asked once: who can't hear it now has not answered when the time is over.
+        wanted_change.changed = changed
+        version = self._next(self._counts, above, dry_run=wanted_change.dry_run)
+        self._requests.sent(request, version.number, self._running)
+        if wanted_change.dry_run:
+            # Sent once: a worker whose channel has no room now is reported as silent.
             for worker in self._running:
-                tell(worker, Kind.SETTINGS, word.to_bytes())
+                tell(worker, Kind.SETTINGS, version.to_bytes())
             return
         self._above, self._values = above, values
-        self._adopt(wanted, changed, word)
+        self._adopt(wanted, changed, version)
         self._tell_state(replace(self.state, overridden=_shown(above)))
 
     def _refuse_delays(self, wanted: Launch) -> None:
@@ -206,7 +208,7 @@ class RunSettings:
             counts = held_back(self._started_with, wanted, kept)
             launch = self._relaunch(counts, self._above)
         except SettingError as exc:
-            # The state before its log line: who has read that finds it in `/readyz`.
+            # The state before the log line: whoever has read that finds it in `/readyz`.
             failures = self.state.failures + 1
             self._tell_state(replace(self.state, failures=failures, error=str(exc)))
             log.error("settings not changed: %s", exc)  # noqa: TRY400 -- made for people
@@ -218,7 +220,7 @@ class RunSettings:
         if changed:
             self._adopt(launch, changed, self._next(counts, self._above))
         else:
-            log.info("settings read again: nothing has changed for a run that runs")
+            log.info("settings read again: no live setting has changed")
         self._tell_state(
             replace(
                 self.state,
@@ -231,29 +233,31 @@ class RunSettings:
         if news:
             log.warning("changed in the settings file, and needs a restart: %s", ", ".join(waiting))
 
-    # The word.
+    # Versions.
 
-    def _next(self, counts: Layer, above: Layer, *, dry_run: bool = False) -> Told:
-        self._words += 1
-        return Told(self._words, counts, above, dry_run)
+    def _next(self, counts: Layer, above: Layer, *, dry_run: bool = False) -> SettingsVersion:
+        self._last_number += 1
+        return SettingsVersion(self._last_number, counts, above, dry_run)
 
-    def _adopt(self, launch: Launch, changed: tuple[Changed, ...], word: Told) -> None:
+    def _adopt(
+        self, launch: Launch, changed: tuple[Changed, ...], version: SettingsVersion
+    ) -> None:
         for each in changed:
             log.info("setting %s (%s)", each, each.source)
-        self.launch, self._word = launch, word
+        self.launch, self._newest = launch, version
         set_log_level(launch.settings.app.log_level)
         self._tell_state(replace(self.state, refused_by={}))
 
-    def _say(self, worker: int, tell: Tell) -> None:
-        """Tell a worker the newest word, unless it has it or has no room for it now."""
-        if self._told.get(worker) == self._word.number:
+    def _send_newest(self, worker: int, tell: Tell) -> None:
+        """Send a worker the newest version, unless it has it or its channel has no room now."""
+        if self._sent.get(worker) == self._newest.number:
             return
-        heard = tell(worker, Kind.SETTINGS, self._word.to_bytes())
-        self._told[worker] = self._word.number if heard else 0
+        sent = tell(worker, Kind.SETTINGS, self._newest.to_bytes())
+        self._sent[worker] = self._newest.number if sent else 0
 
     def _left(self, worker: int) -> None:
         self._running.discard(worker)
-        self.early.left(worker)
+        self.retry_orders.left(worker)
         self.breakers.left(worker)
         self._requests.left(worker)
 

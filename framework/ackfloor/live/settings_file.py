@@ -1,4 +1,4 @@
-"""The settings file as the supervisor watches it: by its looks, about once a second."""
+"""SettingsFile: notices that the settings file has changed, by its stat, twice a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ackfloor.errors import ConfigError
 from ackfloor.settings.layers import Layer, file_layer, find_file
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 LOOK_S = 0.5
 
 #: Device, inode, time of change and size; None where there is no file.
@@ -19,12 +19,12 @@ _Looks = tuple[int, int, int, int] | None
 class SettingsFile:
     """The settings file of a run.
 
-    A change is reported when the file has looked the same twice, so that one that is being
-    written is left alone for a moment. (An empty file is legal, and so may half a file be.)
+    A change is reported once two checks agree, so that a file that is still being written is not
+    read. (An empty file is legal, and so may half a file be.)
 
     Args:
         given: the file named on the command line.
-        environment: variables, of which one may name it.
+        environment: variables, one of which may name the file.
     """
 
     def __init__(self, given: Path | None, environment: Mapping[str, str] = os.environ) -> None:
@@ -36,10 +36,10 @@ class SettingsFile:
         self._look_at_s = 0.0
 
     def read(self) -> Layer:
-        """What it says now; nothing where there is none.
+        """The file's settings now; nothing if there is no file.
 
         Raises:
-            ConfigError: it can't be read, or is gone.
+            ConfigError: the file can't be read, or has been removed.
         """
         self._read_as = self._seen_as = self._looks()
         found = find_file(self._given, self._environment)
@@ -53,7 +53,7 @@ class SettingsFile:
         return layer
 
     def changed(self, now_s: float) -> bool:
-        """Whether it looks other than when it was read last, and has come to rest.
+        """Whether the file differs from when it was read last, and has stopped changing.
 
         Args:
             now_s: monotonic seconds.

@@ -1,8 +1,8 @@
-"""The token of a run: who can read its file may change its settings.
+"""The token of a run: whoever can read its file may change the run's settings.
 
-One file for each address that is served, readable by its owner alone, written when the run starts
-and removed when it ends. `ackfloor config set` finds it by the same address; a setting names
-another place, and a file that is there already (a mounted secret) is used as it is.
+There is one file for each address that is served, readable by its owner alone, written when the run
+starts and removed when it ends. `ackfloor config set` finds it by the same address.
+`app.control_token_file` names another file; one that exists (a mounted secret) is used as it is.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SHORTEST = 16
 
 
 def token_path(listen: str, named: str | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the token of the run at an address is: as named, or by the address.
+    """The token file of the run at an address: the named one, or one named after the address.
 
-    By the address: `ackfloor/run-127.0.0.1-9600.token` in XDG_RUNTIME_DIR, else in
-    XDG_CACHE_HOME, else in `~/.cache`; ACKFLOOR_STATE_DIR goes before all of them.
+    Named after the address: `ackfloor/run-127.0.0.1-9600.token` in XDG_RUNTIME_DIR, else in
+    XDG_CACHE_HOME, else in `~/.cache`; ACKFLOOR_STATE_DIR takes precedence.
     """
     if named:
         return Path(named).expanduser()
@@ -42,8 +42,8 @@ class TokenFile:
     """The token of a run, and its file.
 
     Args:
-        path: where it is.
-        keep: a file that is there already is used, and stays.
+        path: of the file.
+        keep: use a file that exists, and do not remove it.
 
     Raises:
         ConfigError: the file can't be used.
@@ -55,7 +55,7 @@ class TokenFile:
         self.token = self._write() if self._ours else read_token(path)
 
     def remove(self) -> None:
-        """Remove the file, if it is still ours."""
+        """Remove the file if it still holds our token."""
         with suppress(OSError):
             if self._ours and self.path.read_text("ascii").strip() == self.token:
                 self.path.unlink()
@@ -79,10 +79,10 @@ class TokenFile:
 
 
 def read_token(path: Path, field: str = FIELD) -> str:
-    """The token in a file, which `field` has named.
+    """The token in a file that the setting `field` names.
 
     Raises:
-        ConfigError: it can't be read, others can read it, or it holds no token.
+        ConfigError: the file can't be read, others can read it, or it holds no token.
     """
     mode, token = 0, ""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ackfloor.kafka.client.client_errors import CLIENT_RAISES, kafka_error, told
+from ackfloor.kafka.client.client_errors import CLIENT_RAISES, error_text, kafka_error
 
 FENCED = KafkaError(KafkaError._FENCED, "taken over", fatal=True)
 
@@ -17,7 +17,7 @@ def test_a_fatal_error_that_a_callback_ran_into_is_found() -> None:
     found = kafka_error(caught.value)
     assert found is not None
     assert (found.code(), found.fatal()) == (KafkaError._FENCED, True)
-    assert told(caught.value) == "_FENCED: taken over"
+    assert error_text(caught.value) == "_FENCED: taken over"
 
 
 def test_an_error_that_is_not_the_clients_has_none() -> None:

@@ -78,7 +78,7 @@ def read_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe = KafkaSource.subscribe
 
     def apart(self: KafkaSource, topics: Sequence[str], listener: SourceListener) -> None:
-        self._unhurried = topics
+        self._low_priority_topics = topics
         subscribe(self, topics, listener)
 
     monkeypatch.setattr(KafkaSource, "subscribe", apart)

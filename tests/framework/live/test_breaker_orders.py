@@ -20,7 +20,13 @@ from ackfloor.core.records.record import Failure
 from ackfloor.core.scheduling.breaker_control import LEFT_S
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.errors import ConfigError
-from ackfloor.live.breaker_orders import Action, RunBreakers, Word, Words, WorkerBreakers
+from ackfloor.live.breaker_orders import (
+    Action,
+    ForcedBreaker,
+    ForcedBreakers,
+    RunBreakers,
+    WorkerBreakers,
+)
 from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
 from ackfloor.live.frames import Answer
 from ackfloor.live.requests import Change
@@ -107,19 +113,19 @@ class Supervised:
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
         if kind is Kind.BREAKERS:
-            self.newest = Words.from_bytes(body).number
+            self.newest = ForcedBreakers.from_bytes(body).number
         if worker not in self.deaf:
             self.told.append((worker, kind, body))
         return worker not in self.deaf
 
-    def words(self, worker: int) -> list[Words]:
+    def sent_to(self, worker: int) -> list[ForcedBreakers]:
         """The editions that a worker has been told."""
         told = [each for each in self.told if each[:2] == (worker, Kind.BREAKERS)]
-        return [Words.from_bytes(body) for _, _, body in told]
+        return [ForcedBreakers.from_bytes(body) for _, _, body in told]
 
     def answer(self, worker: int, number: int, refused: str = "") -> None:
         body = Answer(number, refused).to_bytes()
-        self.breakers.heard(worker, Kind.BREAKERS_TAKEN, body)
+        self.breakers.received(worker, Kind.BREAKERS_TAKEN, body)
 
     def force(
         self, action: Action, *, handler: str = "bill", for_s: float | None = None,
@@ -169,7 +175,11 @@ def test_all_running_workers_are_told_and_counted() -> None:
         {1: "it has no handler bill"},
         (),
     )
-    assert run.words(0) == run.words(1) == [Words(1, {"bill": Word(Forced.OPEN, inf, "why")})]
+    assert (
+        run.sent_to(0)
+        == run.sent_to(1)
+        == [ForcedBreakers(1, {"bill": ForcedBreaker(Forced.OPEN, inf, "why")})]
+    )
 
 
 def test_a_worker_that_does_not_answer_is_named() -> None:
@@ -201,15 +211,17 @@ def test_a_worker_that_starts_later_is_told_what_is_in_force() -> None:
     time.sleep(0.06)
     run.breakers.started(0, run.tell)
     run.breakers.step(set(), run.tell)
-    [words] = run.words(0)
-    live = {name: word for name, word in words.of.items() if word.until_s > time.monotonic()}
-    assert {name: word.forced for name, word in live.items()} == {"bill": Forced.CLOSED}
+    [breakers] = run.sent_to(0)
+    live = {
+        name: forced for name, forced in breakers.of.items() if forced.until_s > time.monotonic()
+    }
+    assert {name: forced.forced for name, forced in live.items()} == {"bill": Forced.CLOSED}
     assert 3590 < live["bill"].until_s - time.monotonic() < 3600
     run.force(Action.AUTO)
-    assert run.words(0)[-1].of == {}
+    assert run.sent_to(0)[-1].of == {}
     run.breakers.started(1, run.tell)
     run.breakers.step(set(), run.tell)
-    assert run.words(1) == []
+    assert run.sent_to(1) == []
 
 
 def test_a_worker_without_room_is_told_later() -> None:
@@ -219,14 +231,14 @@ def test_a_worker_without_room_is_told_later() -> None:
 
     def later() -> None:
         run.force(Action.CLOSE, handler="pay", wait_s=0.1)
-        assert run.words(0) == []
+        assert run.sent_to(0) == []
         run.deaf.clear()
         run.breakers.step(run.running, run.tell)
         run.answer(0, 2)
 
     assert run.force(Action.OPEN, meanwhile=later).applied == (0,)
-    [words] = run.words(0)
-    assert (words.number, words.of.keys()) == (2, {"bill", "pay"})
+    [breakers] = run.sent_to(0)
+    assert (breakers.number, breakers.of.keys()) == (2, {"bill", "pay"})
 
 
 def test_a_run_that_is_still_starting_says_so() -> None:
@@ -243,7 +255,7 @@ def test_who_takes_a_workers_place_is_told_what_was_open_there() -> None:
     """First of all, and again if it dies before it has said anything itself; no other worker."""
     run = Supervised(0, 1)
     opened = b'{"bill": [50, "Boom: x"]}'
-    run.breakers.heard(0, Kind.BREAKERS_OPEN, opened)
+    run.breakers.received(0, Kind.BREAKERS_OPEN, opened)
     run.force(Action.OPEN, handler="pay", meanwhile=lambda: (run.answer(0, 1), run.answer(1, 1)))
     for _ in range(2):
         run.told.clear()
@@ -256,7 +268,7 @@ def test_who_takes_a_workers_place_is_told_what_was_open_there() -> None:
             (1, Kind.BREAKERS),
         ]
         assert run.told[0][2] == opened
-    run.breakers.heard(0, Kind.BREAKERS_OPEN, b"{}")
+    run.breakers.received(0, Kind.BREAKERS_OPEN, b"{}")
     run.told.clear()
     run.breakers.started(0, run.tell)
     assert json.loads(run.told[0][2]) == {}
@@ -284,8 +296,8 @@ class Station:
             self.told.append(json.loads(body))
         return self.room
 
-    def take(self, number: int, **words: Word) -> Answer:
-        answer = self.breakers.take(Words(number, words).to_bytes(), self.world.now)
+    def take(self, number: int, **breakers: ForcedBreaker) -> Answer:
+        answer = self.breakers.take(ForcedBreakers(number, breakers).to_bytes(), self.world.now)
         self.world.take()
         return Answer.from_bytes(answer)
 
@@ -308,14 +320,14 @@ def test_a_worker_does_what_it_is_told_and_answers() -> None:
     """Open, closed, left to itself; a handler that it has not is a refusal, of that one only."""
     station = Station()
     station.work()
-    assert station.take(1, bill=Word(Forced.OPEN, inf, "why")) == Answer(1)
+    assert station.take(1, bill=ForcedBreaker(Forced.OPEN, inf, "why")) == Answer(1)
     assert (station.world.held, station.circuit.forced) == (True, Forced.OPEN)
     assert station.circuit.forced_reason == "why"
     until_s = station.world.now_s + 60
-    assert station.take(2, bill=Word(Forced.CLOSED, until_s)) == Answer(2)
+    assert station.take(2, bill=ForcedBreaker(Forced.CLOSED, until_s)) == Answer(2)
     assert (station.world.held, station.circuit.forced) == (False, Forced.CLOSED)
     assert station.circuit.forced_until_s == until_s
-    answer = station.take(3, bill=Word(Forced.CLOSED), pay=Word(Forced.OPEN))
+    answer = station.take(3, bill=ForcedBreaker(Forced.CLOSED), pay=ForcedBreaker(Forced.OPEN))
     assert answer == Answer(3, "it has no handler pay")
     assert station.circuit.forced_until_s == inf
     assert station.take(4) == Answer(4)
@@ -326,12 +338,12 @@ def test_an_edition_about_others_leaves_a_breaker_alone() -> None:
     """Trials that have begun go on."""
     station = Station()
     station.work()
-    word = Word(Forced.OPEN, inf, "why")
-    station.take(1, bill=word)
+    forced = ForcedBreaker(Forced.OPEN, inf, "why")
+    station.take(1, bill=forced)
     station.world.tick()
     delivery = station.world.start()
     station.circuit.breaker.allowed = 4
-    station.take(2, bill=word, pay=Word(Forced.OPEN))
+    station.take(2, bill=forced, pay=ForcedBreaker(Forced.OPEN))
     assert station.circuit.breaker.allowed == 4
     station.world.finish(delivery, ACKED)
     assert len(station.world.told(BreakerOpened)) == 1
@@ -341,7 +353,7 @@ def test_a_word_ends_when_its_time_is_over() -> None:
     """The breaker begins with the state it has: it closes by trials that succeed."""
     station = Station()
     station.work()
-    station.take(1, bill=Word(Forced.OPEN, station.world.now_s + 60))
+    station.take(1, bill=ForcedBreaker(Forced.OPEN, station.world.now_s + 60))
     station.world.tick(61)
     assert (station.circuit.forced, station.circuit.breaker.is_open) == (None, True)
     for _ in range(3):
@@ -367,11 +379,11 @@ def test_a_worker_tells_what_is_open_by_no_operators_word() -> None:
     station.breakers.tell()
     station.breakers.tell()
     assert station.told == [{"bill": [5, "Boom: the bank is away"]}]
-    station.take(1, bill=Word(Forced.OPEN))
+    station.take(1, bill=ForcedBreaker(Forced.OPEN))
     station.breakers.tell()
     station.take(2)
     station.breakers.tell()
-    station.take(3, bill=Word(Forced.CLOSED))
+    station.take(3, bill=ForcedBreaker(Forced.CLOSED))
     station.breakers.tell()
     assert [each.keys() for each in station.told] == [{"bill"}, set(), {"bill"}, set()]
 
@@ -421,7 +433,7 @@ def test_a_breaker_that_is_disabled_since_does_not_begin_open() -> None:
 def test_forced_open_without_partitions_the_worker_rests() -> None:
     """It stays open, and is tried when there is something to try."""
     station = Station()
-    station.take(1, bill=Word(Forced.OPEN))
+    station.take(1, bill=ForcedBreaker(Forced.OPEN))
     station.world.tick(3600)
     assert station.circuit.breaker.is_open
     assert station.world.engine.next_due_s(station.world.now) > station.world.now_s + 0.5

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from ackfloor.control import ControlRequest
-from ackfloor.live.retry_orders import Action, RetryOrders, RetryResult, Said, done_early
+from ackfloor.live.retry_orders import (
+    Action,
+    RetryOrder,
+    RetryOrders,
+    RetryResult,
+    carry_out_retry_order,
+)
 from ackfloor.live.retry_requests import MOST, RetryRequests
 from ackfloor.runtime.supervision.channel import Kind
 from tests.framework.core.worlds import START_MS, TIER, World
@@ -78,27 +84,29 @@ class Asking:
     """A request in a thread of its own, and a supervisor whose loop is turned by hand."""
 
     def __init__(self, *workers: int, wait_s: float = 60.0) -> None:
-        self.early = RetryOrders()
-        self.told: list[tuple[int, Said]] = []
+        self.orders = RetryOrders()
+        self.sent: list[tuple[int, RetryOrder]] = []
         self.results: list[RetryResult] = []
         places = {0: [1, 2]}
         self.thread = threading.Thread(
-            target=lambda: self.results.append(self.early.ask(Action.PROMOTE, TIER, places, wait_s))
+            target=lambda: self.results.append(
+                self.orders.ask(Action.PROMOTE, TIER, places, wait_s)
+            )
         )
         self.thread.start()
         until_s = time.monotonic() + 60
-        while len(self.told) < len(workers):
+        while len(self.sent) < len(workers):
             assert time.monotonic() < until_s
-            self.early.step(workers, self.tell)
+            self.orders.step(workers, self.tell)
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
         assert kind is Kind.EARLY
-        self.told.append((worker, Said.from_bytes(body)))
+        self.sent.append((worker, RetryOrder.from_bytes(body)))
         return True
 
     def answer(self, worker: int, count: int, number: int | None = None) -> None:
-        number = self.told[0][1].number if number is None else number
-        self.early.heard(worker, json.dumps({"number": number, "count": count}).encode())
+        number = self.sent[0][1].number if number is None else number
+        self.orders.received(worker, json.dumps({"number": number, "count": count}).encode())
 
     def result(self) -> RetryResult:
         self.thread.join(60)
@@ -109,8 +117,8 @@ class Asking:
 def test_all_running_workers_are_asked_and_counted() -> None:
     """An answer to another word, or of a worker that was not asked, is none."""
     asking = Asking(0, 1)
-    assert {worker for worker, _ in asking.told} == {0, 1}
-    assert asking.told[0][1].places == {0: (1, 2)}
+    assert {worker for worker, _ in asking.sent} == {0, 1}
+    assert asking.sent[0][1].places == {0: (1, 2)}
     asking.answer(0, 50, number=99)
     asking.answer(7, 50)
     asking.answer(0, 1)
@@ -122,8 +130,8 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
     """What it did before is counted."""
     asking = Asking(0, 1)
     asking.answer(0, 2)
-    asking.early.left(0)
-    asking.early.left(1)
+    asking.orders.left(0)
+    asking.orders.left(1)
     assert asking.result() == RetryResult(2, (0,), ())
 
 
@@ -134,17 +142,17 @@ def test_a_worker_that_says_nothing_is_named() -> None:
     until_s = time.monotonic() + 60
     while not asking.results:
         assert time.monotonic() < until_s
-        asking.early.step((0, 1), asking.tell)
+        asking.orders.step((0, 1), asking.tell)
     assert asking.result() == RetryResult(2, (0,), (1,))
 
 
 def test_a_run_that_is_still_starting_says_so() -> None:
     """Nobody turns its loop; later it does nothing about what was given up."""
-    early = RetryOrders()
+    orders = RetryOrders()
     with pytest.raises(TimeoutError, match="still starting"):
-        early.ask(Action.BURY, TIER, {0: [1]}, -0.9)
+        orders.ask(Action.BURY, TIER, {0: [1]}, -0.9)
     told: list[int] = []
-    early.step((0,), lambda worker, _kind, _body: bool(told.append(worker)))
+    orders.step((0,), lambda worker, _kind, _body: bool(told.append(worker)))
     assert told == []
 
 
@@ -158,8 +166,10 @@ def test_a_worker_does_what_it_is_told() -> None:
         (Action.PROMOTE, (0,), 1),
         (Action.BURY, (1, 2), 2),
     ):
-        said = Said(7, action, TIER, {0: offsets})
-        answer = json.loads(done_early(world.engine.promotions, said.to_bytes(), world.now))
+        order = RetryOrder(7, action, TIER, {0: offsets})
+        answer = json.loads(
+            carry_out_retry_order(world.engine.promotions, order.to_bytes(), world.now)
+        )
         assert answer == {"number": 7, "count": count}
     world.tick()
     assert (len(world.ready), len(world.writes)) == (1, 2)

@@ -17,7 +17,7 @@ from ackfloor import App, ConfigError, RetryPolicy
 from ackfloor.control import SettingsState
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import Action
-from ackfloor.live.frames import Answer, Overdue, Told
+from ackfloor.live.frames import Answer, Overdue, SettingsVersion
 from ackfloor.live.requests import Change
 from ackfloor.live.run_settings import RunSettings
 from ackfloor.runtime.supervision.channel import Kind
@@ -52,23 +52,23 @@ class Run:
         self.settings = RunSettings(relaunch, toml)
         self.states: list[SettingsState] = []
         self.settings.on_state = self.states.append
-        self.told: dict[int, list[Told]] = {}
+        self.sent: dict[int, list[SettingsVersion]] = {}
         self.deaf: set[int] = set()
         self.newest = 0
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
         assert kind is Kind.SETTINGS
-        told = Told.from_bytes(body)
-        self.newest = told.number
+        version = SettingsVersion.from_bytes(body)
+        self.newest = version.number
         if worker in self.deaf:
             return False
-        self.told.setdefault(worker, []).append(told)
+        self.sent.setdefault(worker, []).append(version)
         return True
 
     def start(self, *workers: int) -> None:
         """Worker processes come as far as running."""
         for worker in workers:
-            self.told[worker] = []
+            self.sent[worker] = []
             self.settings.started(worker, self.tell)
             self.settings.status(worker, "running")
 
@@ -85,14 +85,14 @@ class Run:
 
     def answer(self, worker: int, refused: str = "", **rest: Any) -> None:
         """A worker answers what it was told last."""
-        number = self.told[worker][-1].number
+        number = self.sent[worker][-1].number
         body = Answer(number, refused, **rest).to_bytes()
         self.settings.heard(worker, Kind.SETTINGS_TAKEN, body)
 
     def launched(self, worker: int) -> Launch:
         """What a worker makes of what it was told last."""
-        told = self.told[worker][-1]
-        return self.settings._relaunch(told.file, told.above)
+        version = self.sent[worker][-1]
+        return self.settings._relaunch(version.file, version.above)
 
     def change(
         self, values: Mapping[str, object], *, dry_run: bool = False, wait_s: float = 20.0,
@@ -139,10 +139,10 @@ def concurrency(launch: Launch) -> int:
 
 def test_a_worker_that_starts_has_its_breakers_before_its_settings(run: Run) -> None:
     """It begins when it has these; the names that can be forced are those of the run."""
-    told: list[Kind] = []
+    version: list[Kind] = []
 
     def tell(_worker: int, kind: Kind, _body: bytes) -> bool:
-        told.append(kind)
+        version.append(kind)
         return True
 
     run.settings.heard(0, Kind.BREAKERS_OPEN, b'{"bill": [50, "Boom: x"]}')
@@ -153,7 +153,7 @@ def test_a_worker_that_starts_has_its_breakers_before_its_settings(run: Run) -> 
     while asking.is_alive():
         run.settings.step(tell)
     run.settings.started(0, tell)
-    assert told == [Kind.RESUME, Kind.BREAKERS, Kind.SETTINGS]
+    assert version == [Kind.RESUME, Kind.BREAKERS, Kind.SETTINGS]
 
 
 # The file.
@@ -165,10 +165,10 @@ def test_workers_are_told_at_their_start_and_at_each_change(run: Run) -> None:
     assert [concurrency(run.launched(worker)) for worker in (0, 1)] == [8, 8]
     run.write("[handlers.bill]\nconcurrency = 2\n")
     assert [concurrency(run.launched(worker)) for worker in (0, 1)] == [2, 2]
-    assert run.told[0] == run.told[1]
-    assert len(run.told[0]) == 2
+    assert run.sent[0] == run.sent[1]
+    assert len(run.sent[0]) == 2
     run.step()
-    assert len(run.told[0]) == 2
+    assert len(run.sent[0]) == 2
     assert (run.states[-1].reloads, run.states[-1].failures) == (1, 0)
     run.start(2)
     assert concurrency(run.launched(2)) == 2
@@ -179,13 +179,13 @@ def test_a_change_is_noticed_without_a_signal(run: Run) -> None:
     run.start(0)
     run.write("[handlers.bill]\nconcurrency = 3\n", hang_up=False)
     until_s = time.monotonic() + 60
-    while len(run.told[0]) < 2:
+    while len(run.sent[0]) < 2:
         assert time.monotonic() < until_s
         run.step()
         time.sleep(0.02)
     assert concurrency(run.launched(0)) == 3
     run.write("# said again\n[handlers.bill]\nconcurrency = 3\n")
-    assert len(run.told[0]) == 2
+    assert len(run.sent[0]) == 2
     assert run.states[-1].reloads == 2
 
 
@@ -210,7 +210,7 @@ def test_a_bad_file_is_refused_whole_and_named(
     """Log and state say why; nobody hears of it; a worker that starts goes by the old ones."""
     run.start(0)
     run.write(text)
-    assert len(run.told[0]) == 1
+    assert len(run.sent[0]) == 1
     assert named in run.states[-1].error
     assert named in caplog.text
     assert run.states[-1].failures == 1
@@ -289,10 +289,10 @@ def test_a_worker_without_room_is_told_later_and_only_the_newest(run: Run) -> No
     run.deaf.add(0)
     for number in (2, 3, 4):
         run.write(f"[handlers.bill]\nconcurrency = {number}\n")
-    assert (len(run.told[0]), len(run.told[1])) == (1, 4)
+    assert (len(run.sent[0]), len(run.sent[1])) == (1, 4)
     run.deaf.clear()
     run.step()
-    assert len(run.told[0]) == 2
+    assert len(run.sent[0]) == 2
     assert concurrency(run.launched(0)) == 4
 
 
@@ -309,7 +309,7 @@ def test_a_worker_that_refuses_is_named_until_it_is_gone_or_takes_them(run: Run)
     run.start(1)
     run.answer(1, "again")
     assert run.states[-1].refused_by == {1: "again"}
-    stale = Answer(run.told[0][-1].number, "too late").to_bytes()
+    stale = Answer(run.sent[0][-1].number, "too late").to_bytes()
     run.write("[handlers.bill]\nconcurrency = 3\n")
     assert run.states[-1].refused_by == {}
     run.settings.heard(0, Kind.SETTINGS_TAKEN, stale)
@@ -365,10 +365,10 @@ def test_a_dry_run_changes_nothing(run: Run) -> None:
     timeout = {"handlers.bill.consume_timeout": "1s"}
     change = run.change(timeout, dry_run=True, meanwhile=lambda: run.answer(0, ends=4))
     assert (change.ends, change.applied) == (4, (0,))
-    assert [told.dry_run for told in run.told[0]] == [False, True]
+    assert [version.dry_run for version in run.sent[0]] == [False, True]
     run.start(1)
     run.step()
-    assert [told.dry_run for told in run.told[1]] == [False]
+    assert [version.dry_run for version in run.sent[1]] == [False]
     assert run.launched(1).handlers[0].consume_timeout_s == 60.0
     assert run.settings.launch.handlers[0].consume_timeout_s == 60.0
     assert run.states == []
@@ -410,7 +410,7 @@ def test_what_can_not_be_set_is_refused(run: Run, name: str, value: str, named: 
         run.change({"handlers.bill.consume_timeout": "5s", name: value})
     assert "hunter2" not in str(refused.value)
     run.step()
-    assert len(run.told[0]) == 1
+    assert len(run.sent[0]) == 1
     assert run.states == []
 
 

@@ -86,7 +86,8 @@ class ClockWatch:
 
 def turn():
     set_back(3600.0)
-    print("signs", process._marks.words[1], process._marks.words[2], file=sys.stderr, flush=True)
+    signs = process._in_flight.words
+    print("signs", signs[1], signs[2], file=sys.stderr, flush=True)
     time.sleep(99)
 
 def started(self):

@@ -1,9 +1,9 @@
-"""What the doctor says of circuit breakers: where one opens later than it is meant to, or never.
+"""The doctor's checks of circuit breakers: finds those that open too late, or never.
 
 A breaker opens when enough different records have failed in a row. Without redeliveries each of
-them is dead-lettered until then. And where a partition waits for its first record, no more records
-than partitions fail until one of them is given up. How many keys a topic has is not known
-beforehand, so of `ordering="key"` nothing is said.
+these is dead-lettered until then. If failures block their partition, at most one record for each
+partition fails until one is given up. The number of keys of a topic is not known, so
+`ordering="key"` is not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ackfloor.declare.registration import HandlerSpec
 
 
 def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[CheckResult]:
-    """Each handler whose failures go to the dead-letter topic without another attempt."""
+    """Warn of each handler whose failures are dead-lettered without another attempt."""
     for spec in specs:
         if not spec.breaker.enabled or spec.retry.max_redeliveries != 0:
             continue
@@ -36,11 +36,11 @@ def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[CheckResult]:
 def of_partitions(
     specs: Sequence[HandlerSpec], partitions: Mapping[str, int]
 ) -> Iterator[CheckResult]:
-    """Each handler whose partitions are fewer than the failures that open its breaker.
+    """Warn of each handler with fewer partitions than failures that open its breaker.
 
     Args:
         specs: the handlers, settings applied.
-        partitions: topic -> how many it has, of those that are there.
+        partitions: topic -> number of partitions, of existing topics.
     """
     for spec in specs:
         lanes = sum(partitions.get(topic, 0) for topic in spec.topics)

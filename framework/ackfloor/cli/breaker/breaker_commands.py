@@ -1,7 +1,7 @@
-"""`ackfloor breaker`: the circuit breakers of a run, and an operator's word on them.
+"""`ackfloor breaker`: shows and forces the circuit breakers of a run.
 
-The run passes it on to all its workers, keeps it for those that start later, and forgets it when it
-ends. Each run is asked for itself: another one of the same group is at another address.
+The run passes an order to all its workers, and to those that start later, until the run ends.
+Another run of the same group has another address and needs an order of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
     credentials,
-    end_where_not_all_took,
+    exit_unless_all_applied,
     post,
 )
 from ackfloor.core.values.durations import format_duration, parse_duration
@@ -35,18 +35,16 @@ _For = Annotated[
     str | None,
     typer.Option(
         "--for",
-        help="For how long, such as 30m; then it decides by itself again.",
+        help="For how long, such as 30m; then it is automatic again.",
         show_default="as long as the run lasts",
     ),
 ]
-_Reason = Annotated[
-    str | None, typer.Option(help="Why, for who looks: `show` and /readyz tell it.")
-]
+_Reason = Annotated[str | None, typer.Option(help="Why; `show` and /readyz show it.")]
 
 _DONE = {
     Action.OPEN: "kept open",
     Action.CLOSE: "kept closed",
-    Action.AUTO: "left to itself",
+    Action.AUTO: "returned to automatic",
 }
 
 breaker_app.command()(show)
@@ -64,8 +62,8 @@ def open_(
 ) -> None:
     """Keep a handler's breaker open in all workers of the run: only single records are tried.
 
-    Failures leave for the retry topics no faster than its park rate, and successes don't close it.
-    Exits with 5 where a worker has not answered or has refused.
+    Failed records go to the retry topics at most at its park rate, and successes don't close it.
+    Exits with 5 if a worker has not answered or has refused.
     """
     asked = _asked(for_, reason)
     _force(credentials(listen, token_file, config), Action.OPEN, handler, asked, output)
@@ -83,8 +81,8 @@ def close(
 ) -> None:
     """Keep a handler's breaker closed in all workers of the run: failures follow the retry policy.
 
-    However many fail, it does not open: what is withheld goes to the retry topics and, at the end
-    of its policy, to the dead-letter topic. Exits with 5 where a worker has not answered or has
+    However many fail, it does not open: withheld records go to the retry topics and, at the end of
+    their policy, to the dead-letter topic. Exits with 5 if a worker has not answered or has
     refused.
     """
     asked = _asked(for_, reason)
@@ -99,18 +97,18 @@ def auto(
     config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Leave a handler's breaker to itself again, beginning with the state it has.
+    """Return a handler's breaker to automatic, beginning with the state it has.
 
-    Exits with 5 where a worker has not answered or has refused.
+    Exits with 5 if a worker has not answered or has refused.
     """
     _force(credentials(listen, token_file, config), Action.AUTO, handler, {}, output)
 
 
 def _asked(for_: str | None, reason: str | None) -> dict[str, Any]:
-    """The part of the request that two of the options make.
+    """The part of the request that comes from `--for` and `--reason`.
 
     Raises:
-        SettingError: one of them has no value that can be used.
+        SettingError: one of them has an invalid value.
     """
     asked: dict[str, Any] = {"reason": reason or ""}
     if len(asked["reason"]) > LONGEST_REASON:
@@ -133,6 +131,6 @@ def _force(
     else:
         for_s = answer["for_s"]
         how_long = "" if for_s is None else f" for {format_duration(for_s)}"
-        told = ", ".join(map(str, workers["applied"])) or "none"
-        typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {told}")
-    end_where_not_all_took(workers)
+        applied = ", ".join(map(str, workers["applied"])) or "none"
+        typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {applied}")
+    exit_unless_all_applied(workers)

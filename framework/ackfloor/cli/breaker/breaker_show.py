@@ -1,4 +1,4 @@
-"""`ackfloor breaker show`: what the circuit breakers of a run let their handlers do."""
+"""`ackfloor breaker show`: the state of a run's circuit breakers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ COLUMNS = (
     "handler", "workers", "state", "since", "failing", "error", "allowed", "concurrency",
     "next_trial_s", "withheld", "withheld_most", "full", "forced", "forced_reason", "forced_for_s",
 )  # fmt: skip
-#: The same as a table for people has it.
+#: The columns of a table.
 TABLE = ("handler", "workers", "state", "since", "allowed", "withheld", "next", "forced", "why")
-#: What a narrow table does without, the first to go first.
+#: The columns that a narrow table drops, in this order.
 SPARE = ("why", "next", "since", "workers")
 
 
@@ -34,18 +34,18 @@ def show(
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """What the circuit breakers of a run let their handlers do, and what operators said of them.
+    """Show the state of a run's circuit breakers, and which of them operators have forced.
 
-    It asks the run at its address. Each worker has its own breakers; those that are alike share a
-    row. "allowed" is how many records may be at work at once. "withheld" is how many failed records
+    It asks the run at its address. Each worker has its own breakers; equal ones share a row.
+    "allowed" is how many records may be in flight at once. "withheld" is how many failed records
     are kept for another trial; at the bound nothing more is read for the handler. "next" is the
-    time to the next trial. "forced" is what an operator wants of it and for how long yet.
+    time to the next trial. "forced" is the state that an operator has forced, and for how long.
     """
     state = read_state(listen, config)
     in_cells = output is RowsOutput.table
     whose: dict[str, tuple[dict[str, Any], list[int]]] = {}
     for worker, facts in _facts(state):
-        row = _told(facts) if in_cells else facts
+        row = _cells(facts) if in_cells else facts
         whose.setdefault(repr(row), (row, []))[1].append(worker)
     columns = TABLE if in_cells else COLUMNS
     rows = [{**row, "workers": workers} for row, workers in whose.values()]
@@ -58,7 +58,7 @@ def show(
 
 
 def _facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each breaker of each worker, times as they are now."""
+    """Each breaker of each worker, with times as of now."""
     for number, worker in workers_of(state):
         # The snapshot is up to some seconds old.
         since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
@@ -93,12 +93,12 @@ def _facts_of(
 
 
 def _left(of_s: float | None, since_s: float) -> float | None:
-    """What is left now of a time that was told some time ago."""
+    """The time that is left now, of one that was reported `since_s` ago."""
     return None if of_s is None else round(max(0.0, of_s - since_s), 1)
 
 
-def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for people: what belongs together in one cell."""
+def _cells(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table, with related facts in one cell."""
     trial_s = facts["next_trial_s"]
     why = ""
     if facts["since"] is not None:

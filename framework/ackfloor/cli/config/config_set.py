@@ -1,15 +1,20 @@
-"""`ackfloor config set`: change a setting of a run that runs, for as long as it runs."""
+"""`ackfloor config set`: change a setting of a run without a restart, until the run ends."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import Output, OutputOption
-from ackfloor.cli.shared.run_address import ListenOption, credentials, end_where_not_all_took, post
+from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.shared.run_address import (
+    ListenOption,
+    TokenFileOption,
+    credentials,
+    exit_unless_all_applied,
+    post,
+)
 from ackfloor.live.run_control import PATH
 
 #: How many running deliveries the table names.
@@ -22,7 +27,7 @@ def set_(
         typer.Argument(metavar="NAME", help="The setting, such as handlers.bill.consume_timeout."),
     ],
     value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="What it is to be, as in ackfloor.toml.")
+        str, typer.Argument(metavar="VALUE", help="The new value, as in ackfloor.toml.")
     ],
     dry_run: Annotated[
         bool,
@@ -31,24 +36,13 @@ def set_(
         ),
     ] = False,
     listen: ListenOption = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="The file with the run's token.", show_default="by the address"),
-    ] = None,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            envvar="ACKFLOOR_CONFIG",
-            help="The settings file, which may name address and token file.",
-            show_default="ackfloor.toml",
-        ),
-    ] = None,
+    token_file: TokenFileOption = None,
+    config_file: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Change a setting of a run while it runs; it lasts until the run ends.
 
-    It counts more than flags, environment and file. Records in flight go by it at once. The run
+    It overrides flags, environment and file, and applies to records in flight at once. The run
     writes its token to a file that only its user can read, and logs where.
     """
     listen, token = credentials(listen, token_file, config_file)
@@ -57,17 +51,17 @@ def set_(
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(answer)
-    end_where_not_all_took(answer["workers"])
+    exit_unless_all_applied(answer["workers"])
 
 
 def _show(answer: Any) -> None:
     would = "would be " if answer["dry_run"] else ""
     if not answer["changed"]:
-        typer.echo("nothing changes: it has this value")
+        typer.echo("nothing changes: the setting already has this value")
     for each in answer["changed"]:
         typer.echo(f"{each['name']}  {each['before'] or 'unset'} -> {each['after'] or 'unset'}")
-    told = ", ".join(map(str, answer["workers"]["applied"])) or "none"
-    typer.echo(f"{would}applied by worker {told}")
+    applied = ", ".join(map(str, answer["workers"]["applied"])) or "none"
+    typer.echo(f"{would}applied by worker {applied}")
     if answer["ends"]:
         records, were = ("record", "was") if answer["ends"] == 1 else ("records", "were")
         typer.echo(f"{answer['ends']} {records} in flight {would or were + ' '}parked at once")

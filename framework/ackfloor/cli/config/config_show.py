@@ -16,7 +16,7 @@ from ackfloor.settings import SettingRow, Settings, rows, sections_of
 config_app = Commands(
     name="config",
     variables="config_{command}",
-    help="What a run is told, and by whom.",
+    help="Settings: their values and sources.",
     no_args_is_help=True,
 )
 config_app.command(name="set")(set_)
@@ -24,7 +24,7 @@ config_app.command(name="set")(set_)
 
 @config_app.callback()
 def config() -> None:
-    """What a run is told, and by whom."""
+    """Settings: their values and sources."""
 
 
 @config_app.command()
@@ -34,7 +34,7 @@ def show(
         typer.Argument(
             metavar="[MODULE:APP]",
             envvar="ACKFLOOR_CONFIG_SHOW_APP",
-            help="Also show what this app's code says, and its handlers.",
+            help="Also show the settings in this app's code, and those of its handlers.",
         ),
     ] = None,
     factory: FactoryOption = False,
@@ -60,7 +60,7 @@ def show(
 
 
 def _print_table(shown: Sequence[SettingRow]) -> None:
-    # Not a rich table: names and sources are copied, so none may be cut or folded.
+    # Not a rich table: people copy names and sources, so none may be cut or folded.
     lines = [SettingRow("name", "value", "source"), *shown]
     width = max(len(row.name) for row in lines)
     value_width = min(40, max(len(row.value) for row in lines))

@@ -1,4 +1,4 @@
-"""`ackfloor policy preview`: what a retry policy will do, before it does it."""
+"""`ackfloor policy preview`: the deliveries of a retry policy with their times."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def preview(
     retention_s = None if retention is None else parse_duration(retention, field="--retention")
     now = datetime.now(UTC)
     if output is Output.json:
-        told = [_facts(spec, settings.group, retention_s, now) for spec in specs]
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        policies = [_facts(spec, settings.group, retention_s, now) for spec in specs]
+        sys.stdout.write(json.dumps(policies, indent=2) + "\n")
         return
     for spec in specs:
         _print(spec, settings.group, retention_s, now)

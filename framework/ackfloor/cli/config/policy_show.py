@@ -1,4 +1,4 @@
-"""`ackfloor policy show`: by which policies a run goes at this moment."""
+"""`ackfloor policy show`: the retry policies in force in a run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def show(
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """By which policies the handlers of a run go now, whatever said so: code, file, config set.
+    """Show the policies in force in a run, whether from code, file or `config set`.
 
-    It asks the run at its address. Where workers differ, because one has refused a change or has
-    not taken it yet, each kind has a row, and "workers" says whose it is. `policy preview` shows
+    It asks the run at its address. If workers differ, because one has refused a change or has not
+    applied it yet, each policy has a row, and "workers" says which have it. `policy preview` shows
     when the deliveries of a handler would come.
     """
     state = read_state(listen, config)

@@ -1,1 +1,1 @@
-"""`ackfloor acks` and `ackfloor lag`: how far groups are, as Kafka sees it and as ackfloor does."""
+"""`ackfloor acks` and `ackfloor lag`: the progress of groups, as Kafka and as ackfloor see it."""

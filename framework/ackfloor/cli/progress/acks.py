@@ -1,4 +1,4 @@
-"""`ackfloor acks`: the floor, what is settled above it, and what it waits for."""
+"""`ackfloor acks`: each partition's floor, gaps, and the open record that it waits for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ackfloor.cli.progress.progress_watch import GroupOption, NotThere, WatchOption, onlooker, show
+from ackfloor.cli.progress.progress_watch import (
+    GroupOption,
+    NotThere,
+    WatchOption,
+    open_group_watch,
+    show,
+)
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
 from ackfloor.cli.shared.run_address import ControlFailed, ListenOption, address_of, read_state
@@ -24,10 +30,10 @@ COLUMNS = (
     *("group", "partition", "floor", "map", "read_to", "open", "settled", "gaps", "oldest"),
     *("written_s_ago", "open_for_s", "handler", "seen", "note"),
 )
-#: A table is to fit into a line: marks of its maps, and what it leaves to the other forms.
-TABLE_MARKS = 16
+#: For a table to fit into a line: the width of its maps, and the columns that it leaves out.
+TABLE_WIDTH = 16
 NOT_IN_TABLES = frozenset({"settled", "written_s_ago", "open_for_s"})
-#: What a narrow one does without, the first to go first.
+#: The columns that a narrow table drops, in this order.
 SPARE = ("read_to", "seen", "handler", "note", "oldest", "gaps", "map")
 
 _PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
@@ -36,11 +42,11 @@ Place = tuple[str, int]
 
 
 class Live(NamedTuple):
-    """What a run says of a partition that it has.
+    """A partition in the state of a run.
 
     Attributes:
-        part: as `/state` has it.
-        busy: offsets that its handlers are at work on, as far as they are named.
+        part: the partition's part of `/state`.
+        busy: the offsets in flight, as far as `/state` names them.
         now_ms: the run's clock.
     """
 
@@ -62,28 +68,28 @@ def acks(
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """The floor of each partition, what is settled above it, and what it waits for.
+    """Show the floor of each partition, what is settled above it, and what it waits for.
 
-    All of it stands in the group's commits, so no worker has to run. Of partitions that a run has
-    which answers at its address, "seen" says "live": then it is as of now, with the handler, how
-    long the oldest open record has been open, and which offsets handlers are at work on.
+    All of it comes from the group's commits, so no worker has to run. For partitions of a run that
+    answers at its address, "seen" is "live": the row is as of now, with the handler, how long the
+    oldest open record has been open, and the offsets in flight.
 
-    A table has one age, "age_s": how long the oldest record has been open, or where only the commit
-    is known, how long ago it was written. The other forms have both, and more.
+    A table has one age, "age_s": how long the oldest record has been open or, if only the commit is
+    known, how long ago it was written. The other forms have both, and more.
 
-    "gaps" counts the runs of settled offsets above the floor. The map is drawn from the floor to
-    where the group has read to: █ settled, ▒ partly, · open, ▸ at work.
+    "gaps" counts the runs of settled offsets above the floor. The map goes from the floor to the
+    position that the group has read to: █ settled, ▒ partly, · open, ▸ in flight.
     """
     named = _place_of(place)
     if listen is not None:
         address_of(listen)
-    with onlooker(group, brokers) as looking:
+    with open_group_watch(group, brokers) as looking:
 
         def look() -> Sequence[Row]:
             found = _chosen(looking.look(), named)
             table = output is RowsOutput.table
-            marks = TABLE_MARKS if table else WIDTH
-            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), marks)
+            width = TABLE_WIDTH if table else WIDTH
+            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), width)
             return [_for_people(row, group) for row in rows] if table else rows
 
         show(look, COLUMNS, output, SPARE, watch=watch)
@@ -100,7 +106,7 @@ def _place_of(text: str | None) -> tuple[str, int | None] | None:
 
 
 def _chosen(seen: Sequence[Progress], named: tuple[str, int | None] | None) -> Sequence[Progress]:
-    """What was asked for.
+    """The partitions that were asked for.
 
     Raises:
         NotThere: the group reads no such topic or partition.
@@ -119,7 +125,7 @@ def _chosen(seen: Sequence[Progress], named: tuple[str, int | None] | None) -> S
 
 
 def _state(listen: str | None, config: Path | None) -> Mapping[str, Any]:
-    """What the run says, if there is one; where an address was given there has to be."""
+    """The run's state, empty if no run answers; with `--listen` a run must answer."""
     try:
         state: Mapping[str, Any] = read_state(listen, config)
     except ControlFailed:
@@ -133,7 +139,7 @@ def _rows(
     found: Sequence[Progress],
     state: Mapping[str, Any],
     written_ms: Mapping[tuple[str, str, int], int],
-    marks: int,
+    width: int,
 ) -> Sequence[Row]:
     live = _live(state)
     return [
@@ -141,7 +147,7 @@ def _rows(
             each,
             live.get((each.topic, each.partition)) if each.group == state.get("group") else None,
             written_ms.get((each.group, each.topic, each.partition)),
-            marks,
+            width,
         )
         for each in found
     ]
@@ -162,7 +168,7 @@ def _live(state: Mapping[str, Any]) -> dict[Place, Live]:
     return found
 
 
-def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) -> Row:
+def _row(seen: Progress, live: Live | None, written_ms: int | None, width: int) -> Row:
     ago_s = None if written_ms is None else max(0.0, time.time() - written_ms / 1000)
     facts = _of_commit(seen) if live is None else _of_run(live)
     floor, read_to = facts["floor"], facts["read_to"]
@@ -173,7 +179,7 @@ def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) 
         "gaps": len(seen.runs),
         "written_s_ago": None if ago_s is None else round(ago_s, 1),
         "seen": "commit" if live is None else "live",
-        "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, marks),
+        "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, width),
         "note": seen.note,
         **facts,
     }
@@ -181,7 +187,7 @@ def _row(seen: Progress, live: Live | None, written_ms: int | None, marks: int) 
 
 
 def _for_people(row: Row, group: str | None) -> Row:
-    """The row of a table: one age, as long ago as is known."""
+    """The row of a table, with one age."""
     left_out = NOT_IN_TABLES if group is None else NOT_IN_TABLES | {"group"}
     age_s = row["written_s_ago"] if row["open_for_s"] is None else row["open_for_s"]
     last = ("age_s", "handler", "seen", "note")

@@ -1,4 +1,4 @@
-"""Onlooker: what `lag` and `acks` share: they ask Kafka how far groups have come, and again."""
+"""GroupWatch: reads the progress of groups from Kafka for `lag` and `acks`, with --watch again."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ WATCH_EVERY_S = 2.0
 
 WatchOption = Annotated[
     bool,
-    typer.Option(
-        "--watch", help="Look again every two seconds, until Ctrl-C; with -o table or jsonl."
-    ),
+    typer.Option("--watch", help="Repeat every two seconds, until Ctrl-C; with -o table or jsonl."),
 ]
 GroupOption = Annotated[
     str | None,
@@ -48,17 +46,17 @@ class NotThere(AckfloorError):
     exit_code = Exit.USAGE
 
 
-class Onlooker:
-    """Looks at groups, and says once what is odd about one."""
+class GroupWatch:
+    """Reads the progress of groups, and prints each warning about one once."""
 
     def __init__(self, reader: ProgressReader, options: KafkaOptions, group: str | None) -> None:
         self._reader = reader
         self._options = options
         self._group = group
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def look(self) -> list[Progress]:
-        """How far the group has come, or all of ours.
+        """The progress of the group, or of all groups with retry or dead-letter topics.
 
         Raises:
             AckfloorError: nothing is known of the group.
@@ -72,7 +70,7 @@ class Onlooker:
             except KafkaUnreachable:
                 raise
             except AckfloorError as exc:
-                # The others can be looked at all the same.
+                # Go on with the other groups.
                 self._say_once(str(exc))
         return found
 
@@ -97,29 +95,29 @@ class Onlooker:
             return found
         if not found:
             raise NotThere(
-                f"nothing is known of group {group!r}: no members, no commits, no topics of ours; "
-                f"is it spelt so, and is this its cluster? Of groups with topics of ours "
-                f"{there_are(group, self._reader.groups())}"
+                f"nothing is known of group {group!r}: no members, no commits, no retry or "
+                "dead-letter topics; is it spelt so, and is this its cluster? Of groups with such "
+                f"topics {there_are(group, self._reader.groups())}"
             )
         if members.known:
-            self._say_once(f"group {group} has no members: nobody works on it")
+            self._say_once(f"group {group} has no members: no worker is running")
         return found
 
     def _say_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             typer.secho(text, fg="yellow", err=True)
 
 
 @contextmanager
-def onlooker(group: str | None, brokers: Brokers) -> Iterator[Onlooker]:
-    """An onlooker at the cluster that the settings name."""
+def open_group_watch(group: str | None, brokers: Brokers) -> Iterator[GroupWatch]:
+    """A GroupWatch on the cluster that the settings name."""
     from ackfloor.kafka.inspection.group_progress import ProgressReader
 
     options = brokers.options()
     with closing(ProgressReader(options)) as reader:
         reader.reach()
-        yield Onlooker(reader, options, group)
+        yield GroupWatch(reader, options, group)
 
 
 def show(
@@ -130,21 +128,21 @@ def show(
     *,
     watch: bool,
 ) -> None:
-    """Print what is seen, once or until Ctrl-C.
+    """Print rows once, or again and again until Ctrl-C.
 
     Args:
-        spare: columns that a table in a narrow terminal does without, the first to go first.
+        spare: the columns that a table in a narrow terminal drops, in this order.
     """
     if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
         typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
         raise typer.Exit(Exit.USAGE)
 
     def draw(rows: Sequence[Row]) -> None:
-        told = _telling(rows) if output is RowsOutput.table else rows
-        print_rows(told, output, columns, spare)
+        shown = _without_empty_columns(rows) if output is RowsOutput.table else rows
+        print_rows(shown, output, columns, spare)
 
     def table(rows: Sequence[Row]) -> Table:
-        return fitted(_telling(rows), target.width, spare)[0]
+        return fitted(_without_empty_columns(rows), target.width, spare)[0]
 
     rows, target = look(), console()
     if not watch:
@@ -152,7 +150,7 @@ def show(
         return
     in_place = output is RowsOutput.table and target.is_terminal
     try:
-        # In place, unless lines would be broken. Rows below the screen's end come all the same.
+        # In place, unless lines would be broken; rows below the screen's end are printed, too.
         if in_place and (table(rows).width or 0) <= target.width:
             seen = table(rows)
             with Live(
@@ -166,8 +164,8 @@ def show(
         return
 
 
-def _telling(rows: Sequence[Row]) -> list[Row]:
-    """Rows without the columns in which none of them has anything to tell."""
+def _without_empty_columns(rows: Sequence[Row]) -> list[Row]:
+    """Rows without the columns that are empty in all of them."""
     names = [
         name
         for name in (rows[0] if rows else ())
@@ -177,7 +175,7 @@ def _telling(rows: Sequence[Row]) -> list[Row]:
 
 
 def _again(look: Callable[[], Sequence[Row]], draw: Callable[[Sequence[Row]], None]) -> None:
-    """Look every few seconds; a look that fails is told, and the next may not."""
+    """Draw again every few seconds; print an error and go on."""
     while True:
         time.sleep(WATCH_EVERY_S)
         try:

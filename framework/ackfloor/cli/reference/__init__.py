@@ -1,1 +1,1 @@
-"""The references in docs/reference, written from the code."""
+"""The pages of docs/reference, generated from the code."""

@@ -112,9 +112,9 @@ def _names(option: Any) -> list[str]:
 
 def _default(parameter: Any) -> str:
     value = parameter.default
-    told = getattr(parameter, "show_default", None)
-    if isinstance(told, str):
-        return f"`{told}`"
+    default = getattr(parameter, "show_default", None)
+    if isinstance(default, str):
+        return f"`{default}`"
     if value is None or value is False:
         return ""
     if value is True:

@@ -2,9 +2,9 @@
 
     python -m ackfloor.cli.reference.headers_reference > docs/reference/headers.md
 
-Names, order and caps come from `core.envelope`; what each says is written here, because the core
-has no text for people. A header without a line here stops the page from being made, and a test
-compares the file with what this prints.
+Names, order and caps come from `core.records.envelope`; the meanings are written here, because the
+core has no text for people. A header without a meaning here raises KeyError, and a test compares
+the file with what this prints.
 """
 
 from __future__ import annotations

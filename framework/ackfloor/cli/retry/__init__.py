@@ -1,1 +1,1 @@
-"""`ackfloor retry`: what waits in retry topics, promoted or buried before its time."""
+"""`ackfloor retry`: shows, promotes and buries records that wait in retry topics."""

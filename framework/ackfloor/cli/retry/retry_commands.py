@@ -1,8 +1,8 @@
-"""`ackfloor retry`: what waits in retry topics, and what is not to wait any longer.
+"""`ackfloor retry`: shows the records that wait in retry topics.
 
-Here are the commands that look; those that do something are in `retry_promote`. What waits is read
-from the topics and from what the group has committed, so it needs no worker. What `[redaction]`
-takes away is not shown.
+The commands here only read; `promote` and `bury` are in `retry_promote`. Waiting records are found
+from the topics and the group's commits, so no worker is needed. Redacted fields (`[redaction]`) are
+not shown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
     from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
-retry_app = Commands(name="retry", help="What waits in retry topics.", no_args_is_help=True)
+retry_app = Commands(name="retry", help="Records in retry topics.", no_args_is_help=True)
 
 
 @retry_app.command()
@@ -54,15 +54,15 @@ def ls(
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """Retry topics: how many records wait, how many are due, the oldest and the next of them.
+    """List retry topics: how many records wait, how many are due, the oldest and the next of them.
 
-    By what the group has committed: a worker commits about once a second.
+    As of the group's last commits: a worker commits about once a second.
     """
-    boxes, _ = _open(brokers)
+    retry_topics, _ = _open(brokers)
     rows = []
-    for topic in topics or boxes.names(group):
+    for topic in topics or retry_topics.names(group):
         count, now_ms = TierCount(), _now_ms()
-        for record in counted(boxes.open(topic), topic):
+        for record in counted(retry_topics.open(topic), topic):
             count.add(record.envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
@@ -82,12 +82,12 @@ def show(
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """The records that wait in a retry topic, or one of them in full."""
+    """Show the records that wait in a retry topic, or one of them in full."""
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
-    boxes, rules = _open(brokers)
+    retry_topics, rules = _open(brokers)
     if "/" in place:
-        found = StoredDeadLetter(boxes.record(*place_of(place)), disposed=False)
+        found = StoredDeadLetter(retry_topics.record(*place_of(place)), disposed=False)
         if output is RowsOutput.table:
             typer.echo(dead_letter_text(found, rules))
         else:
@@ -95,7 +95,7 @@ def show(
         return
     records: list[DeadLetter] = []
     misses = Misses(wanted)
-    for record in counted(boxes.open(place), place):
+    for record in counted(retry_topics.open(place), place):
         if not misses.matches(record):
             continue
         if len(records) == limit:

@@ -1,7 +1,8 @@
-"""`ackfloor retry promote|bury`: records that are not to wait in a retry topic any longer.
+"""`ackfloor retry promote|bury`: end the wait of records in a retry topic.
 
-The worker that has a partition does it, on word from the run's address: nobody else knows what it
-is at work on. So nothing is lost by it, and what is settled is not handled again.
+The command sends an order to the run's address, and the worker that has the partition carries it
+out: only this worker knows which records are in flight. So no record is lost, and none that is
+settled is handled again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _Places = Annotated[
         help="A retry topic, or single records of one, as `retry show` prints them.",
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it would be.")]
 
 _DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 
@@ -55,11 +56,11 @@ def promote(
 ) -> None:
     """Make waiting records due now, through the run whose workers hold them.
 
-    Each stays the same delivery; only its wait ends. Exits with 5 where some of them were not
-    waiting in a worker of this run.
+    Each stays the same delivery; only its wait ends. Exits with 5 if some of them were not waiting
+    in a worker of this run.
     """
     run = credentials(listen, token_file, brokers.config)
-    meant = Meant.of(Places.of(places), wanted, brokers)
+    meant = Selected.of(Places.of(places), wanted, brokers)
     _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
@@ -75,21 +76,21 @@ def bury(
 ) -> None:
     """Dead-letter waiting records without another attempt, through the run that holds them.
 
-    Their cause is the error they last had; the reason becomes dead_letter. Exits with 5 where some
-    of them were not waiting in a worker of this run.
+    Their cause is their last error; the reason becomes dead_letter. Exits with 5 if some of them
+    were not waiting in a worker of this run.
     """
     run = credentials(listen, token_file, brokers.config)
-    meant = Meant.of(Places.of(places), wanted, brokers)
+    meant = Selected.of(Places.of(places), wanted, brokers)
     _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
-    """The records of a retry topic that something is to be done about.
+class Selected:
+    """The selected records of a retry topic.
 
     Attributes:
-        places: partition and offset of those that are open.
-        gone: how many were named that are not.
+        places: partition and offset of each open record.
+        gone: how many of the named records are not open.
     """
 
     topic: str
@@ -97,14 +98,14 @@ class Meant:
     gone: int
 
     @classmethod
-    def of(cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers) -> Meant:
-        """Look through what is open there."""
+    def of(cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers) -> Selected:
+        """Select among the open records of the topic."""
         from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
-        boxes = RetryTopics(brokers.options())
+        retry_topics = RetryTopics(brokers.options())
         only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
         found, misses = [], Misses(wanted)
-        for record in counted(boxes.open(places.topic), places.topic):
+        for record in counted(retry_topics.open(places.topic), places.topic):
             if only is not None:
                 offsets = only.get(record.partition, set())
                 if record.offset not in offsets:
@@ -118,7 +119,7 @@ class Meant:
 
 def _carry_out(
     action: Action,
-    meant: Meant,
+    meant: Selected,
     run: tuple[str, str],
     *,
     dry_run: bool,
@@ -162,7 +163,7 @@ def _tell(
         typer.echo(f"{topic}: {count:,} of {meant:,} {would}{_DONE[action]}")
     if count < meant:
         typer.secho(
-            f"{meant - count:,} do not wait in a worker of this run: in work, settled since, not "
+            f"{meant - count:,} do not wait in a worker of this run: in flight, settled since, not "
             "read yet, or another run's",
             err=True,
         )
@@ -171,7 +172,7 @@ def _tell(
 
 
 def _parts(places: list[tuple[int, int]]) -> Iterator[dict[str, list[int]]]:
-    """As many requests as it takes."""
+    """The places of each request, at most `MOST` in one."""
     for begin in range(0, len(places), MOST):
         part: dict[str, list[int]] = {}
         for partition, offset in places[begin : begin + MOST]:

@@ -1,4 +1,4 @@
-"""`ackfloor inflight`: what the handlers of a run are at work on, the longest first."""
+"""`ackfloor inflight`: the records in flight in a run, the longest-running first."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from ackfloor.cli.shared.run_address import ListenOption, read_state, unreported
 from ackfloor.core.values.durations import parse_duration
 
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
-#: What a narrow table does without, the first to go first.
+#: The columns that a narrow table drops, in this order.
 SPARE = ("pid", "worker", "attempt")
 
 
 def inflight(
     older_than: Annotated[
-        str, typer.Option(help="Only what has been running for at least this time, such as 30s.")
+        str, typer.Option(help="Only those running for at least this time, such as 30s.")
     ] = "0s",
     trace: Annotated[
         bool,
         typer.Option(
             "--trace",
-            help="Also where the handler is: file, line and function. Known of a handler's five "
-            "longest, once they have run for a second.",
+            help="Also show where the handler is: file, line and function. Known for the five "
+            "longest of a handler, once they have run for a second.",
         ),
     ] = False,
     listen: ListenOption = None,
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """What the handlers of a run are at work on: for how long, and how long they may still.
+    """Show the records in flight in a run: how long they have run, and how much time is left.
 
     It asks the run at its address. A run names the 20 longest-running records of each handler of
-    each worker; how many more there are is told. "left_s" is empty without a consume timeout, and
-    below 0 where a handler goes on beyond it. "behind" is how many records of the same key or
-    partition wait for it, where the handler keeps an order. No payload and no key is shown.
+    each worker, and says how many more there are. "left_s" is empty without a consume timeout, and
+    below 0 if a handler goes on beyond it. "behind" is how many records of the same key or
+    partition wait for it, if the handler keeps an order. No payload and no key is shown.
     """
     shortest_s = parse_duration(older_than, field="--older-than")
     state = read_state(listen, config)
@@ -52,7 +52,7 @@ def inflight(
 
 def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for number, worker, handler in _handlers(state):
-        # The snapshot is up to a second old, and they have run on.
+        # The snapshot is up to a second old: add the time since.
         since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
         for each in handler["oldest"]:
             left_s = each.get("left_s")
@@ -70,7 +70,7 @@ def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _left_out(state: Mapping[str, Any]) -> Iterator[str]:
-    """What the rows don't say."""
+    """What the rows don't show: unreported workers, further and abandoned handlers."""
     yield from unreported(state)
     for number, _, handler in _handlers(state):
         more = handler["running"] - len(handler["oldest"])
@@ -78,7 +78,7 @@ def _left_out(state: Mapping[str, Any]) -> Iterator[str]:
             yield f"worker {number}: {more} more of {handler['name']} are running, each for less"
         if handler["abandoned"]:
             count = handler["abandoned"]
-            yield f"worker {number}: {count} of {handler['name']} go on that have been given up"
+            yield f"worker {number}: {count} abandoned handlers of {handler['name']} go on"
 
 
 def _handlers(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], Any]]:

@@ -1,12 +1,11 @@
-"""`ackfloor run --reload`: a run that is ended in order and started again when its code changes.
+"""`ackfloor run --reload`: drains a run and starts it again when its code changes.
 
-The run is a process of its own, the same as without `--reload`, and this one has nothing of the
-app in it. Why not new workers under the old supervisor: that run has imported the app, to check
-settings and to create topics, and would go on by the old code; a handler that was just written
-would have no topics.
+The run is a process of its own, the same as without `--reload`; this process does not import the
+app. New workers under the old supervisor would not do: it has imported the app to check settings
+and to create topics, and would go on with the old code, so a new handler would have no topics.
 
-Signals only set flags; the loop passes them on. The run's end of the lifeline (`reloaded`)
-notices when this process is gone, however it ended.
+Signals only set flags; the loop passes them on. The run notices through its end of the lifeline
+(`reloaded`) when this process is gone, however it ended.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from ackfloor.settings.layers import find_file
 
 log = logging.getLogger("ackfloor.reload")
 
-#: Its own variable, which the run must not find.
+#: The variable of `--reload`, which the run must not see.
 VARIABLE = "ACKFLOOR_RUN_RELOAD"
 LOOK_S = 0.5
 TICK_S = 0.05
-#: A run that ends so by itself is not to be started again: told to stop, or no broker in time.
+#: After these exit codes the run is not started again: asked to stop, or no broker in time.
 FINAL = frozenset({Exit.OK, Exit.USAGE, Exit.KAFKA_UNREACHABLE})
 
 
 def run_reloading(app: str, options: Mapping[str, object], config: Path | None) -> int:
-    """Keep a run going that follows its code; returns the exit code.
+    """Run the app and restart it when its code changes; returns the exit code.
 
     Args:
         app: MODULE:APP.
@@ -48,7 +47,7 @@ def run_reloading(app: str, options: Mapping[str, object], config: Path | None) 
     Raises:
         ConfigError: no change of the app would be noticed.
     """
-    # An app's module may not be there, or not import: the run itself says what is wrong.
+    # If the app's module is missing or fails to import, the run itself reports it.
     folder = Path.cwd()
     if not is_watched(app.partition(":")[0], folder):
         raise ConfigError(
@@ -58,15 +57,15 @@ def run_reloading(app: str, options: Mapping[str, object], config: Path | None) 
     style = "json" if options.get("--log-format") == "json" else "text"
     set_up_logging("info", style, "reload")
     command = [sys.executable, "-m", "ackfloor.cli.reloaded"]
-    words = [app, *_words(options)]
+    arguments = [app, *_arguments(options)]
     reloader = Reloader(
-        lambda lifeline: [*command, str(lifeline), *words],
+        lambda lifeline: [*command, str(lifeline), *arguments],
         lambda: looks(folder, find_file(config, os.environ)),
     )
     return reloader.run()
 
 
-def _words(options: Mapping[str, object]) -> Iterator[str]:
+def _arguments(options: Mapping[str, object]) -> Iterator[str]:
     for flag, value in options.items():
         if value is True:
             yield flag
@@ -76,11 +75,11 @@ def _words(options: Mapping[str, object]) -> Iterator[str]:
 
 
 class Reloader:
-    """Starts a run, and again after each change, until it is told to stop.
+    """Starts a run, and again after each change, until a stop is requested.
 
     Args:
-        command: argv of the run, from the file descriptor of its lifeline.
-        look: how the watched files look now.
+        command: makes the run's argv from the file descriptor of its lifeline.
+        look: the state of the watched files now.
     """
 
     def __init__(self, command: Callable[[int], Sequence[str]], look: Callable[[], Looks]) -> None:
@@ -90,7 +89,7 @@ class Reloader:
         self._passed_on: list[int] = []
 
     def run(self) -> int:
-        """Returns the exit code of the whole."""
+        """Run and restart until the end; returns the exit code."""
         log.info("--reload is for development: changes below this folder start the run again")
         theirs, ours = os.pipe()
         try:
@@ -102,7 +101,7 @@ class Reloader:
 
     def _follow(self, lifeline: int) -> int:
         while True:
-            # From before the import: what changes during it is a change.
+            # Before the import, so that a change during it counts.
             seen = self._look()
             code, files = self._live(seen, lifeline)
             if self._stops:
@@ -117,7 +116,7 @@ class Reloader:
             log.info("starting again: %s", named(files))
 
     def _live(self, seen: Looks, lifeline: int) -> tuple[int, list[str]]:
-        """One run to its end: its exit code, and the change for which it was ended."""
+        """Run once until it ends; returns its exit code and the changed files that ended it."""
         process = subprocess.Popen(
             self._command(lifeline),
             pass_fds=(lifeline,),
@@ -127,7 +126,7 @@ class Reloader:
             start_new_session=True,
         )
         files: list[str] = []
-        told, look_at_s, again_s = 0, time.monotonic() + LOOK_S, 0.0
+        sent, look_at_s, again_s = 0, time.monotonic() + LOOK_S, 0.0
         while process.poll() is None:
             now_s = time.monotonic()
             if not files and not self._stops and now_s >= look_at_s:
@@ -135,10 +134,10 @@ class Reloader:
                 files = changed(seen, self._look())
                 if files:
                     log.info("changed: %s; the workers drain", named(files))
-            # A first signal in a drain for a change asks for what is done already. A second one
-            # is sent again and again: two that arrive in one moment are one to the run.
-            if told < max(self._stops, bool(files)) or (told > 1 and now_s >= again_s):
-                told, again_s = told + 1, now_s + LOOK_S
+            # During a drain for a change, a first stop asks for nothing more. A second one is sent
+            # repeatedly: two signals at the same moment reach the run as one.
+            if sent < max(self._stops, bool(files)) or (sent > 1 and now_s >= again_s):
+                sent, again_s = sent + 1, now_s + LOOK_S
                 process.send_signal(signal.SIGTERM)
             while self._passed_on:
                 process.send_signal(self._passed_on.pop(0))
@@ -146,7 +145,7 @@ class Reloader:
         return _code(process.returncode), files
 
     def _wait(self, seen: Looks) -> list[str]:
-        """The next change, or nothing when told to stop."""
+        """The files of the next change; empty after a stop was requested."""
         look_at_s = 0.0
         while not self._stops:
             if time.monotonic() >= look_at_s:
@@ -161,7 +160,7 @@ class Reloader:
 
 
 def _code(code: int) -> int:
-    """The exit code of a run; one that dies of SIGTERM had not begun to work."""
+    """The exit code of a run; one that died of SIGTERM had not begun to work."""
     if code >= 0:
         return code
     return Exit.OK if code == -signal.SIGTERM else Exit.FORCED

@@ -1,7 +1,7 @@
-"""What a run with `--reload` watches: the looks of an app's files, and which of them have changed.
+"""The files that `run --reload` watches, and which of them have changed.
 
-Modification times are compared, a few times a second: nothing to install, and the same on every
-file system, also where a container sees a folder of its host.
+Modification times are compared a few times a second: this needs no package and works on every file
+system, also for a host's folder mounted in a container.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-#: Folders of other people's code, beside all that are hidden.
+#: Folders of other code, besides all hidden ones.
 NOT_OURS = frozenset({"__pycache__", "node_modules", "site-packages"})
-#: What makes a folder a virtual environment, whatever its name.
+#: The file that marks a folder as a virtual environment.
 ENVIRONMENT = "pyvenv.cfg"
-#: Names in a message before it says how many more there are.
+#: How many names a message has before it says how many more there are.
 NAMED = 3
 
 #: File -> modification time in nanoseconds, size, inode: an editor may replace a file.
@@ -24,19 +24,19 @@ Looks = Mapping[str, tuple[int, int, int]]
 
 
 def passed_over(folder: str) -> bool:
-    """Whether a folder of this name holds nothing of the app's."""
+    """Whether a folder of this name holds none of the app's code."""
     return folder.startswith(".") or folder in NOT_OURS
 
 
 def changed(before: Looks, after: Looks) -> list[str]:
-    """The files that are new, gone, or look different."""
+    """The files that are new, gone, or different."""
     return sorted(
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     )
 
 
 def named(files: Iterable[str]) -> str:
-    """A few files in words."""
+    """The first few files as text."""
     names = list(files)
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -50,7 +50,7 @@ def looks(folder: Path, settings: Path | None) -> Looks:
         try:
             status = file.stat()
         except OSError:
-            # Gone since it was listed, or not there yet.
+            # Removed since it was listed, or not there yet.
             continue
         name = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
         found[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -58,7 +58,7 @@ def looks(folder: Path, settings: Path | None) -> Looks:
 
 
 def is_watched(module: str, folder: Path) -> bool:
-    """Whether an app's module is among the watched files; one that nobody finds may come yet."""
+    """Whether an app's module is among the watched files; also if it does not exist yet."""
     top = module.partition(".")[0]
     before = list(sys.path)
     sys.path.insert(0, str(folder))

@@ -1,7 +1,7 @@
 """`ackfloor run MODULE:APP`: worker processes under a supervisor, one address for all of them.
 
-The command checks what can be checked before any worker starts: the import, every setting,
-every handler's signature, the topics. What is wrong there is one line and exit code 3.
+The command checks everything possible before any worker starts: the import, every setting, every
+handler's signature, the topics. A failure there is one line and exit code 3.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
 from ackfloor.live.breaker_requests import BreakerControl
-from ackfloor.live.retry_requests import PATH as EARLY_PATH
+from ackfloor.live.retry_requests import PATH as RETRY_PATH
 from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.run_settings import RunSettings
 from ackfloor.live.token import TokenFile, token_path
-from ackfloor.loading import StopEarlyError, load_app
+from ackfloor.loading import StopRequested, load_app
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logging.logs import set_up_logging
 from ackfloor.runtime.reporting.lag_watch import LagWatch
@@ -78,7 +78,7 @@ def run(
         str | None, typer.Option(help="text or json.", show_default="text")
     ] = None,
 ) -> None:
-    """Run an app's handlers until told to stop.
+    """Run an app's handlers until asked to stop.
 
     SIGTERM or SIGINT drains: no new deliveries, running handlers may finish, floors are
     committed. A second one stops now.
@@ -109,20 +109,20 @@ def run(
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Signals until the supervisor catches them: a reload must not end a run that is still
-    starting, and a stop ends it in order, because nothing is open."""
+    """Handle signals until the supervisor does: a reload must not end a run that is still
+    starting, and a stop ends it with exit code 0, because nothing is open."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise StopEarlyError
+        raise StopRequested
 
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except StopEarlyError:
+    except StopRequested:
         raise typer.Exit(Exit.OK) from None
     except SystemExit as exc:
-        # Of the app's code or a plugin's. With code 0 it would pass for a stop that was asked for.
+        # From the app's code or a plugin's. Exit code 0 would look like a requested stop.
         raise StartError(f"the run was ended by {exc!r} before it was asked to stop") from exc
 
 
@@ -134,7 +134,7 @@ def _supervised(
     connect_timeout: str | None,
     config: Path | None,
 ) -> int:
-    """Check what can be checked, then run workers until told to stop; returns the exit code."""
+    """Check everything, then run workers until asked to stop; returns the exit code."""
     loaded = load_app(app, factory=factory)
 
     def relaunch(file: Layer, above: Layer) -> Launch:
@@ -148,7 +148,7 @@ def _supervised(
     launch.check_handlers()
     release = launch.worker_config().release
     log.info("group %s, release %s", launch.settings.group, release or "not said: app.release")
-    # Before the wait for Kafka: who asks meanwhile hears that the run lives and isn't ready.
+    # Before the wait for Kafka, so that /livez and /readyz answer meanwhile: alive, not ready.
     with _monitor(launch, live) as monitor:
         launch.prepare_topics(
             connect_timeout, lambda why: None if monitor is None else monitor.waits(None, why)
@@ -160,39 +160,39 @@ def _supervised(
             shutdown_s=settings.shutdown_timeout_s,
             settings=live,
         )
-        with _lookout(launch, monitor):
+        with _lag_watch(launch, monitor):
             code = supervisor.run()
             _end_undisturbed()
             return code
 
 
 def _end_undisturbed() -> None:
-    """From now on signals change nothing: the workers are gone, and how that went stands.
+    """Ignore signals: the workers are gone and the exit code is final.
 
-    A third one would make a run that was forced one that ended in order.
+    Else a third signal would change the exit code of a forced run.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)
 
 
 @contextmanager
-def _lookout(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
-    """Lag and dead letters as Kafka sees them, where somebody is told."""
+def _lag_watch(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
+    """Read lag and dead letters from Kafka regularly, if there is a monitor to pass them to."""
     every_s = launch.settings.app.look_interval_s
     if monitor is None or every_s is None:
         yield
         return
-    lookout = LagWatch(launch.looking(), monitor.progress, every_s)
-    lookout.start()
+    watch = LagWatch(launch.looking(), monitor.progress, every_s)
+    watch.start()
     try:
         yield
     finally:
-        lookout.stop()
+        watch.stop()
 
 
 @contextmanager
 def _monitor(launch: Launch, live: RunSettings) -> Iterator[RunMonitor | None]:
-    """Metrics and health on their address, where a monitoring plugin is installed."""
+    """Serve metrics and health, if a monitoring plugin is installed."""
     plugin = launch.monitoring()
     if plugin is None:
         yield None
@@ -214,11 +214,11 @@ def _monitor(launch: Launch, live: RunSettings) -> Iterator[RunMonitor | None]:
 
 
 def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> TokenFile | None:
-    """Let who has the run's token change its settings."""
+    """Serve control requests with the run's token; returns the token file."""
     app = live.launch.settings.app
     if app.control == "off":
         return None
-    # By the address as it was asked for, which is what `config set` knows, unless any port was.
+    # The address as configured, which `config set` knows, unless the port is 0.
     asked = listen if app.listen.endswith(":0") else app.listen
     path = token_path(asked, app.control_token_file)
     try:
@@ -226,12 +226,14 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
     except ConfigError as exc:
         if app.control_token_file is not None:
             raise
-        # A folder that can't be written is no reason not to run.
+        # The run goes on without a token file.
         log.warning("settings can't be changed with `ackfloor config set`: %s", exc)
         return None
     anywhere = app.control == "remote"
     monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
-    monitor.control(EARLY_PATH, RetryRequests(token.token, live.early.ask, anywhere=anywhere))
+    monitor.control(
+        RETRY_PATH, RetryRequests(token.token, live.retry_orders.ask, anywhere=anywhere)
+    )
     breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
     monitor.control(BREAKER_PATH, breakers)
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
@@ -241,7 +243,7 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
 def _worker_command(
     app: str, flags: dict[str, str | int], factory: bool, only: list[str]
 ) -> list[str]:
-    command = [sys.executable, "-m", "ackfloor.worker", app, "--told"]
+    command = [sys.executable, "-m", "ackfloor.worker", app, "--channel-settings"]
     if factory:
         command.append("--factory")
     for name in only:

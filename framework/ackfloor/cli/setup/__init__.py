@@ -1,1 +1,1 @@
-"""`ackfloor broker`, `demo`, `doctor` and `topics`: what a run needs, and a trial of it all."""
+"""`ackfloor broker`, `demo`, `doctor` and `topics`: prepare, check and try out a run."""

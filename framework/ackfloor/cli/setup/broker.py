@@ -1,4 +1,4 @@
-"""`ackfloor broker up|down|status|prepare`: a local Kafka in the background, to try things out."""
+"""`ackfloor broker up|down|status|prepare`: a local Kafka in the background."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ broker_app = Commands(name="broker", help="A local Kafka in the background.", no
 
 
 _Name = Annotated[
-    str, typer.Option(envvar="ACKFLOOR_BROKER_NAME", help="Which one, if you want several.")
+    str, typer.Option(envvar="ACKFLOOR_BROKER_NAME", help="Its name, if you want several.")
 ]
 
 
@@ -29,22 +29,22 @@ def up(
     nodes: Annotated[int, typer.Option(help="1 or 3 (three replicas).")] = 1,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, help="Port of the first node; a free one if left out."),
+        typer.Option(min=1, max=65_535, help="Port of the first node; without it, a free one."),
     ] = None,
     name: _Name = "default",
 ) -> None:
     """Start a local Kafka that stays until `down`; prints its bootstrap servers.
 
-    Where it runs already, this only prints them again.
+    If it is already running, this only prints them again.
     """
     from ackfloor.testing.local_kafka.background import bring_up
 
     if nodes not in (1, 3):
         raise typer.BadParameter(f"{nodes}: a local cluster has 1 or 3 nodes", param_hint="--nodes")
-    with _failures_told():
+    with _failures_shown():
         broker, started = bring_up(name, nodes, port)
     typer.echo(broker.bootstrap_servers)
-    state = "is up" if started else "was up already"
+    state = "is up" if started else "was already up"
     typer.echo(f"broker {name!r} {state}; for this shell:", err=True)
     typer.echo(f"  export ACKFLOOR_BOOTSTRAP_SERVERS={broker.bootstrap_servers}", err=True)
 
@@ -57,7 +57,7 @@ def down(
     """Stop a broker that `up` started and remove its data."""
     from ackfloor.testing.local_kafka.background import background_brokers, take_down
 
-    with _failures_told():
+    with _failures_shown():
         names = [broker.name for broker in background_brokers()] if every else [name]
         for one in names:
             gone = take_down(one)
@@ -75,7 +75,7 @@ def status(
     """List the brokers that `up` started, and whether they run."""
     from ackfloor.testing.local_kafka.background import background_brokers
 
-    with _failures_told():
+    with _failures_shown():
         brokers = [broker for broker in background_brokers() if name in (None, broker.name)]
     rows = [_row(broker) for broker in brokers]
     if output is Output.json:
@@ -90,14 +90,14 @@ def status(
 
 @broker_app.command()
 def prepare() -> None:
-    """Fetch the jars of a broker and make an archive of its classes: it starts in half the time.
+    """Fetch a broker's jars and make an archive of its classes, so that it starts in half the time.
 
-    Once is enough for one Java, for instance in the image that tests run in. Prints where the
-    archive is, which all later brokers of this user take, those of `ackfloor.testing` as well.
+    Once for each Java is enough, for instance in the image that runs tests. Prints the path of the
+    archive, which all later brokers of this user use, including those of `ackfloor.testing`.
     """
     from ackfloor.testing.local_kafka.prepare import prepare_broker
 
-    with _failures_told():
+    with _failures_shown():
         archive, made = prepare_broker()
     typer.echo(archive.path)
     state = "made" if made else "was there already"
@@ -123,7 +123,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table("name", "state", "nodes")
-    # Copied into shells: folded in a narrow terminal it would still be cut in two.
+    # People copy it into shells: a narrow terminal must not fold it.
     table.add_column("bootstrap servers", no_wrap=True)
     table.add_column("started")
     for row in rows:
@@ -134,8 +134,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
-    """An error of ours is a message on stderr, never a traceback: 2 for bad usage, else 1."""
+def _failures_shown() -> Iterator[None]:
+    """Print an ackfloor error to stderr without a traceback; exit with 2 for bad usage, else 1."""
     try:
         yield
     except AckfloorError as error:

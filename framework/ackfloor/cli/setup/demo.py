@@ -1,7 +1,7 @@
-"""`ackfloor demo`: the whole product at work on a real Kafka, and an account that must add up.
+"""`ackfloor demo`: runs orders through a real Kafka and reconciles every one of them.
 
-What it does is in the package of the reference handlers, found by name: the framework imports
-none of them.
+Its code is in the package of the reference handlers and loaded by name: the framework imports none
+of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def demo(
     broker_outage: Annotated[
         str | None,
         typer.Option(
-            help="Also kill the broker for this long, such as 20s; only a local one of our own."
+            help="Also kill the broker for this long, such as 20s; only one that the demo started."
         ),
     ] = None,
     spark: Annotated[
@@ -37,11 +37,11 @@ def demo(
         bool,
         typer.Option(
             "--replace",
-            help="Delete the demo's topics, and what is in them, where they exist already.",
+            help="Delete the demo's topics and their records if they exist already.",
         ),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the topics on a broker that was given.")
+        bool, typer.Option("--keep", help="Keep the topics on a broker that you named.")
     ] = False,
     log: Annotated[
         Path | None, typer.Option(help="Keep the workers' log in this file.", dir_okay=False)

@@ -1,4 +1,4 @@
-"""`ackfloor doctor`: can a worker do its work here, and what to do if not."""
+"""`ackfloor doctor`: checks whether a worker can run here, and says what to do if not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def doctor(
         typer.Argument(
             metavar="[MODULE:APP]",
             envvar="ACKFLOOR_DOCTOR_APP",
-            help="Also what this app needs: its group, its topics, rights on them.",
+            help="Also check what this app needs: its group, its topics, permissions on them.",
         ),
     ] = None,
     factory: FactoryOption = False,
@@ -53,10 +53,10 @@ def doctor(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """Say whether a worker can do its work here: brokers, login, rights, topics, settings.
+    """Check whether a worker can run here: brokers, login, permissions, topics, settings.
 
-    Each check that is not ok says what to do. It asks with the settings and the user of a worker,
-    and changes nothing. Exit code 1 where a check failed, 4 where no broker answers.
+    Each check that is not ok says what to do. It uses the settings and the user of a worker, and
+    changes nothing. Exit code 1 if a check failed, 4 if no broker answers.
     """
     from ackfloor.kafka.inspection.cluster_checks import connect
 
@@ -69,14 +69,14 @@ def doctor(
         launch.check_handlers()
     options = brokers.options() if launch is None else launch.kafka_options()
     connection = connect(options, wait_s)
-    found = list(_shown(_findings(connection, launch), output))
+    found = list(_shown(_results(connection, launch), output))
     if connection.admin is None and not connection.refused:
         raise typer.Exit(Exit.KAFKA_UNREACHABLE)
     if not passes(found, strict=strict):
         raise typer.Exit(Exit.FAILURE)
 
 
-def _findings(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:
+def _results(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:
     from ackfloor.kafka.inspection.cluster_checks import versions
 
     python = sys.version.split()[0]
@@ -86,7 +86,7 @@ def _findings(connection: Connection, launch: Launch | None) -> Iterator[CheckRe
         yield from _settings(launch)
         yield from of_policies(launch.handlers)
         yield from _registry(launch)
-    yield connection.finding
+    yield connection.result
     if connection.admin is None:
         names = _LATER if launch is not None else _LATER[:1]
         yield from (CheckResult(name, "not tried", "no broker to ask") for name in names)
@@ -95,7 +95,7 @@ def _findings(connection: Connection, launch: Launch | None) -> Iterator[CheckRe
 
 
 def _settings(launch: Launch) -> Iterator[CheckResult]:
-    """What clients would refuse, and how times stand to each other."""
+    """Check properties that clients would refuse, and timeouts that don't fit together."""
     from ackfloor.kafka.client.client_options import (
         check_drain,
         consumer_config,
@@ -116,14 +116,14 @@ def _settings(launch: Launch) -> Iterator[CheckResult]:
     shown = f"max.poll.interval.ms is {format_duration(interval_s)}"
     if app.shutdown_timeout_s >= interval_s:
         text = f"app.shutdown_timeout={format_duration(app.shutdown_timeout_s)}, and {shown}"
-        why = "a worker that takes so long to end is taken for dead before its last commit"
+        why = "the group may expel a worker that is shutting down before its last commit"
         yield CheckResult(check, "warn", f"{text}: {why}", "lower the one or raise the other")
         return
     yield CheckResult(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
 
 
 def _registry(launch: Launch) -> Iterator[CheckResult]:
-    """What the registry says, where a decoder of the app's needs one."""
+    """Check the schema registry, if a decoder of the app needs one."""
     topics = {
         topic
         for spec in launch.handlers
@@ -131,14 +131,14 @@ def _registry(launch: Launch) -> Iterator[CheckResult]:
         for topic in spec.topics
     }
     if topics:
-        from ackfloor.kafka.inspection.schema_checks import registry_findings
+        from ackfloor.kafka.inspection.schema_checks import check_registry
 
-        yield from registry_findings(launch.settings.registry, topics)
+        yield from check_registry(launch.settings.registry, topics)
 
 
 def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:
     from ackfloor.kafka.inspection import cluster_checks as kafka
-    from ackfloor.kafka.inspection.topic_checks import topic_findings
+    from ackfloor.kafka.inspection.topic_checks import check_topics
     from ackfloor.kafka.topics.cluster_topics import Cluster
 
     admin = connection.admin
@@ -151,7 +151,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
     yield kafka.group_permissions(admin, group)
     sources = [topic for spec in launch.handlers for topic in spec.topics]
     facts = Cluster(launch.kafka_options()).facts(sources, group)
-    yield from topic_findings(
+    yield from check_topics(
         launch.handlers,
         group,
         facts,
@@ -172,16 +172,16 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
     yield kafka.clock(admin, partitions)
 
 
-def _shown(findings: Iterator[CheckResult], output: Output) -> Iterator[CheckResult]:
-    """Print findings as they come; as JSON when all are there."""
+def _shown(results: Iterator[CheckResult], output: Output) -> Iterator[CheckResult]:
+    """Print results as they come; as JSON all at once."""
     if output is Output.json:
-        found = list(findings)
+        found = list(results)
         typer.echo(json_text([asdict(each) for each in found], indent=2))
         yield from found
         return
-    for finding in findings:
-        mark = typer.style(f"{finding.state:<9}", fg=_COLOURS[finding.state])
-        typer.echo(f"{mark}  {plain(finding.check)}: {plain(finding.detail)}")
-        if finding.fix and finding.state != "ok":
-            typer.echo(f"{'':<11}{plain(finding.fix)}")
-        yield finding
+    for result in results:
+        mark = typer.style(f"{result.state:<9}", fg=_COLOURS[result.state])
+        typer.echo(f"{mark}  {plain(result.check)}: {plain(result.detail)}")
+        if result.fix and result.state != "ok":
+            typer.echo(f"{'':<11}{plain(result.fix)}")
+        yield result

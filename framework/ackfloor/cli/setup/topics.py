@@ -74,14 +74,7 @@ def _plan(app: str, factory: bool, connect_timeout: str) -> tuple[Cluster, tuple
     launch = Launch.of(load_app(app, factory=factory), flags={})
     cluster = Cluster(launch.kafka_options())
     cluster.wait(parse_duration(connect_timeout, field="--connect-timeout"))
-    settings = launch.settings.app
-    plans = cluster.plan(
-        launch.handlers,
-        launch.settings.group,
-        replication_factor=settings.replication_factor,
-        dlq_retention_s=settings.dlq_retention_s,
-    )
-    return cluster, plans
+    return cluster, launch.plan_topics(cluster)
 
 
 def _show(plans: tuple[TopicPlan, ...], output: Output) -> None:

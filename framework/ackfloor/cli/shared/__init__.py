@@ -1,1 +1,1 @@
-"""What commands share: options, tables, times, questions, and the address of a run."""
+"""Shared by commands: options, tables, times, confirmation, and the address of a run."""

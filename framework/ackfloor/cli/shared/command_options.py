@@ -1,9 +1,9 @@
-"""What all commands have in common: how options and their variables are read.
+"""Commands and their options: how options and their environment variables are read.
 
-An option that takes one value is given once. The parser underneath would take the last value and
-say nothing, and of a filter that is what widens a replay or a discard. For the same reason a
-variable that is named like those of our options, and is none of them, is refused; and so is an
-option without a value, which is what a shell makes of `--resume "$JOB"` where JOB is not set.
+An option that takes one value may be given once. The parser underneath would silently take the last
+value, and with a filter that could widen a replay or a discard. For the same reason a variable that
+looks like one of an option but is none is refused, and so is an option with an empty value, which
+is what a shell makes of `--resume "$JOB"` if JOB is not set.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ackfloor.errors import ConfigError
 from ackfloor.settings.layers import HIDDEN
 from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
-#: Options of which nothing is a value: keys of records may be empty.
+#: Options that may have an empty value: keys of records may be empty.
 MAY_BE_EMPTY = frozenset({"key"})
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Says of a parameter that it is made of several options: `Annotated[LetterFilter, Made(of)]`.
+    """Marks a parameter that is made from several options: `Annotated[Brokers, Made(of)]`.
 
     Attributes:
-        of: a function; its parameters are the options, and stand where the parameter does.
+        of: the function that makes it; its parameters are the options.
     """
 
     of: Callable[..., object]
 
 
 class Command(TyperCommand):
-    """A command that refuses an option whose value would be lost, or that has none.
+    """A command that refuses options that are given twice or with an empty value.
 
     Args:
         variables: see `Commands`.
@@ -59,7 +59,7 @@ class Command(TyperCommand):
         Raises:
             typer.BadParameter: an option of one value is given more than once, or is empty.
         """
-        if not ctx.resilient_parsing:  # else it is half a line, to be completed
+        if not ctx.resilient_parsing:  # shell completion: the line is incomplete
             values, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for each, times in Counter(map(id, given)).items():
                 option: Any = next(one for one in given if id(one) == each)
@@ -81,7 +81,7 @@ class Command(TyperCommand):
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """A function whose parameters that are `Made` of options are replaced by these."""
+    """A function in which the options replace the parameters that are `Made` of them."""
     hints = get_type_hints(function, include_extras=True)
     made = {
         name: extra.of
@@ -107,7 +107,7 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
             else (each,)
         )
     ]
-    # Arguments first, as help and reference print them.
+    # Arguments first, as in the help and the reference.
     parameters.sort(key=lambda each: each.default is not Parameter.empty)
     keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
     command.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def _refuse_unknown_variables(root: Any) -> None:
 
 
 def _variables(command: Any) -> Iterator[str]:
-    """The variables of all options of a command and of those below it."""
+    """The variables of all options of a command and its sub-commands."""
     for each in getattr(command, "commands", {}).values():
         yield from _variables(each)
     for parameter in command.params:
@@ -136,20 +136,19 @@ def _variables(command: Any) -> Iterator[str]:
 
 
 def _is_single(parameter: Any) -> bool:
-    """Whether of two values one would be lost; a flag says the same twice."""
+    """Whether an option takes one value; a flag may be repeated."""
     return (
         parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag
     )
 
 
 class Commands(typer.Typer):
-    """A group of such commands.
+    """A group of commands.
 
     Args:
         name: of the group.
-        variables: what comes before the name of an option in that of its variable, where the
-            option does not say it; `{command}` is the command's name. "dlq" makes
-            ACKFLOOR_DLQ_LIMIT of --limit.
+        variables: the prefix of the variable of each option that does not name one; `{command}` is
+            the command's name. With "dlq" the variable of --limit is ACKFLOOR_DLQ_LIMIT.
     """
 
     def __init__(self, *, name: str, variables: str = "", **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""The question before a command changes anything, where `--yes` did not answer it."""
+"""Confirmation: asks before a command changes anything, unless `--yes` is given."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def confirm(question: str, would: str) -> None:
 
     Args:
         question: such as "Create 3 topics?".
-        would: what goes undone where nobody can be asked, such as "3 topics would be created".
+        would: what would be done, if there is no terminal, such as "3 topics would be created".
 
     Raises:
-        typer.Exit: 2 standard input is no terminal, the answer is no, or Ctrl-C is.
+        typer.Exit: 2: standard input is no terminal, or the answer is no or Ctrl-C.
     """
     if not sys.stdin.isatty():
         typer.secho(f"{would}: confirm with --yes", fg="red", err=True)

@@ -1,4 +1,4 @@
-"""Options that several commands share, each with its one name, variable and explanation."""
+"""Options that several commands share, each with one name, variable and help text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Output(StrEnum):
-    """How a command prints what it found."""
+    """The output formats of a command."""
 
     table = "table"
     json = "json"
@@ -62,7 +62,7 @@ ServersOption = Annotated[
 
 
 class Brokers(NamedTuple):
-    """The brokers that a command asks, as the command line names them beside the settings."""
+    """The brokers that a command connects to, from the command line and the settings."""
 
     servers: str | None = None
     config: Path | None = None
@@ -74,7 +74,7 @@ class Brokers(NamedTuple):
 
     @property
     def flags(self) -> dict[str, object]:
-        """What is said on the command line, as `Settings.load` takes it."""
+        """The command line's values for `Settings.load`."""
         return {"kafka.bootstrap_servers": self.servers}
 
     def settings(self) -> Settings:
@@ -87,5 +87,5 @@ class Brokers(NamedTuple):
 
 
 BrokersOption = Annotated[Brokers, Made(Brokers.of)]
-#: The default of that option: none is named.
+#: The default of that option: the settings name the brokers.
 OF_SETTINGS: Final = Brokers()

@@ -1,4 +1,4 @@
-"""Rows: what a command has found, as a table for people or as JSON, JSON lines or CSV."""
+"""Rows: prints a command's results as a table, JSON, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def print_rows(
 
     Args:
         rows: all with the same names.
-        columns: these names, for a heading where there is no row.
-        spare: columns that a table in a narrow terminal does without, the first to go first.
+        columns: the names, for a heading if there is no row.
+        spare: the columns that a table in a narrow terminal drops, in this order.
     """
     names = list(rows[0]) if rows else list(columns)
     if output is RowsOutput.json:
@@ -59,10 +59,10 @@ def print_rows(
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """A value as JSON that can be printed, whatever its texts hold."""
+    """A value as JSON that is safe to print, whatever characters it holds."""
     return json_bytes(value, indent).decode()
 
 
 def _field(value: object) -> object:
-    """A value of CSV: what is a list is one text."""
+    """A value for CSV; a list is joined to one text."""
     return "; ".join(map(str, value)) if isinstance(value, list | tuple) else value

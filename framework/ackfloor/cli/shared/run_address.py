@@ -1,7 +1,4 @@
-"""The address of a run, and what it says of itself there.
-
-A change that is wanted of a run is posted there as well.
-"""
+"""The address of a run: reads its state there, and posts control requests."""
 
 from __future__ import annotations
 
@@ -22,23 +19,23 @@ from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings
 
 LAST_PORT = 65_535
-#: Seconds for a run to say how it is: it makes the page from what it knows.
+#: Seconds for a run to answer with its state, which it has in memory.
 STATE_S = 5.0
-#: Seconds for a run to do what it is asked: it waits for its workers.
+#: Seconds for a run to carry out a request: it waits for its workers.
 POST_S = 20.0
 
 ListenOption = Annotated[
     str | None,
     typer.Option(
         envvar="ACKFLOOR_RUN_LISTEN",
-        help="The run's address, as `ackfloor run --listen` has it.",
+        help="The run's address, the same as that of `ackfloor run --listen`.",
         show_default="127.0.0.1:9600",
     ),
 ]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(
-        help="The file with the run's token, as the run's log names it.",
+        help="The file with the run's token, whose path the run logs.",
         show_default="the run's own",
     ),
 ]
@@ -49,32 +46,32 @@ class ControlFailed(AckfloorError):
 
 
 class NoAddress(ControlFailed):
-    """What was given to find the run by is no address."""
+    """The value of `--listen` is not an address."""
 
     exit_code = Exit.USAGE
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Where to ask; raises NoAddress for what is none."""
+    """Host and port of a run; raises NoAddress if the text is not an address."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
         raise NoAddress(
             f'--listen={listen!r}: not an address; write host:port, such as "127.0.0.1:9600"'
         )
-    # An address that means all of them is this machine for who asks.
+    # A run that listens on all addresses is asked at the loopback address.
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
 
 
 def read_state(listen: str | None, config: Path | None) -> Any:
-    """What a run says under `/state`.
+    """Read `/state` of a run.
 
     Args:
-        listen: its address; None for the settings' own.
+        listen: its address; None for the one in the settings.
         config: the settings file.
 
     Raises:
-        ControlFailed: nobody answers, or no run of ackfloor.
+        ControlFailed: there is no answer, or it is not a run's.
     """
     listen = listen or Settings.load(config=config).app.listen
     _, tree = _asked(listen, "GET", "/state", STATE_S)
@@ -86,10 +83,10 @@ def read_state(listen: str | None, config: Path | None) -> Any:
 def credentials(
     listen: str | None, token_file: Path | None, config_file: Path | None
 ) -> tuple[str, str]:
-    """Where to ask, and with which token: as given, else as the settings say.
+    """The address and the token of a run: as given, else from the settings.
 
     Raises:
-        ControlFailed: what is given is no address, or the token can't be read.
+        ControlFailed: the address is invalid, or the token can't be read.
     """
     if listen is not None:
         address_of(listen)
@@ -105,13 +102,13 @@ def credentials(
 
 
 def post(listen: str, token: str, path: str, tree: object) -> Any:
-    """Ask the run for something.
+    """Post a control request to a run; returns its answer.
 
     Args:
-        path: which of its controls.
+        path: of the control.
 
     Raises:
-        ControlFailed: nobody answers, or the answer is no.
+        ControlFailed: there is no answer, or the request is refused.
     """
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     body = json.dumps(tree).encode()
@@ -132,28 +129,28 @@ def _asked(
     body: bytes | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[http.client.HTTPResponse, object]:
-    """What a run answers; None where it is no JSON.
+    """The response of a run and its JSON body; None if the body is no JSON.
 
     Raises:
-        ControlFailed: nobody answers.
+        ControlFailed: there is no answer.
     """
     host, port = address_of(listen)
     with closing(http.client.HTTPConnection(host, port, timeout=timeout_s)) as connection:
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            said = response.read()
+            body = response.read()
         except (OSError, http.client.HTTPException) as exc:
             why = f"no run answers at {listen}: {exc}; is it running, and is this its --listen?"
             raise ControlFailed(why) from None
     try:
-        return response, json.loads(said)
+        return response, json.loads(body)
     except ValueError:
         return response, None
 
 
-def end_where_not_all_took(workers: Mapping[str, Any]) -> None:
-    """Say which workers did not take a change, or have not answered yet.
+def exit_unless_all_applied(workers: Mapping[str, Any]) -> None:
+    """Print which workers refused a change or have not answered yet.
 
     Raises:
         typer.Exit: there are such workers.
@@ -168,17 +165,17 @@ def end_where_not_all_took(workers: Mapping[str, Any]) -> None:
 
 
 def workers_of(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The workers that a state has a report of, by their numbers."""
+    """The numbers and reports of the workers that have reported."""
     for number, worker in state["workers"].items():
         if worker is not None:
             yield int(number), worker
 
 
 def unreported(state: Mapping[str, Any]) -> Iterator[str]:
-    """Of which workers a state says nothing, in words."""
+    """A line for each worker without a report."""
     for number, worker in state["workers"].items():
         if worker is None:
             yield f"worker {number} is starting"
     missing = state["workers_expected"] - len(state["workers"])
     if missing > 0:
-        yield f"of {missing} workers there is no report"
+        yield f"workers without a report: {missing}"

@@ -1,9 +1,9 @@
-"""Tables for people: rows that stay one line each, however narrow the terminal is.
+"""Tables for people: each row stays one line, however narrow the terminal is.
 
-Names are copied into the next command: a place, a topic, a fingerprint, a job. So no cell is ever
-wrapped, and no name is cut. Where a terminal is too narrow, a table does without columns, in the
-order that its command says; of those, free text is shortened first. What is still too long goes on
-in the terminal's next line, in one piece for who copies it. A pipe gets everything.
+People copy names into the next command: a place, a topic, a fingerprint, a job. So no cell is ever
+wrapped, and no name is cut. In a terminal that is too narrow, a table drops columns in the order
+that its command gives; of those, free text is shortened first. A row that is still too long goes on
+in the terminal's next line and can be copied in one piece. A pipe gets everything.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from rich.text import Text
 
 from ackfloor.core.values.printable import plain
 
-#: Characters of a line where there is no terminal that says, for what is not a table.
+#: Characters of a line without a terminal, for output other than tables.
 PIPE_WIDTH = 200
-#: Columns that say something in a part of it too, and the least part.
+#: Columns that may be shortened, and to how many characters at least.
 FREE_TEXT = frozenset({"key", "message", "note", "notes", "why"})
 LEAST = 12
-#: Around all columns, and between two of them.
+#: Characters around all columns, and between two of them.
 _EDGES, _BETWEEN = 2, 2
 
 Row = Mapping[str, object]
 
 
 def print_table(rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
-    """Print rows as a table to standard output, as wide as the terminal lets it be.
+    """Print rows as a table to standard output, at most as wide as the terminal.
 
     Args:
         rows: all with the same names.
-        spare: what a narrow terminal does without, the first to go first.
+        spare: the columns that a narrow terminal drops, in this order.
     """
     target = console()
     width = target.width if "COLUMNS" in os.environ or target.is_terminal else None
@@ -49,11 +49,11 @@ def print_table(rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
 def fitted(
     rows: Sequence[Row], width: int | None, spare: Sequence[str]
 ) -> tuple[Table, Sequence[str]]:
-    """A table of as much as fits into a line, and the names of the columns that don't.
+    """A table of the columns that fit into a line, and the names of the dropped ones.
 
     Args:
-        width: characters of a line; None for as many as it takes.
-        spare: what may go, the first to go first.
+        width: characters of a line; None for no limit.
+        spare: the columns that may be dropped, in this order.
     """
     cells = {name: [_cell(row[name]) for row in rows] for name in (rows[0] if rows else ())}
     widths = {name: _width(name, column) for name, column in cells.items()}
@@ -76,7 +76,7 @@ def fitted(
 def _table(
     rows: Sequence[Row], cells: Mapping[str, Sequence[Text]], widths: Mapping[str, int]
 ) -> Table:
-    # Its own width, whatever the terminal's is: else columns would be shrunk.
+    # Its own width, not the terminal's: else rich would shrink columns.
     width = _total(widths) if rows else None
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=width)
     if not rows:
@@ -100,7 +100,7 @@ def _total(widths: Mapping[str, int]) -> int:
 
 
 def console(pipe_width: int = PIPE_WIDTH) -> Console:
-    """Standard output, with room for a line where nobody looks at a terminal."""
+    """Standard output, with long lines if it is no terminal."""
     found = Console()
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found = Console(width=pipe_width)

@@ -1,4 +1,4 @@
-"""Times as people write them on the command line, and as commands show them."""
+"""Times: read from the command line, and formatted for output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ackfloor.core.values.setting_error import SettingError
 
 
 def time_of(option: str, text: str, now: datetime) -> datetime:
-    """A date or time, in UTC where it names no zone, or how long before `now`.
+    """A date or time, in UTC if it names no zone, or how long before `now`.
 
     Raises:
         typer.BadParameter: it is neither.
@@ -34,7 +34,7 @@ def time_of(option: str, text: str, now: datetime) -> datetime:
 
 
 def moment(at_ms: int) -> str:
-    """A time in UTC, to the second; "-" where there is none."""
+    """A time in UTC, to the second; "-" if there is none."""
     if at_ms < 0:
         return "-"
     try:

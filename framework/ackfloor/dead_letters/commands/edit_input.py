@@ -14,7 +14,7 @@ from ackfloor.dead_letters.commands.json_lines import dead_letter_facts
 from ackfloor.dead_letters.rules.redrive_edit import Edit, with_own_headers
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
-from ackfloor.loading import load_function, told
+from ackfloor.loading import error_with_place, load_function
 from ackfloor.redrive import select
 
 #: Kafka counts partitions in 32 bits and offsets in 64.
@@ -154,7 +154,7 @@ def function_edit(path: str, rules: Redaction) -> Edit:
             return cast("DeadLetter", function(dead_letter))
         except Exception as exc:
             place = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}"
-            why = rules.of_text(told(exc))
+            why = rules.of_text(error_with_place(exc))
             raise RedriveRefused(f"--edit-with={path!r}: {place} {why}") from exc
 
     return edit

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ackfloor.core.records.record import Headers
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
-from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, told
+from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, error_text
 from ackfloor.kafka.client.client_options import KafkaOptions, quiet_consumer
 
 REQUEST_S = 10.0
@@ -204,8 +204,8 @@ def read_error(error: KafkaError, topic: str) -> KafkaUnreachable | RedriveRefus
     """The error for a topic that can't be read."""
     if error.code() in _DENIED:
         return RedriveRefused(
-            f"no permission to read {topic}: grant READ and DESCRIBE on it ({told(error)})"
+            f"no permission to read {topic}: grant READ and DESCRIBE on it ({error_text(error)})"
         )
     if error.code() in _MISSING:
-        return RedriveRefused(f"{topic} has no such partition, or is gone ({told(error)})")
-    return KafkaUnreachable(f"{topic} can't be read: {told(error)}")
+        return RedriveRefused(f"{topic} has no such partition, or is gone ({error_text(error)})")
+    return KafkaUnreachable(f"{topic} can't be read: {error_text(error)}")

@@ -158,7 +158,7 @@ class RedriveJob:
             for batch in self._batches(_edited(dead_letter, edit) for dead_letter in dead_letters):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
-                    self._tally = replace(self._tally, stopped="it was interrupted")
+                    self._tally = replace(self._tally, stopped="it was told to stop")
                     break
                 keep(batch)
                 self._send(batch)

@@ -19,7 +19,7 @@ from ackfloor.dead_letters.rules.dispositions import dispositions_topic_of
 from ackfloor.dead_letters.rules.redrive_rules import Order, Target, target_topic
 from ackfloor.errors import RedriveRefused, StartError
 from ackfloor.kafka.client.admin_client import AdminConnection
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.cluster_topics import Cluster
 from ackfloor.kafka.topics.topic_ids import printed
@@ -138,7 +138,7 @@ def described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:
         try:
             found[name] = future.result(REQUEST_S + 1.0)
         except (KafkaException, TimeoutError) as exc:
-            raise RedriveRefused(f"{name} can't be described: {told(exc)}") from exc
+            raise RedriveRefused(f"{name} can't be described: {error_text(exc)}") from exc
     return found
 
 

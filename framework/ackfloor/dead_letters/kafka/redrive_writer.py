@@ -22,8 +22,8 @@ from ackfloor.kafka.client.client_errors import (
     FENCED,
     PURGED,
     TOO_LARGE,
+    error_text,
     kafka_error,
-    told,
 )
 from ackfloor.kafka.client.client_options import KafkaOptions, make_client, transactional_config
 from ackfloor.kafka.produce.delivery_reports import failure
@@ -96,7 +96,7 @@ class RedriveWriter:
             producer.init_transactions(REQUEST_S)
         except KafkaException as exc:
             producer.purge()
-            raise self._meaning(kafka_error(exc), told(exc)) from exc
+            raise self._meaning(kafka_error(exc), error_text(exc)) from exc
         self._producer = producer
 
     def write(self, records: Sequence[NewRecord]) -> None:
@@ -133,11 +133,13 @@ class RedriveWriter:
         except (*CLIENT_RAISES, BufferError) as exc:
             producer.purge()
             error = failed[0] if failed else kafka_error(exc)
-            raise self._meaning(error, told(error or exc)) from exc
+            raise self._meaning(error, error_text(error or exc)) from exc
         if failed or unsent:
             producer.purge()
             error = failed[0] if failed else None
-            raise self._meaning(error, told(error) if error else f"{unsent} unconfirmed records")
+            raise self._meaning(
+                error, error_text(error) if error else f"{unsent} unconfirmed records"
+            )
         self._producer = producer
 
     def _meaning(self, error: KafkaError | None, text: str) -> Exception:

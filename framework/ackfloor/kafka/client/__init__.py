@@ -1,4 +1,4 @@
-"""The Kafka client's settings, its errors, and an admin client that says why nobody answers.
+"""The Kafka client's settings, its errors, and an admin client that says why no broker answers.
 
 Start with `client_options`.
 """

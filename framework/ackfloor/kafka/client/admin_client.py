@@ -1,8 +1,8 @@
-"""AdminConnection: an admin client that knows why nobody answers it.
+"""AdminConnection: an admin client that knows why no broker answers.
 
-A request that fails says mostly that no answer came in time. What stands in the way the client
-says to a callback: a refused login, a certificate that is not believed, a name that nobody knows,
-a connection that is refused.
+A failed request mostly says only that it timed out. The client passes the cause to an error
+callback: a refused login, an untrusted certificate, a host name that can't be resolved, a refused
+connection.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from ackfloor.errors import KafkaUnreachable
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.client.login_failures import Refusal, refusal
 
-#: How long an answer is waited for, and where the client has said that we are not let in.
+#: How long to wait for an answer, and how long once the client has reported a refusal.
 PATIENCE_S = 10.0
 REFUSED_S = 2.0
 #: The first try ends after this; each further one takes twice as long.
@@ -28,11 +30,28 @@ PROBE_S = 1.0
 _DOCTOR = "`ackfloor doctor` looks closer"
 
 
+def quiet_admin(config: Mapping[str, Any]) -> tuple[AdminClient, deque[KafkaError]]:
+    """An admin client that does not log, and the last errors reported to its error callback.
+
+    The callback is no method of the client's owner: that would be a cycle, which the garbage
+    collector may end inside another client's callback.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+    quiet = logging.getLogger("ackfloor.kafka.admin")
+    # The client logs every refused connection again; callers log the cause once.
+    quiet.setLevel(logging.CRITICAL)
+    errors: deque[KafkaError] = deque(maxlen=10)
+    client = make_client(AdminClient, "admin", {**config, "error_cb": errors.append}, logger=quiet)
+    return client, errors
+
+
 class AdminConnection:
     """The brokers that the settings name.
 
     Attributes:
-        by_default: nobody has said where they are.
+        by_default: the bootstrap servers are the built-in default.
 
     Raises:
         ConfigError: a client property is refused.
@@ -41,14 +60,7 @@ class AdminConnection:
     def __init__(self, options: KafkaOptions) -> None:
         self._config = admin_config(options)
         self.by_default = options.by_default
-        #: What the client said of why it can't connect. Not a method of ours: the client would hold
-        #: us, and be collected at some time, which must not be inside another client's callback.
-        self._heard: deque[KafkaError] = deque(maxlen=10)
-        config = {**self._config, "error_cb": self._heard.append}
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        # It repeats every refused connection; what keeps us from an answer is told once, here.
-        quiet.setLevel(logging.CRITICAL)
-        self.admin: AdminClient = make_client(AdminClient, "admin", config, logger=quiet)
+        self.admin, self._errors = quiet_admin(self._config)
 
     @property
     def servers(self) -> str:
@@ -59,7 +71,7 @@ class AdminConnection:
         """All topics and brokers.
 
         Raises:
-            KafkaUnreachable: nobody answers; says why.
+            KafkaUnreachable: no broker answers; the message says why.
         """
         began_s, probe_s = time.monotonic(), PROBE_S
         while True:
@@ -72,26 +84,26 @@ class AdminConnection:
                 probe_s = max(PROBE_S, min(2 * probe_s, PATIENCE_S - waited_s))
 
     def refusal(self) -> Refusal | None:
-        """What the client has said that names itself."""
+        """The refusal that the client has reported, if any."""
         self.admin.poll(0)
-        return refusal(self._heard, self._config)
+        return refusal(self._errors, self._config)
 
     def why(self, exc: KafkaException) -> str:
-        """Why nobody answers: a refused login or certificate is told to callbacks alone."""
+        """Why no broker answers: the refusal, else the last error reported to the callback."""
         refused = self.refusal()
         if refused is not None:
             return f"{refused.why}; {refused.fix}"
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 -- says nothing of why
-        telling = [error for error in self._heard if error.code() != down]
-        return told(telling[-1] if telling else exc)
+        causes = [error for error in self._errors if error.code() != down]
+        return error_text(causes[-1] if causes else exc)
 
     def unreachable(self, exc: KafkaException, waited_s: float) -> KafkaUnreachable:
-        """The same as the error with which a command ends."""
+        """The error with which a command ends."""
         why, refused = self.why(exc), self.refusal()
         where = f"kafka.bootstrap_servers={self.servers!r}{' (the default)' * self.by_default}"
         if refused is not None and refused.let_in:
             return KafkaUnreachable(
-                f"{where}: a broker is there, and does not let us in: {why}; {_DOCTOR}"
+                f"{where}: a broker is there, but refuses the connection: {why}; {_DOCTOR}"
             )
         fix = (
             "" if refused else "; start one (ackfloor broker up), or set ACKFLOOR_BOOTSTRAP_SERVERS"

@@ -1,4 +1,4 @@
-"""Why a broker's certificate is not believed: the client only says that it is not."""
+"""Why a broker's certificate is not trusted: the client only says that it is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HANDSHAKE_S = 5.0
 
 
 def certificate_fault(config: Mapping[str, Any]) -> str:
-    """What is wrong with the certificate of the first broker named; empty where it can't be told.
+    """What is wrong with the certificate of the first broker named; empty if that is not known.
 
     Args:
         config: a client's properties.

@@ -1,4 +1,4 @@
-"""What the client's errors mean to us."""
+"""The client's errors: which are fatal, fenced, denied or unanswered, and their text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ackfloor.errors import (
 
 #: A seek target that the log does not hold.
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
-#: What ends a client for good arrives as a message whose error has this code and does not call
-#: itself fatal: who only logged it would idle for ever. The client's names of its own errors begin
+#: An error that ends a client for good arrives as a message with this code, and its `fatal()` is
+#: false: a worker that only logged it would idle for ever. Names of the client's own errors begin
 #: with an underscore.
 FATAL = KafkaError._FATAL  # noqa: SLF001
 
@@ -29,12 +29,12 @@ FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
-#: How the client words that a static member was replaced, and that it can't be yet (KIP-848).
+#: The client's text when a static member was replaced, and when it can't join yet (KIP-848).
 _FENCED_MEMBER = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 _HELD_MEMBER = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
-#: How the client words that the broker has no such assignor (KIP-848).
+#: The client's text when the broker has no such assignor (KIP-848).
 _NO_ASSIGNOR = KafkaError(KafkaError.UNSUPPORTED_ASSIGNOR).str()
-#: The broker knows who asks, and says no.
+#: The user may not do this.
 DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -42,7 +42,7 @@ DENIED = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-#: Nobody has answered a request in time.
+#: No broker answered a request in time.
 NO_ANSWER = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 )
@@ -50,8 +50,8 @@ NO_ANSWER = frozenset(
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
 
-#: A fatal error is raised while reports are given out, and the next report's callback finds it
-#: raised already: it comes as a SystemError then, with the client's exception as its cause.
+#: A fatal error may be raised while delivery reports are handed out; the next report's callback
+#: then turns it into a SystemError with the client's exception as its cause.
 CLIENT_RAISES = (KafkaException, SystemError)
 
 
@@ -65,19 +65,19 @@ def kafka_error(exc: BaseException) -> KafkaError | None:
 
 
 def is_fatal(error: KafkaError | None) -> bool:
-    """Whether the client is of no more use."""
+    """Whether the client can't be used any more."""
     return error is not None and (error.fatal() or error.code() == FATAL)
 
 
 def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
-    """What it means that a consumer is of no more use.
+    """The exception for a fatal error of a consumer.
 
-    The client's own code says "fatal" for everything; what it was is in the text alone.
+    The client's code is "fatal" for all of them; only the text says which it was.
     """
     text = error.str()
     if _FENCED_MEMBER in text:
         return InstanceFenced(
-            f"another process has joined the group as {instance_id!r}, and Kafka has expelled this "
+            f"another process has joined the group as {instance_id!r}, so Kafka has expelled this "
             "one; two runs of a group on one host need an app.instance_id_prefix each"
         )
     if _HELD_MEMBER in text:
@@ -87,12 +87,12 @@ def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
         )
     if _NO_ASSIGNOR in text:
         fix = "set kafka.consumer.group.remote.assignor to one of the broker's: uniform or range"
-        return SourceFailed(f"{told(error)}; {fix}")
-    return SourceFailed(told(error))
+        return SourceFailed(f"{error_text(error)}; {fix}")
+    return SourceFailed(error_text(error))
 
 
 def advice(error: KafkaError) -> str:
-    """What to do about an error that does not pass by itself; nothing where it does."""
+    """What to do about an error that does not pass by itself; empty if it does."""
     if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
         return (
             "; the group has members with another partition.assignment.strategy: stop all its "
@@ -102,16 +102,16 @@ def advice(error: KafkaError) -> str:
 
 
 def look_failed(what: str, exc: BaseException) -> AckfloorError:
-    """What it means to an onlooker that a question was not answered."""
+    """The error of a command whose request for `what` failed."""
     error = kafka_error(exc)
     if error is not None and error.code() in DENIED:
-        return AckfloorError(f"no permission: {what} ({told(error)})")
-    return KafkaUnreachable(f"{what}: {told(exc)}")
+        return AckfloorError(f"no permission: {what} ({error_text(error)})")
+    return KafkaUnreachable(f"{what}: {error_text(exc)}")
 
 
-def told(error: KafkaError | BaseException) -> str:
-    """An error in one line: its name and what the client says of it."""
+def error_text(error: KafkaError | BaseException) -> str:
+    """An error in one line: its name and the client's text."""
     if isinstance(error, KafkaError):
         return f"{error.name()}: {error.str()}"
     inner = kafka_error(error)
-    return told(inner) if inner is not None else f"{type(error).__name__}: {error}"
+    return error_text(inner) if inner is not None else f"{type(error).__name__}: {error}"

@@ -1,43 +1,46 @@
-"""Options: from settings to librdkafka configurations, refusing what would break a promise.
+"""Client options: librdkafka configurations from the settings.
 
-Any librdkafka property can be passed. A few are ours, because a guarantee rests on them: who
-commits and when, where reading starts, that parks are confirmed by all replicas, that a missing
-topic is an error and not a new topic. Those are refused with the reason and the fix.
+Any librdkafka property can be passed, except a few on which a guarantee rests: who commits and
+when, where reading starts, that parked records are confirmed by all replicas, that a missing topic
+is an error and not created. Those are refused with the reason and the fix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
 
 from ackfloor.errors import ConfigError
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
+
+if TYPE_CHECKING:
+    from ackfloor.settings import KafkaSettings
 
 MIB = 1024 * 1024
 #: What the producer accepts locally; brokers and topics have limits of their own.
 LARGEST_REQUEST = 100 * MIB
 COOPERATIVE = "cooperative-sticky"
 EAGER = ("range", "roundrobin")
-#: Of a producer that sends each record in a request of its own.
-ALONE = {"batch.num.messages": 1, "linger.ms": 0}
-#: What a consumer reads ahead at most.
+#: Properties of a producer that sends each record in a request of its own.
+ONE_PER_REQUEST = {"batch.num.messages": 1, "linger.ms": 0}
+#: How much a consumer reads ahead at most.
 PREFETCH_KIB = 64 * 1024
-#: How long a broker holds a fetch that finds nothing. What is resumed waits for its end.
+#: How long a broker holds a fetch that finds nothing. A resumed partition waits for its end.
 FETCH_WAIT_MS = 100
 #: librdkafka's default.
 MAX_POLL_INTERVAL_MS = 300_000
-#: Properties of a consumer that reads a few records of each partition and goes away. So little read
-#: ahead is soon too much, and the client waits for a second then; and of large batches a broker
-#: sends those of one partition at a time.
+#: Properties of a consumer that reads a few records of each partition and closes. With so little
+#: read ahead the queue is soon full, after which the client waits for a second by default; and a
+#: broker sends large batches of one partition at a time.
 A_FEW_RECORDS: Mapping[str, Any] = {
     "fetch.message.max.bytes": 64 * 1024,
     "queued.min.messages": 1,
     "fetch.queue.backoff.ms": 1,
 }
-#: After this a broker ends a transaction that nobody has ended.
+#: After this a broker aborts a transaction that its producer has not ended.
 TRANSACTION_TIMEOUT_MS = 10_000
 _SECRET = ("password", "secret", "key", "token", "oauthbearer", "pem")
 
@@ -46,12 +49,12 @@ Client = TypeVar("Client")
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """The librdkafka properties of each client, as settings give them.
+    """The librdkafka properties of each client, from the settings.
 
-    Secrets are in the open, so none of it shows in `repr`.
+    They include secrets in plain text, so `repr` shows none of them.
 
     Attributes:
-        by_default: nobody has said where the brokers are.
+        by_default: the bootstrap servers are the built-in default.
     """
 
     consumer: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -59,10 +62,21 @@ class KafkaOptions:
     admin: Mapping[str, Any] = field(default_factory=dict, repr=False)
     by_default: bool = False
 
+    @classmethod
+    def of(cls, kafka: KafkaSettings, client_suffix: str = "") -> KafkaOptions:
+        """From the settings; the suffix is appended to the client id."""
+        own = {"client.id": f"{kafka.client_id}-{client_suffix}"} if client_suffix else {}
+        return cls(
+            consumer={**kafka.librdkafka("consumer"), **own},
+            producer={**kafka.librdkafka("producer"), **own},
+            admin={**kafka.librdkafka("admin"), **own},
+            by_default=kafka.by_default,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """A property with one value; `why` it is not the user's to set, and what to do instead."""
+    """A property with a fixed value; why the user can't set it, and what to do instead."""
 
     value: object
     why: str
@@ -80,7 +94,7 @@ _CONSUMER_OURS = {
     ),
     "auto.offset.reset": _Ours(
         "error",
-        "a reset would skip or repeat records behind the tracker's back",
+        "a reset would skip or repeat records without the tracker's knowledge",
         'set app.start to "earliest" or "latest" for groups without commits',
     ),
     "allow.auto.create.topics": _Ours(
@@ -120,7 +134,7 @@ _FORBIDDEN = {
     ),
     "default.topic.config": ("what is inside would go unchecked", "set its properties directly"),
     "transactional.id": (
-        "each worker has one of its own, by which a killed one's transaction is ended",
+        "each worker has its own, so that its successor can abort its transaction",
         "set app.transactional_id_prefix",
     ),
 }
@@ -153,9 +167,9 @@ def consumer_config(
                 )
     _check_strategy(given)
     defaults: dict[str, Any] = {
-        # The prefetch counts in the worker's memory, so it has a bound.
+        # The prefetch is part of the worker's memory, so it has a bound.
         "queued.max.messages.kbytes": PREFETCH_KIB,
-        # By default the client rests for a second once it has that much, and runs dry meanwhile.
+        # By default the client stops fetching for a second once its queue is full, and runs dry.
         "fetch.queue.backoff.ms": 20,
         "fetch.wait.max.ms": FETCH_WAIT_MS,
         "fetch.error.backoff.ms": 100,
@@ -169,23 +183,23 @@ def consumer_config(
 def reader_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of the client that reads the retry topics beside such a consumer.
 
-    It is a member of no group, and reads less ahead unless it is said how much.
+    It is a member of no group, and reads less ahead unless the settings say how much.
     """
     reader = {name: value for name, value in config.items() if name != "group.instance.id"}
     if reader["queued.max.messages.kbytes"] == PREFETCH_KIB:
         reader["queued.max.messages.kbytes"] = PREFETCH_KIB // 4
     if reader["fetch.wait.max.ms"] == FETCH_WAIT_MS:
-        # A fetch that finds nothing has the broker look at every tier: ten a second were enough to
-        # make one record of a hundred late.
+        # For a fetch that finds nothing the broker checks every tier: ten a second were enough to
+        # delay one record of a hundred.
         reader["fetch.wait.max.ms"] = 250
     if "reconnect.backoff.ms" in reader:
         return reader
-    # Else up to ten seconds after a broker is back; the member may have been there for long.
+    # The default reconnects up to ten seconds after a broker is back, long after the member.
     return {"reconnect.backoff.max.ms": 1_000, **reader}
 
 
 def _check_strategy(given: Mapping[str, Any]) -> None:
-    """One strategy: with several, the members of a group may settle on either protocol."""
+    """Require one strategy: with several, members of a group may agree on either protocol."""
     name = "partition.assignment.strategy"
     if name in given and given[name] not in (*EAGER, COOPERATIVE):
         mixed = "eager and cooperative strategies can't be mixed, and one must be named"
@@ -218,7 +232,7 @@ def check_drain(config: Mapping[str, Any], drain_s: float) -> None:
             "app.drain_timeout",
             f"{drain_s:g}s",
             f"over a third of kafka.consumer.max.poll.interval.ms={interval_ms}, after which the "
-            "group takes a worker for dead",
+            "group expels a worker",
             f"lower it to {interval_ms / 3000:g}s, or raise the interval to "
             f"{round(drain_s * 3000)}",
         )
@@ -250,10 +264,10 @@ def make_client(
     try:
         return kind(dict(config), **given)
     except KafkaException as exc:
-        text = told(exc)
+        text = error_text(exc)
         if "GSSAPI" in text and not {"sasl.mechanism", "sasl.mechanisms"} & config.keys():
             raise ConfigError(
-                "kafka.sasl_mechanism", "", "not set: the client takes GSSAPI, and has none",
+                "kafka.sasl_mechanism", "", "not set: the default, GSSAPI, is not in this client",
                 "set it: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
             ) from None  # fmt: skip
         # Longest first: `acks` is part of other words.
@@ -275,7 +289,7 @@ def incremental(config: Mapping[str, Any]) -> bool:
 
 
 def leaves_in_silence(config: Mapping[str, Any]) -> bool:
-    """Whether a member may be closed without its group hearing of it; see `leave_group`."""
+    """Whether closing a member may fail to tell its group that it left; see `leave_group`."""
     return bool(config.get("partition.assignment.strategy") == COOPERATIVE)
 
 
@@ -297,12 +311,12 @@ def producer_config(options: KafkaOptions) -> dict[str, Any]:
 def transactional_config(options: KafkaOptions, transactional_id: str) -> dict[str, Any]:
     """The configuration of a producer whose writes are transactions; raises ConfigError as above.
 
-    A record may not be on its way for longer than the transaction it is in.
+    A record's delivery timeout is at most the transaction's timeout.
     """
     defaults: dict[str, Any] = {
         "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-        # A transaction that begins while the markers of the last one are written is told to come
-        # back after this time; with the client's own 100 ms, four fifths of the time is waiting.
+        # A transaction that begins while the last one's markers are written is retried after this
+        # time; with the client's default of 100 ms, four fifths of the time is spent waiting.
         "retry.backoff.ms": 10,
     }
     config = {**defaults, **producer_config(options), "transactional.id": transactional_id}
@@ -317,7 +331,7 @@ def admin_config(options: KafkaOptions) -> dict[str, Any]:
 
 
 def _whole(role: str, name: str, config: Mapping[str, Any], default: int | None = None) -> int:
-    """A property that we calculate with; raises ConfigError where it is no whole number."""
+    """The number that a property holds; raises ConfigError if it is no whole number."""
     value = config.get(name, default)
     try:
         return int(str(value))

@@ -1,6 +1,6 @@
-"""Refusals: why a broker does not let a client in, and what to do; the client says it to callbacks.
+"""Refusals: why a client can't log in or connect to a broker, and what to do.
 
-What a request that fails says itself is mostly that nobody answered in time.
+The client reports the cause to its error callback; the failed request itself mostly times out.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from ackfloor.kafka.client.certificates import certificate_fault
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
-#: The client's codes of what is wrong with a connection, the most telling first, and what to do.
+#: The client's codes of what is wrong with a connection, the most specific first, and the fix.
 _FIXES = {
     KafkaError._SSL: "mend the certificate, or kafka.ssl_ca_location, which says whom to trust",  # noqa: SLF001
     KafkaError._AUTHENTICATION: "mend kafka.sasl_mechanism, kafka.sasl_username or its password",  # noqa: SLF001
     KafkaError.SASL_AUTHENTICATION_FAILED: "mend kafka.sasl_username or its password",
     KafkaError._RESOLVE: "mend the host's name in kafka.bootstrap_servers",  # noqa: SLF001
 }
-#: What a listener says that knows of no logins.
+#: The error of a listener that takes no logins.
 _NO_LOGIN = "not valid in current SASL state"
 
 
 class Refusal(NamedTuple):
-    """What stands in the way, in words.
+    """Why a client can't connect.
 
     Attributes:
-        let_in: whether a broker was there, and did not let us in.
+        let_in: whether a broker was reached, and refused the client.
     """
 
     why: str
@@ -39,19 +39,20 @@ class Refusal(NamedTuple):
 def refusal(
     errors: Iterable[KafkaError], config: Mapping[str, Any] | None = None
 ) -> Refusal | None:
-    """What a client's callbacks tell of; None where nothing of it names itself.
+    """The refusal among errors from a client's error callback; None if there is none.
 
     Args:
-        errors: what they were called with.
-        config: the client's properties, where there is time to look at the certificate as well.
+        errors: the callback's arguments.
+        config: the client's properties; with them the certificate is checked as well, which may
+            take seconds.
     """
-    heard = {error.code(): error for error in errors}
+    by_code = {error.code(): error for error in errors}
     for code, fix in _FIXES.items():
-        if code not in heard:
+        if code not in by_code:
             continue
-        why = told(heard[code])
+        why = error_text(by_code[code])
         if code == KafkaError._SSL and config and (fault := certificate_fault(config)):  # noqa: SLF001
-            why = f"the certificate is not believed: {fault}"
+            why = f"the certificate is not trusted: {fault}"
         if _NO_LOGIN in why:
             return Refusal(why, "this listener takes no logins: mend kafka.security_protocol", True)
         return Refusal(why, fix, code != KafkaError._RESOLVE)  # noqa: SLF001

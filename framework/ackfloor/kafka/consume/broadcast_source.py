@@ -1,12 +1,12 @@
 """KafkaBroadcastSource: every partition of the topics, read without a group.
 
-The consumer is given its partitions by hand, so the broker knows of no member and of no group.
-Reading starts at the log's end as it is at the start. A partition that appears later is read
-from its beginning: everything in it was written since.
+The worker assigns all partitions to its consumer, so the broker knows no member and no group.
+Reading starts at the log's end at that moment. A partition that appears later is read from its
+beginning: everything in it was written since.
 
-Which partitions there are is asked by a thread with a client of its own, because the question
-blocks for as long as a broker is away, and the owner thread has deadlines to keep. Only at the
-start, when there is nothing else to do, it is the owner that asks.
+A thread with a client of its own asks for new partitions: the request blocks while a broker is
+away, and the owner thread has deadlines to keep. Only at the start, when there is nothing else to
+do, the owner thread asks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
 
-#: Seconds between two looks for new partitions, unless the client's own property says otherwise.
+#: Seconds between two checks for new partitions, unless the client's property says otherwise.
 LOOK_S = 30.0
 LOOK_PROPERTY = "topic.metadata.refresh.interval.ms"
 
@@ -42,7 +42,7 @@ class KafkaBroadcastSource(KafkaSource):
 
     Args:
         options: the client's properties.
-        group: the app's group; the client wants a name and does not join it.
+        group: the app's group; the client needs a name, but does not join it.
         watched, spare: as for `KafkaSource`.
 
     Raises:
@@ -87,7 +87,7 @@ class KafkaBroadcastSource(KafkaSource):
         return super().poll(timeout_s, ahead=ahead)
 
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
-        """There is nobody to commit for: every position is as good as committed."""
+        """Commit nothing, because there is no group, and report every position as committed."""
         results: list[Result] = [(position, None) for position in positions]
         if wait:
             self._listener.on_committed(results)
@@ -102,7 +102,7 @@ class KafkaBroadcastSource(KafkaSource):
 
 
 class _Everything(Membership):
-    """All partitions of the topics, whoever else reads them."""
+    """All partitions of the topics, whichever other workers read them."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Everything(Membership):
             listener,
             commits,
             topic_ids=topic_ids,
-            followers=CopartitionedRetryTopics({}, {}),
+            copartitioned=CopartitionedRetryTopics({}, {}),
             incremental=True,
             start="latest",
         )
@@ -128,14 +128,14 @@ class _Everything(Membership):
         self._known: dict[str, int] = {}
 
     def join(self, topics: Sequence[str]) -> None:
-        """There is nothing to join: the first look takes what there is."""
+        """Join nothing: the first `look` assigns all partitions."""
         self._known = dict.fromkeys(topics, 0)
 
     def look(self) -> None:
-        """Take what is new: at the end the first time, from the beginning later.
+        """Assign new partitions: the first time at the log's end, later from the beginning.
 
         Raises:
-            SourceFailed: at the start, a broker did not answer or a topic is not there.
+            SourceFailed: at the start, a broker did not answer or a topic does not exist.
         """
         if not self._watch.running:
             until_s = time.monotonic() + PATIENCE_S
@@ -160,7 +160,7 @@ class _Everything(Membership):
         ]
         if not new:
             return
-        # A new partition begins at 0; whether it still does, the fetch tells.
+        # A new partition begins at 0; if it does no longer, the fetch says so.
         starts = [
             StartPosition(topic, partition, self._end(topic, partition) if end else 0)
             for topic, partition in new
@@ -176,13 +176,13 @@ class _Everything(Membership):
 
 
 class PartitionWatch:
-    """Asks now and then how many partitions there are, on a thread of its own.
+    """Asks regularly how many partitions there are, on a thread of its own.
 
     Args:
-        interval_s: seconds between two questions; not above 0: it never asks.
+        interval_s: seconds between two requests; 0 or below: it never asks.
 
     Attributes:
-        counts: topic -> partitions, as last told; replaced whole.
+        counts: topic -> number of partitions by the last answer; replaced whole.
         running: whether it was started.
     """
 
@@ -195,13 +195,13 @@ class PartitionWatch:
         self.running = False
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self.running = True
         if self._interval_s > 0:
             threading.Thread(target=self._run, name="ackfloor:partitions", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more; an answer that is waited for is not waited for here."""
+        """Stop asking; does not wait for an outstanding answer."""
         self._ending.set()
 
     def _run(self) -> None:
@@ -210,7 +210,7 @@ class PartitionWatch:
             try:
                 metadata = admin.list_topics(timeout=REQUEST_S)
             except KafkaException as exc:
-                # It is away, which the consumer says loudly enough.
+                # The broker is away, which the consumer logs.
                 log.debug("partitions can't be listed: %s", exc)
             else:
                 self.counts = partition_counts(metadata, self._topics)
@@ -219,7 +219,7 @@ class PartitionWatch:
 def partition_counts(
     metadata: ClusterMetadata, topics: Sequence[str] | Mapping[str, int]
 ) -> dict[str, int]:
-    """How many partitions each of these topics has, as far as they are there."""
+    """How many partitions each of these topics has; without those that don't exist."""
     return {
         name: len(found.partitions)
         for name in topics

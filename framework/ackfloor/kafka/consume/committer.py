@@ -1,16 +1,16 @@
-"""Committer: commits whose answers come by callback, or at once within a bound.
+"""Committer: commits whose answers come by callback, or within a bound.
 
-librdkafka's blocking commit has no time limit: with a broker that is silent (not gone: it
-accepts and does not answer) it was still waiting after five minutes, and a revoke or the end of a
-worker with it. From another thread it starves: while the owner polls, it does not get through.
+librdkafka's blocking commit has no time limit: with a silent broker (one that accepts the
+connection and does not answer) it still waited after five minutes, and with it a revoke or the end
+of a worker. From another thread it starves while the owner polls.
 
-So every commit is an asynchronous one. Its answer comes through the poll; where that can't be
-waited for (inside a rebalance callback, and at the end), the group is asked what it has now.
-Both requests go to the coordinator over one connection, in order, so the answer to the second
-tells of the first, and asking has a time limit. What is not seen there is sent again: under KIP-848
-the group refuses what was sent in the moment in which it gave the member a new epoch
-(STALE_MEMBER_EPOCH), and takes it a moment later. What is not seen in the end counts as not
-committed: records come again, none is lost.
+So every commit is asynchronous, and its answer comes through the poll. Inside a rebalance callback
+and at the end there is no poll to wait for; there the group is asked what it has now. Both requests
+go to the coordinator over one connection, in order, so the second answer shows whether the first
+request succeeded, and asking has a time limit. Positions that the group does not have are sent
+again: under KIP-848 the group refuses a commit sent at the moment in which the member gets a new
+epoch (STALE_MEMBER_EPOCH), and accepts it shortly after. What the group does not have in the end
+counts as not committed: records are redelivered, none is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackfloor.core.records.record import CommitPosition
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -36,7 +36,7 @@ class Committer:
     """Commits positions of one consumer.
 
     Args:
-        tell: is told what became of each position.
+        tell: gets the result of each position.
     """
 
     def __init__(self, tell: Callable[[Sequence[Result]], None]) -> None:
@@ -44,19 +44,19 @@ class Committer:
         self._outstanding: dict[tuple[str, int], CommitPosition] = {}
 
     def commit(self, consumer: Consumer, positions: Sequence[CommitPosition]) -> None:
-        """Send one request; what becomes of it is told in a later poll."""
+        """Send one request; its results are reported in a later poll."""
         for position in positions:
             self._outstanding[position.topic, position.partition] = position
         try:
             consumer.commit(offsets=[_offset(p) for p in positions], asynchronous=True)
         except KafkaException as exc:
-            why = told(exc)
+            why = error_text(exc)
             self._settle([(position, why) for position in positions])
 
     def commit_now(
         self, consumer: Consumer, positions: Sequence[CommitPosition], timeout_s: float
     ) -> None:
-        """Send one request, again if it is refused, and tell what became of it before returning."""
+        """Send one request, retry it if it is refused, and report its results before returning."""
         until_s = time.monotonic() + timeout_s
         waiting: Sequence[CommitPosition] = positions
         for pause_s in (*AGAIN_S, None):
@@ -77,29 +77,31 @@ class Committer:
     def _ask(
         consumer: Consumer, positions: Sequence[CommitPosition], until_s: float
     ) -> list[Result]:
-        """Whether the group has these positions now."""
+        """Ask whether the group has these positions now."""
         left_s = max(0.0, until_s - time.monotonic())
         try:
             found = consumer.committed([_partition(p) for p in positions], timeout=left_s)
         except KafkaException as exc:
-            return [(position, f"not confirmed in time: {told(exc)}") for position in positions]
+            return [
+                (position, f"not confirmed in time: {error_text(exc)}") for position in positions
+            ]
         have = {(p.topic, p.partition): p for p in found}
         return [(p, _difference(p, have.get((p.topic, p.partition)))) for p in positions]
 
     def forget(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions are gone: nobody waits for their answers any more."""
+        """Partitions were taken away: their commits' answers are no longer reported."""
         for partition in partitions:
             self._outstanding.pop((partition.topic, partition.partition), None)
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """An asynchronous commit came back; the client calls it inside the poll."""
+        """Take the answer to an asynchronous commit; the client calls this inside the poll."""
         results: list[Result] = []
-        # Where the broker has refused some partitions, the client tells it of the request as well,
-        # in the words of one of them; the others are committed.
+        # If the broker refused some partitions, the client sets the error of one of them for the
+        # whole request, too; the others are committed.
         of_each = any(partition.error is not None for partition in partitions)
         for partition in partitions:
             found = partition.error if of_each else error
-            why = None if found is None else told(found)
+            why = None if found is None else error_text(found)
             position = self._outstanding.get((partition.topic, partition.partition))
             if position is not None and _same(position, partition):
                 results.append((position, why))
@@ -130,16 +132,16 @@ def _offset(position: CommitPosition) -> TopicPartition:
 
 
 def _same(position: CommitPosition, found: TopicPartition) -> bool:
-    """Whether an answer is about this commit, and not about one that nobody waits for any more."""
+    """Whether an answer is about this commit, and not about an earlier one."""
     return (found.offset, found.metadata or "") == (position.position, position.metadata)
 
 
 def _difference(position: CommitPosition, found: TopicPartition | None) -> str | None:
-    """Why what the group has is not what was committed; None where it is."""
+    """Why the group does not have what was committed; None if it has."""
     if found is None:
         return "the broker did not say what it has"
     if found.error is not None:
-        return f"not confirmed in time: {told(found.error)}"
+        return f"not confirmed in time: {error_text(found.error)}"
     if _same(position, found):
         return None
     have = f"position {found.offset}" if found.offset >= 0 else "no position"

@@ -1,22 +1,21 @@
-"""CopartitionedRetryTopics: retry topics that are read by whoever has the source's partition.
+"""CopartitionedRetryTopics: retry topics are read by the member that has the source's partition.
 
-A group shares out all topics that its members subscribe to. Where partitions move one by one it
-evens out their sum: a worker that joins gets the first half by name of what another one has,
-which is all of the source, and leaves it with retry topics. So retry topics are not subscribed:
-partition q of one belongs to whoever has partition q of its source, or q modulo its count where
-the source has fewer. They come and go inside the same callbacks, and are committed by the same
-member as before. All members go by the same counts, so each has one reader; but where there are
-more of a retry topic than of its source, and the source grows, some have two for the seconds in
-which not all members know it.
+A group distributes all topics that its members subscribe to. Under cooperative rebalancing it
+balances only the sum of partitions: a worker that joins gets the first half by name of another
+one's partitions, which is all of the source, and leaves it with retry topics. So members do not
+subscribe to retry topics: partition q of one belongs to the member that has partition q of its
+source, or q modulo the source's count if the source has fewer. They are assigned and revoked in the
+same callbacks, and committed by the same member. All members use the same counts, so each partition
+has one reader; only if a retry topic has more partitions than its source, and the source grows,
+some have two for the seconds until all members know.
 
-What a group does for what is subscribed has to be done elsewhere for these: to see that there are
-more partitions, or none any more (`learn`), or topics that this worker does not know
-(`new_retry_topics`), and to keep commits that don't change from expiring
-(core/state/commit_schedule.py).
+What the group does for subscribed topics is done here: noticing more partitions or a deleted topic
+(`learn`). `new_retry_topics` notices topics that this worker does not know, and
+core/state/commit_schedule.py keeps unchanged commits from expiring.
 
-Invariant: what is read follows the partitions that are here, by the counts that are known, and all
-that does is read but what the broker does not know. Whatever changes one of these says what to read
-as well, and what no more.
+Invariant: the partitions read are those that belong to the source partitions this member has, by
+the known counts, without those that the broker does not know. Each method that changes one of these
+returns which partitions to begin and to stop reading.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ Place = tuple[str, int]
 
 
 class Changes(NamedTuple):
-    """What a member reads as well from now on, and what no more."""
+    """The partitions that a member begins to read, and those it stops reading."""
 
     came: list[TopicPartition]
     gone: list[TopicPartition]
 
 
 class CopartitionedRetryTopics:
-    """What follows the partitions of one member.
+    """The co-partitioned retry topics of one member.
 
     Args:
-        sources: follower -> the topic that it follows.
-        counts: how many partitions each of both had at the start, as far as is known.
+        sources: retry topic -> its source topic.
+        counts: topic -> number of partitions at the start, as far as it is known.
     """
 
     def __init__(self, sources: Mapping[str, str], counts: Mapping[str, int]) -> None:
@@ -53,9 +52,9 @@ class CopartitionedRetryTopics:
         self._counts = {
             topic: counts.get(topic, 0) for topic in {*sources.keys(), *sources.values()}
         }
-        #: Followers that are not known or could not be begun, and since when (monotonic seconds).
+        #: Retry topics that are unknown or have no start, and since when (monotonic seconds).
         self._missed: dict[str, float] = {}
-        #: The partitions that this member has, and those that it reads with them.
+        #: The source partitions that this member has, and the retry partitions that it reads.
         self._here: set[Place] = set()
         self._read: set[Place] = set()
 
@@ -64,18 +63,19 @@ class CopartitionedRetryTopics:
 
     @property
     def topics(self) -> Collection[str]:
-        """All that follow."""
+        """All retry topics that are read this way."""
         return self._sources.keys()
 
     def behind(self, topics: Collection[str]) -> set[str]:
-        """The followers of these topics."""
-        return {follower for follower, source in self._sources.items() if source in topics}
+        """The retry topics of these source topics."""
+        return {retry_topic for retry_topic, source in self._sources.items() if source in topics}
 
     def learn(self, described: Mapping[str, Described]) -> set[str]:
-        """Note how many partitions topics have; returns which have more than before.
+        """Note how many partitions topics have; returns those that have more than before.
 
-        Never fewer, but none where the broker says some seconds later again that there is no such
-        follower: it may not have heard of it. What is not read yet is not begun meanwhile.
+        A count never falls, except to 0 once the broker has said twice, seconds apart, that there
+        is no such retry topic: the first answer may come from a broker that does not know the
+        topic yet. Partitions that are not read yet are not begun meanwhile.
         """
         more = {
             topic
@@ -95,29 +95,29 @@ class CopartitionedRetryTopics:
         return more
 
     def deleted(self, topic: str) -> bool:
-        """Whether there is no such follower any more, although its source is there."""
+        """Whether this retry topic was deleted although its source exists."""
         return topic in self._sources and self._counts[topic] == 0
 
     def come(self, partitions: Iterable[TopicPartition]) -> Changes:
-        """Partitions have come."""
+        """Source partitions were assigned."""
         self._here.update(_places(partitions))
         return self.changed()
 
     def go(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Partitions go; returns what goes with them."""
+        """Source partitions were taken away; returns the retry partitions that go with them."""
         self._here.difference_update(_places(partitions))
         gone = self._read - self._following()
         self._read -= gone
         return _listed(gone)
 
     def miss(self, partitions: Iterable[TopicPartition]) -> None:
-        """These could not be begun: not before the broker knows their topics (again)."""
+        """These have no start position: they are not read before the broker knows their topics."""
         for topic, number in _places(partitions):
             self._missed.setdefault(topic, time.monotonic())
             self._read.discard((topic, number))
 
     def changed(self) -> Changes:
-        """What to read as well, and what no more, by what was learned since."""
+        """The partitions to begin and to stop reading after what was learned since."""
         following = self._following()
         came = {place for place in following - self._read if place[0] not in self._missed}
         gone = self._read - following
@@ -132,10 +132,10 @@ class CopartitionedRetryTopics:
         source, number = place
         count = self._counts.get(source, 0)
         return {
-            (follower, other)
-            for follower in self.behind({source})
-            for other in range(number, self._counts[follower], max(1, count))
-            # Where the broker has not told yet how many the source has, its own number is sure.
+            (retry_topic, other)
+            for retry_topic in self.behind({source})
+            for other in range(number, self._counts[retry_topic], max(1, count))
+            # While the source's count is unknown, only the same partition number is certain.
             if other == number or count > number
         }
 

@@ -1,18 +1,18 @@
-"""Membership: which partitions this consumer has, and what the listener is told of it.
+"""Membership: the rebalance callbacks (assign, revoke, lost) and this consumer's assignment.
 
 Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker:
 
-* Every partition is assigned with an explicit position, of which the listener is told at once; one
-  whose position is not known yet is paused, and the listener hears of it later (`late_starts`).
-* An exception that leaves a callback leaves the client half assigned. Each is caught and the
-  callback finishes; the source looks at `failure` before it reports anything, because the client
-  then assigns by itself, and reads from where it thinks right.
+* Every partition is assigned with an explicit position, which is reported to the listener at once.
+  One whose position is not known yet is paused and reported later (`late_starts`).
+* An exception that leaves a callback leaves the client half assigned. So each exception is caught
+  and the callback finishes. The client then assigns by itself and reads from a position of its own
+  choice, so the source checks `failure` before it reports anything.
 * Leaving the group may still bring an assignment, on the thread that leaves (see `leave_group`). It
-  is taken empty: nobody is there to read it, and that thread must reach nobody.
-* Partitions come and go one by one under the cooperative and the broker's own (KIP-848)
-  protocol, and all at once under the eager one; the client takes only the calls that fit.
-* Under KIP-848 an empty assignment calls nobody back. A member of the group that hears nothing for
-  a while has one.
+  is declined: nobody would read it, and that thread must not call the listener.
+* Partitions are assigned and revoked one by one under the cooperative and the KIP-848 protocol, and
+  all at once under the eager one; the client accepts only the calls of its protocol.
+* Under KIP-848 an empty assignment causes no callback. A member that was admitted and got no
+  callback for a while has one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from ackfloor.ports import SourceListener
 
 log = logging.getLogger("ackfloor.kafka")
 
-#: A member that is told of no assignment is looked at this often; it is a spare at the second look.
+#: How often a member without an assignment is checked; at the second check it is a standby member.
 SPARE_LOOK_S = 1.0
-#: What the group has committed is asked for again where the rest of the answers took longer.
+#: If finding the starts took longer, the committed positions are asked for again.
 FRESH_S = 1.0
 
 
@@ -49,9 +49,9 @@ class Membership:
     """The assignment of one consumer.
 
     Args:
-        reading: how it reads what it is assigned.
-        followers: what comes and goes with it.
-        incremental: whether partitions come and go one by one.
+        reading: the clients that read the assigned partitions.
+        copartitioned: the retry topics that are read along with their source's partitions.
+        incremental: whether partitions are assigned and revoked one by one.
         start: where a group without commits begins.
     """
 
@@ -63,7 +63,7 @@ class Membership:
         commits: Committer,
         *,
         topic_ids: TopicIds,
-        followers: CopartitionedRetryTopics,
+        copartitioned: CopartitionedRetryTopics,
         incremental: bool,
         start: Start,
     ) -> None:
@@ -72,26 +72,26 @@ class Membership:
         self._listener = listener
         self._commits = commits
         self._topic_ids = topic_ids
-        self._followers = followers
+        self._copartitioned = copartitioned
         self._incremental = incremental
         self._start = start
         self._subscribed = False
-        #: The partitions the listener was told of, and where each began, or went on at.
+        #: The partitions reported to the listener, and the position at which each began.
         self._began: dict[tuple[str, int], int] = {}
-        #: Those it is to be told of, and what is known of their topics.
+        #: Those still to be reported, and the descriptions of their topics.
         self._late = LateStarts(consumer)
         self._described: Mapping[str, Described] = {}
         self._leaving = False
-        #: The group has given an assignment, and has not taken it for lost.
+        #: Whether the group has given an assignment that was not lost since.
         self._joined = False
         self._admitted = False
         self._spare_look_s = 0.0
-        #: How often the group has told what this member is to read.
-        self.told = 0
+        #: How many assignments the group has given.
+        self.assignment_count = 0
         self.failure: BaseException | None = None
 
     def join(self, topics: Sequence[str]) -> None:
-        """Subscribe; everything else happens in callbacks."""
+        """Subscribe; partitions come in callbacks."""
         self._subscribed = True
         self._consumer.subscribe(
             list(topics),
@@ -104,7 +104,7 @@ class Membership:
         return partition in self._began
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions the listener knows of, for the client."""
+        """The partitions that were reported to the listener."""
         return [TopicPartition(*key) for key in self._began]
 
     def _guarded(self, react: Callable[[list[TopicPartition]], None]) -> Callable[..., None]:
@@ -121,61 +121,61 @@ class Membership:
             self._decline()
             return
         self._learn({partition.topic for partition in partitions})
-        came, gone = self._followers.come(partitions)
-        self._let_go(gone)
+        came, gone = self._copartitioned.come(partitions)
+        self._drop(gone)
         self._admit([*partitions, *came], self._assign)
         self._joined = True
-        self.told += 1
+        self.assignment_count += 1
 
     def _admit(
         self, partitions: list[TopicPartition], read: Callable[[list[TopicPartition]], None]
     ) -> None:
-        """Read partitions from where the group left them, and tell the listener."""
+        """Read partitions from their committed positions, and report them to the listener."""
         starts = self._starts(partitions) if partitions else []
-        self._followers.miss(self._not_begun(partitions, starts))
+        self._copartitioned.miss(self._not_begun(partitions, starts))
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
         read([*explicit, *(p for p in late if (p.topic, p.partition) in came)])
-        # A pause outlives an assignment: what was paused when it left would come back paused.
+        # A pause outlives an assignment: a partition revoked while paused would come back paused.
         self._reading.resume(explicit)
         if late:
             self._reading.pause(late)
         if starts or not (late or self._joined):
-            # Also an empty one, once: a spare worker is a member that is ready to take over.
+            # Once also an empty one: a standby member without partitions is ready to take over.
             self._announce(starts)
 
     def _learn(self, topics: set[str]) -> None:
-        """Ask about topics that came, and about what follows them."""
-        described = self._topic_ids.learn(topics | self._followers.behind(topics))
+        """Look up topics that were assigned, and their retry topics."""
+        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics))
         self._described = {**self._described, **described}
-        self._reading.learn(self._followers.learn(described))
+        self._reading.learn(self._copartitioned.learn(described))
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         asked_s = time.monotonic()
         starts = self._resolved(self._late.ask(partitions))
         if time.monotonic() - asked_s < FRESH_S or not starts:
             return starts
-        # A member that stood still may be outdated, and another one at work where it now begins.
+        # Meanwhile another member may have had the partitions and committed.
         resolved = [TopicPartition(start.topic, start.partition) for start in starts]
         return self._resolved(self._late.ask(resolved))
 
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(
             self._consumer, committed, self._start, self._described,
-            self._topic_ids.log_ranges, self._reading.reads, self._followers,
+            self._topic_ids.log_ranges, self._reading.reads, self._copartitioned,
         )  # fmt: skip
 
     def _not_begun(
         self, partitions: Sequence[TopicPartition], starts: Sequence[StartPosition]
     ) -> list[TopicPartition]:
-        """The followers among these that have no start, and wait for none."""
+        """The co-partitioned ones among these that have no start and do not wait for one."""
         begun = {(start.topic, start.partition) for start in starts}
         begun.update((late.topic, late.partition) for late in self._late.partitions())
         return [
             p
             for p in partitions
-            if p.topic in self._followers and (p.topic, p.partition) not in begun
+            if p.topic in self._copartitioned and (p.topic, p.partition) not in begun
         ]
 
     def _decline(self) -> None:
@@ -190,16 +190,16 @@ class Membership:
         self._listener.on_assigned(starts)
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
-        partitions = [*partitions, *self._followers.go(partitions)]
+        partitions = [*partitions, *self._copartitioned.go(partitions)]
         try:
-            self._bereave(partitions)
+            self._report_deleted(partitions)
             self._withdraw(partitions, self._listener.on_revoked)
         finally:
             self._unassign(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
         self._joined = self._admitted = False
-        partitions = [*partitions, *self._followers.go(partitions)]
+        partitions = [*partitions, *self._copartitioned.go(partitions)]
         try:
             self._withdraw(partitions, self._listener.on_lost)
         finally:
@@ -210,7 +210,7 @@ class Membership:
         partitions: list[TopicPartition],
         tell: Callable[[Sequence[Partition]], None],
     ) -> None:
-        """Tell the listener that partitions go, as far as it ever knew of them."""
+        """Report to the listener those of these partitions that it knows, and forget them."""
         known = [Partition(p.topic, p.partition) for p in partitions]
         known = [partition for partition in known if partition in self._began]
         try:
@@ -223,63 +223,63 @@ class Membership:
             self._commits.forget(partitions)
 
     def leave(self) -> None:
-        """Give everything back, before the client leaves the group."""
+        """Have the listener give up all partitions, before the client leaves the group."""
         self._leaving = True
         self._withdraw(self.partitions(), self._listener.on_revoked)
 
     def unsubscribe(self, until_s: float, *, silent: bool) -> None:
-        """Leave the group, where one was joined, as far as closing does not; see `leave_group`."""
+        """Do the part of leaving the group that closing does not do; see `leave_group`."""
         if self._subscribed:
             leave(self._consumer, until_s, silent=silent)
 
     def look(self) -> None:
-        """See to what no callback tells of: an empty assignment, another topic under a name, more
-        partitions of a topic that follows, and a start that is known at last.
+        """Check what causes no callback: an empty assignment, a replaced topic, more partitions of
+        a retry topic, and a start that has become known.
 
         Raises:
-            TopicReplaced: a topic has become another one (see `topic_ids`).
-            SourceFailed: a start is not known.
+            TopicReplaced: a topic was deleted and created anew (see `topic_ids`).
+            SourceFailed: a start did not become known in time.
         """
         try:
             described = self._topic_ids.look(self._began, self._reading.resting)
         except TopicReplaced:
-            self._bereave(self.partitions())
+            self._report_deleted(self.partitions())
             raise
         if described:
-            self._see_to_followers(described)
+            self._update_copartitioned(described)
         while committed := self._late.next():
             starts = self._resolved(committed)
             if missing := self._not_begun(committed, starts):
-                self._followers.miss(missing)
+                self._copartitioned.miss(missing)
                 self._reading.forget(missing)
             self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
             self._announce(starts)
         if not self._joined:
-            self._look_whether_spare()
+            self._check_standby()
 
-    def _see_to_followers(self, described: Mapping[str, Described]) -> None:
-        """Topics may have more partitions than before."""
-        self._followers.learn(described)
-        came, gone = self._followers.changed()
-        self._let_go(gone)
+    def _update_copartitioned(self, described: Mapping[str, Described]) -> None:
+        """Begin or stop reading retry partitions after a topic's count has changed."""
+        self._copartitioned.learn(described)
+        came, gone = self._copartitioned.changed()
+        self._drop(gone)
         if came:
             topics = {partition.topic for partition in came}
             self._learn(topics)
             self._reading.learn(topics)
             self._admit(came, self._reading.follow)
 
-    def _let_go(self, gone: list[TopicPartition]) -> None:
-        """Read followers no more whose source is still here.
+    def _drop(self, gone: list[TopicPartition]) -> None:
+        """Stop reading retry partitions although their source partitions are still here.
 
-        Nothing is committed: there is no such topic, or somebody else has read it for a moment.
+        Nothing is committed: the topic was deleted, or another member reads the partition.
         """
         if gone:
-            self._bereave(gone)
+            self._report_deleted(gone)
             self._withdraw(gone, self._listener.on_lost)
             self._reading.forget(gone)
 
-    def _bereave(self, partitions: list[TopicPartition]) -> None:
-        """Tell of retry topics among these that are no more: nobody else reads on there."""
+    def _report_deleted(self, partitions: list[TopicPartition]) -> None:
+        """Report the deleted retry topics among these: no other member continues there."""
         deleted = [p for p in partitions if self._is_deleted(p)]
         if not deleted:
             return
@@ -292,46 +292,47 @@ class Membership:
 
     def _is_deleted(self, partition: TopicPartition) -> bool:
         topic = partition.topic
-        gone = self._followers.deleted(topic) or self._topic_ids.gone(topic)
+        gone = self._copartitioned.deleted(topic) or self._topic_ids.gone(topic)
         return gone and parse_topic(topic) is not None and (topic, partition.partition) in self
 
     def last_end(self, partition: TopicPartition) -> int:
-        """Where a log ended as far as is known, by a fetch or by a look at what rests."""
+        """The last known end of a log, from a fetch or from a request for a paused partition."""
         looked = self._topic_ids.ends.get((partition.topic, partition.partition), -1)
         return max(looked, self._reading.known_end(partition))
 
-    def _look_whether_spare(self) -> None:
+    def _check_standby(self) -> None:
+        """Report an empty assignment once the group has admitted the member without partitions."""
         now_s = time.monotonic()
         if now_s < self._spare_look_s:
             return
         self._spare_look_s = now_s + SPARE_LOOK_S
-        # Admitted first, given partitions a moment later: only the second look counts.
+        # The group admits a member first and assigns a moment later: only the second check counts.
         before, self._admitted = self._admitted, admitted(self._consumer.consumer_group_metadata())
         if before and self._admitted:
             self._joined = True
-            self.told += 1
+            self.assignment_count += 1
             self._announce([])
 
     def restart(self, topic: str, partition: int, wanted: int | None) -> None:
-        """The log does not hold what was to be read next.
+        """Go on after the fetch position fell outside the log.
 
-        Fallen behind the log's start: go on there; what was read already is still handled. Beyond
-        its end: the topic was truncated, so everything that is there is read in a new epoch, late
-        rather than lost; what runs may end and is committed first.
+        Before the log's start: go on there; records read before are still handled. Beyond its end:
+        the topic was truncated, so everything in it is read in a new epoch, late rather than lost;
+        running handlers may finish and are committed first.
 
         Raises:
-            TopicReplaced: it has become another topic.
+            TopicReplaced: the topic was deleted and created anew.
         """
         topic_id = self._topic_ids.learn({topic})[topic].topic_id
         low, high = log_range(self._reading.reads(topic), topic, partition)
         target = TopicPartition(topic, partition, low)
         if wanted is not None and 0 <= wanted < low:
             if wanted < self._began[topic, partition]:
-                # Told twice, or sought before the listener knew: it goes on where it was.
+                # Reported twice, or sought before the listener knew: go on at the same position.
                 self.reassign(self._whereabouts([target]))
                 return
             log.error(
-                "%s/%d: retention has removed what was to be read next, %d to %d; going on at %d",
+                "%s/%d: retention has removed unread records, %d to %d; going on at %d",
                 topic, partition, wanted, low - 1, low,
             )  # fmt: skip
             self.reassign([target])
@@ -365,9 +366,9 @@ class Membership:
             self._reading.unassign()
 
     def reassign(self, targets: list[TopicPartition]) -> None:
-        """Read partitions from other positions where the client refuses to seek.
+        """Read partitions from other positions when the client refuses to seek.
 
-        It does once it has stopped fetching for an error; a new assignment it takes.
+        It refuses after an error has stopped its fetches; it accepts a new assignment.
         """
         if self._incremental:
             self._reading.move(targets)
@@ -378,7 +379,7 @@ class Membership:
         self._reading.move_beside(targets, kept)
 
     def _whereabouts(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The next positions, where nothing has been read yet those at which reading began."""
+        """The next positions; before the first record, the positions at which reading began."""
         return [
             TopicPartition(p.topic, p.partition, max(p.offset, self._began[p.topic, p.partition]))
             for p in self._reading.position(partitions)

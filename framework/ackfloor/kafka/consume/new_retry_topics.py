@@ -1,12 +1,12 @@
-"""NewTiers: whether the group has retry topics that this worker does not know.
+"""NewTiers: notices retry topics of the group that this worker does not know.
 
-A worker with other delays (a new release, a canary that is taken back) makes retry topics of its
-own, and parks in all their partitions. Those that follow a partition of ours are ours to read (see
-`copartitioned_retry_topics`). So a worker that finds such a topic ends and starts afresh: then it
-knows it, as one that is left over from another policy.
+A worker with other delays (a new release, a canary that is rolled back) creates retry topics of its
+own and parks records in all their partitions. This worker has to read those that belong to its
+source partitions (see `copartitioned_retry_topics`). So a worker that finds such a topic ends and
+is replaced; the new process knows the topic, as one left over from another policy.
 
-Asked on a thread and by a client of its own, at moments that differ from worker to worker: all of
-them find the same, and need not start again together.
+A thread asks through a client of its own, at random intervals: all workers find the same topic, but
+should not restart at the same time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, mak
 log = logging.getLogger("ackfloor.kafka")
 
 REQUEST_S = 10.0
-#: Seconds between two questions, at least and at most. Wide, because each worker of a large group
-#: that starts again is two rebalances.
+#: Seconds between two requests, at least and at most. A wide range, because in a large group each
+#: worker that restarts causes two rebalances.
 BETWEEN_S = (60.0, 300.0)
 
 
 class NewTiers:
-    """Looks for them until it is stopped.
+    """Looks for new retry topics until it is stopped.
 
     Args:
         options: the client's properties.
-        group: whose retry topics.
+        group: whose retry topics it looks for.
 
     Raises:
         ConfigError: an admin property is refused.
@@ -48,28 +48,28 @@ class NewTiers:
         self._group = group
         self._ending = threading.Event()
         self._found = ""
-        #: How often it was answered.
+        #: How many requests were answered.
         self.looks = 0
 
     def start(self, sources: Collection[str], known: Collection[str]) -> None:
-        """Begin to look for retry topics of these sources, other than those that are known."""
+        """Begin to look for retry topics of these sources other than the known ones."""
         threading.Thread(
             target=self._run, args=(sources, known), name="ackfloor:tiers", daemon=True
         ).start()
 
     def stop(self) -> None:
-        """Look no more; an answer that is waited for is not waited for here."""
+        """Stop looking; does not wait for an outstanding answer."""
         self._ending.set()
 
     def check(self) -> None:
-        """Say whether one was found.
+        """Raise if a new topic was found.
 
         Raises:
-            TopicAppeared: it was.
+            TopicAppeared: one was found.
         """
         if self._found:
             raise TopicAppeared(
-                f"retry topic {self._found} is new: this worker starts afresh to read its part"
+                f"retry topic {self._found} is new: this worker is replaced, to read its part"
             )
 
     def _run(self, sources: Collection[str], known: Collection[str]) -> None:
@@ -78,7 +78,7 @@ class NewTiers:
             try:
                 topics = admin.list_topics(timeout=REQUEST_S).topics
             except KafkaException as exc:
-                # It is away, which the consumer says loudly enough.
+                # The broker is away, which the consumer logs.
                 log.debug("topics can't be listed: %s", exc)
             else:
                 self._found = self._unknown(topics, sources, known)
@@ -90,7 +90,7 @@ class NewTiers:
         sources: Collection[str],
         known: Collection[str],
     ) -> str:
-        """A retry topic that should be read and is not known; empty where there is none."""
+        """A retry topic that should be read and is not known; empty if there is none."""
         for name, found in topics.items():
             parsed = parse_topic(name)
             if (

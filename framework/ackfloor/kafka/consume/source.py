@@ -1,19 +1,19 @@
 """KafkaSource: the group's consumer; implements `ports.Source`.
 
-How Kafka really behaves, and what is done about it (each has a test on a real broker that fails
-without it, tests/framework/kafka/consume/test_source.py):
+How Kafka and librdkafka behave, and what the source does about it (each point has a test on a real
+broker that fails without it, tests/framework/kafka/consume/test_source.py):
 
-* Polling for the first record and then taking what is there costs a millisecond at a trickle;
-  `consume(n, timeout)` would wait for n. The first record is reported before the rest is asked
-  for, because a rebalance may run inside that second call.
-* A pause throws the prefetch away, and `resume` alone takes up to a second to deliver again;
+* `consume(n, timeout)` would wait for n records. So the source polls for the first record and then
+  takes the queued ones without waiting, which costs a millisecond at a low rate. It reports the
+  first record before it takes the rest, because a rebalance may run inside that second call.
+* A pause drops the prefetched records, and `resume` alone takes up to a second to deliver again;
   resume followed by a seek to the next position takes a millisecond.
 * `position()` passes records that never arrive (aborted transactions, markers) at the log's
-  end, where no record would ever say so.
-* Commits are not fenced by ownership: they carry the epoch, and are dropped by the engine when
-  it is over. A commit without offsets would wipe metadata, so there is none. A blocking commit
-  has no time limit: see `committer`.
-* Who has which partition from when on: see `membership`.
+  end, where no later record would show it.
+* The broker does not check who commits a partition: commits carry the assignment's epoch, and the
+  engine drops those of an earlier one. A commit without offsets would wipe metadata, so there is
+  none. A blocking commit has no time limit: see `committer`.
+* Assign and revoke: see `membership`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ from ackfloor.core.messages.fault_causes import DENIED, Trouble
 from ackfloor.core.records.record import CommitPosition, Record
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import SourceFailed, TopicReplaced
-from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, advice, ended_for_good, is_fatal, told
+from ackfloor.kafka.client.client_errors import (
+    OUT_OF_RANGE,
+    advice,
+    ended_for_good,
+    error_text,
+    is_fatal,
+)
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
     check_drain,
@@ -55,11 +61,11 @@ log = logging.getLogger("ackfloor.kafka")
 BATCH = 1_000
 #: How long a revoke waits for its commit to be answered.
 COMMIT_S = 10.0
-#: How long the end may take, its commits included: a supervisor waits for `GRACE_S` seconds only.
+#: How long closing may take, commits included: a supervisor waits for `GRACE_S` seconds only.
 LEAVE_S = 8.0
-#: Whatever has been waited for before, a broker that answers gets its chance.
+#: The shortest time limit of a request, however little time is left.
 SHORTEST_S = 1.0
-#: An error that stays is logged this often.
+#: A persistent error is logged again after this time.
 SAY_AGAIN_S = 30.0
 DIFFERENT_ERRORS = 100
 
@@ -73,12 +79,13 @@ class KafkaSource:
         start: where a group without commits begins.
         batch: how many records one poll takes at most.
         drain_s: how long a listener may take over `on_revoked`, in seconds.
-        instance_id: the member's name in the group, to be taken over by its successor; None for
-            a member that leaves when it ends.
-        watched: topics that must not become others meanwhile, whether or not they are read.
-        spare: those of them and of what follows that may be deleted: nothing new goes there.
+        instance_id: the static member's name in the group, which its successor takes over; None
+            for a member that leaves when it ends.
+        watched: topics that must not be replaced by others of the same name, read or not.
+        spare: those of the watched and co-partitioned topics that may be deleted, because nothing
+            is written to them any more.
         unhurried: topics that may be read a moment later, by a client of their own.
-        followers: those of them that are not shared out by the group.
+        copartitioned: those of them that are not shared out by the group.
         new_tiers: looks for others that should be read.
 
     Raises:
@@ -97,16 +104,16 @@ class KafkaSource:
         watched: Collection[str] = (),
         spare: Collection[str] = (),
         low_priority_topics: Collection[str] = (),
-        followers: CopartitionedRetryTopics | None = None,
+        copartitioned: CopartitionedRetryTopics | None = None,
         new_tiers: NewTiers | None = None,
     ) -> None:
-        self._unhurried = low_priority_topics
-        self._followers = followers or CopartitionedRetryTopics({}, {})
+        self._low_priority_topics = low_priority_topics
+        self._copartitioned = copartitioned or CopartitionedRetryTopics({}, {})
         self._new_tiers = new_tiers
         self._config = consumer_config(options, group, instance_id)
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
-        self._topic_ids = TopicIds(options, {*watched, *self._followers.topics}, spare)
+        self._topic_ids = TopicIds(options, {*watched, *self._copartitioned.topics}, spare)
         self._start = start
         self._batch = batch
         self._consumer: Consumer
@@ -119,7 +126,7 @@ class KafkaSource:
         self._say_again_s: dict[str, float] = {}
         #: The group, where this user may not work in it: until it assigns or takes a commit.
         self._denied: dict[str, Trouble] = {}
-        self._told = 0
+        self._denied_at = 0
         self._closed = False
         #: When it has to be gone (monotonic seconds), once it leaves.
         self._leave_until_s = inf
@@ -130,15 +137,15 @@ class KafkaSource:
         config = {**self._config, "on_commit": self._commits.on_commit}
         self._consumer = make_client(Consumer, "consumer", config, logger=log)
         reader = None
-        if self._unhurried:
+        if self._low_priority_topics:
             reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
-        self._reading = SplitConsumer(self._consumer, reader, self._unhurried)
-        self._reading.learn(self._unhurried)
+        self._reading = SplitConsumer(self._consumer, reader, self._low_priority_topics)
+        self._reading.learn(self._low_priority_topics)
         self._membership = self._make_membership()
-        subscribed = [topic for topic in topics if topic not in self._followers]
+        subscribed = [topic for topic in topics if topic not in self._copartitioned]
         self._membership.join(subscribed)
         if self._new_tiers is not None:
-            self._new_tiers.start(subscribed, self._followers.topics)
+            self._new_tiers.start(subscribed, self._copartitioned.topics)
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -147,7 +154,7 @@ class KafkaSource:
             self._listener,
             self._commits,
             topic_ids=self._topic_ids,
-            followers=self._followers,
+            copartitioned=self._copartitioned,
             incremental=incremental(self._config),
             start=self._start,
         )
@@ -160,7 +167,7 @@ class KafkaSource:
         self._membership.look()
         if self._new_tiers is not None:
             self._new_tiers.check()
-        if self._denied and self._membership.told != self._told:
+        if self._denied and self._membership.assignment_count != self._denied_at:
             self._denied.clear()
         return count
 
@@ -181,7 +188,7 @@ class KafkaSource:
         return 0 if first is None else self._report([first])
 
     def _read_tiers(self, timeout_s: float) -> int:
-        """All of the tiers, and the one record of the source that comes with the callbacks."""
+        """All records of retry tiers, and a source record that the poll for callbacks may bring."""
         time.sleep(timeout_s)
         count = self._read_first(0.0)
         batch = self._reading.consume_tiers(self._batch)
@@ -189,16 +196,16 @@ class KafkaSource:
         return count + self._report(batch)
 
     def _check(self) -> None:
-        """Fail before anything is reported that a broken rebalance has let through."""
+        """Raise if a rebalance callback failed, before its records are reported."""
         failure = self._membership.failure
         if isinstance(failure, TopicReplaced):
             raise failure
         if failure is not None:
-            raise SourceFailed(f"a rebalance callback failed: {told(failure)}") from failure
+            raise SourceFailed(f"a rebalance callback failed: {error_text(failure)}") from failure
 
     def _report(self, messages: list[Message]) -> int:
         failed: list[tuple[KafkaError, Message]] = []
-        # One pass for errors, which are rare, keeps the usual batch as it came.
+        # Errors are rare: the usual batch is passed on as it is.
         if any(map(Message.error, messages)):
             failed = [(error, m) for m in messages if (error := m.error()) is not None]
             messages = [message for message in messages if message.error() is None]
@@ -211,7 +218,7 @@ class KafkaSource:
         return len(messages)
 
     def troubles(self) -> Mapping[str, Trouble]:
-        """What is in the way at the brokers; see `ports.Source`."""
+        """Present faults at the brokers; see `ports.Source`."""
         return {**self._topic_ids.troubles, **self._denied}
 
     def look_closer(self) -> None:
@@ -219,7 +226,7 @@ class KafkaSource:
         self._topic_ids.hurry()
 
     def _erred(self, error: KafkaError, message: Message) -> None:
-        # What ends the client is told as a message, whose error does not call itself fatal.
+        # A fatal error arrives as a message whose error does not say that it is fatal.
         if is_fatal(error):
             raise ended_for_good(error, self._instance_id)
         topic, partition = message.topic(), message.partition()
@@ -231,8 +238,8 @@ class KafkaSource:
             group = self._config["group.id"]
             fix = f"grant READ on group {group}"
             self._denied[f"group {group}"] = Trouble(DENIED, "not allowed", fix)
-            self._told = self._membership.told
-        text = told(error) + advice(error)
+            self._denied_at = self._membership.assignment_count
+        text = error_text(error) + advice(error)
         now_s = time.monotonic()
         if now_s >= self._say_again_s.get(text, 0.0):
             log.warning("%s", text)
@@ -256,7 +263,7 @@ class KafkaSource:
         self._listener.on_committed(results)
 
     def membership(self) -> object:
-        """Member and generation; a transaction begun with them fails once they are outdated."""
+        """The group metadata: member and generation. A transaction with outdated ones fails."""
         return self._consumer.consumer_group_metadata()
 
     # Flow.
@@ -314,7 +321,7 @@ class KafkaSource:
             self._topic_ids.close()
             if self._new_tiers is not None:
                 self._new_tiers.stop()
-            # With a commit unanswered this can take minutes; only the process's end is as quick.
+            # With an unanswered commit closing can take minutes; the process's exit ends it.
             leaving = threading.Thread(target=self._leave, name="ackfloor:leave", daemon=True)
             leaving.start()
             leaving.join(max(SHORTEST_S, self._leave_until_s - time.monotonic()))
@@ -326,9 +333,9 @@ class KafkaSource:
 
     def _leave(self) -> None:
         try:
-            # A static member is to stay: its successor takes its partitions over.
+            # A static member stays in the group: its successor takes over its partitions.
             if self._instance_id is None:
-                # The close comes after it, in the same bound.
+                # Leave time for the close within the same bound.
                 at_least_s = time.monotonic() + SHORTEST_S / 2
                 until_s = max(at_least_s, self._leave_until_s - SHORTEST_S)
                 self._membership.unsubscribe(until_s, silent=leaves_in_silence(self._config))

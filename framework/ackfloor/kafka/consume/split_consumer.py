@@ -1,16 +1,16 @@
-"""SplitConsumer: what a group's consumer reads, its retry topics through a client of their own.
+"""SplitConsumer: reads a member's partitions with two clients, one of them for its retry topics.
 
-A fetch names every partition that is read, whether or not there is something in it, and is
-answered as soon as one of them has a record. Of a topic with a record each millisecond that is a
-thousand fetches a second, and the idle partitions of six retry tiers are named in each: most of
-what the broker does then is to read names and throw them away, and its garbage collector stops
-everything for that. So the tiers have a client of their own, whose fetches wait at the broker
-until something was parked.
+A fetch names every partition that is read, idle or not, and is answered as soon as one of them has
+a record. With a record each millisecond that is a thousand fetches a second, and each names the
+idle partitions of six retry tiers: the broker then spends most of its work on reading names, and
+its garbage collector stops everything for that. So a client of their own reads the tiers; its
+fetches wait at the broker until a record is parked.
 
-The group knows nothing of it. Its consumer is given all partitions, reads those of other topics
-and commits for all; the reader belongs to no group and is told what to read. Both belong to the
-thread that polls. Only the group's consumer is waited for: the reader is asked whenever the
-thread comes by, so its topics must be in no hurry.
+The group does not know the second client, the reader. The group's consumer is assigned all
+partitions, reads those of other topics and commits for all; the reader belongs to no group and is
+assigned its partitions here. Both belong to the thread that polls. A poll waits only for the
+group's consumer and takes from the reader what is there, so the reader's topics must be of low
+priority.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-#: Seconds that the brokers have to say where a tier is, before anything is read.
+#: Seconds that the brokers have to tell a tier's leaders, before anything is read.
 LEARN_S = 2.0
 
 
@@ -30,7 +30,7 @@ class SplitConsumer:
     Args:
         group: the member of the group.
         reader: reads `tiers`; None where the group's consumer reads everything.
-        tiers: the topics that are the reader's.
+        tiers: the topics that the reader reads.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class SplitConsumer:
         self._group = group
         self._reader = reader
         self._tiers = frozenset(tiers if reader is not None else ())
-        #: Of the tiers, what is not fetched at the moment, as (topic, partition).
+        #: The paused partitions of tiers, as (topic, partition).
         self.resting: set[tuple[str, int]] = set()
 
     def learn(self, topics: Collection[str]) -> None:
         """Let the reader look up its topics among these, as the group's consumer does by itself.
 
-        It would look for one that it is given for the first time within a second, and not before;
-        for partitions that were added, within minutes.
+        On its own it looks up a new topic only within a second, and added partitions only within
+        minutes.
         """
         if self._reader is None:
             return
@@ -73,13 +73,13 @@ class SplitConsumer:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read these as well."""
         groups, readers = self._split(partitions)
-        # Also with nothing: the group's consumer takes it for the end of the callback.
+        # Also with an empty list: for the group's consumer this ends the callback.
         self._group.incremental_assign(groups)
         if self._reader is not None and readers:
             self._reader.incremental_assign(readers)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these no more."""
+        """Stop reading these."""
         self._wake(partitions)
         groups, readers = self._split(partitions)
         self._group.incremental_unassign(_of_those_read(self._group, groups))
@@ -87,21 +87,21 @@ class SplitConsumer:
             self._reader.incremental_unassign(read)
 
     def follow(self, came: list[TopicPartition]) -> None:
-        """Read these of the reader's as well; the group's consumer is told nothing."""
-        assert self._reader is not None, "what follows is read by a client of its own"
+        """Let the reader read these as well, without the group's consumer."""
+        assert self._reader is not None, "retry topics are read by a client of their own"
         self._reader.incremental_assign(came)
 
     def forget(self, gone: list[TopicPartition]) -> None:
-        """Read these of the reader's no more; the group's consumer is told nothing."""
-        assert self._reader is not None, "what follows is read by a client of its own"
+        """Let the reader stop reading these, without the group's consumer."""
+        assert self._reader is not None, "retry topics are read by a client of their own"
         self._wake(gone)
         self._reader.incremental_unassign(gone)
 
     def move(self, partitions: list[TopicPartition]) -> None:
         """Read these from other positions; outside of a callback.
 
-        By the client that reads them alone: the group's consumer would take any assignment, be it
-        empty, for the answer to a revoke that waits to be told.
+        Only the client that reads them is called: the group's consumer would take any assignment,
+        even an empty one, for the answer to a pending revoke.
         """
         for client, some in self._each(partitions):
             client.incremental_unassign(some)
@@ -110,7 +110,7 @@ class SplitConsumer:
     def move_beside(
         self, partitions: list[TopicPartition], others: Sequence[TopicPartition]
     ) -> None:
-        """The same where a client takes all its partitions at once: `others` are read, too."""
+        """The same for a client that is assigned everything at once: `others` are read, too."""
         groups, readers = self._split(others)
         for client, some in self._each(partitions):
             client.assign([*(groups if client is self._group else readers), *some])
@@ -118,7 +118,7 @@ class SplitConsumer:
     def _split(
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """What the group's consumer reads of these, and what the reader does."""
+        """Those that the group's consumer reads, and those that the reader reads."""
         groups = [partition for partition in partitions if partition.topic not in self._tiers]
         readers = [partition for partition in partitions if partition.topic in self._tiers]
         return groups, readers
@@ -132,7 +132,7 @@ class SplitConsumer:
     def _each(
         self, partitions: Sequence[TopicPartition]
     ) -> list[tuple[Consumer, list[TopicPartition]]]:
-        """Each client with what it reads of these; left out where that is nothing."""
+        """Each client with those it reads, without a client that reads none of them."""
         groups, readers = self._split(partitions)
         each = [(self._group, groups)] if groups else []
         return [*each, (self._reader, readers)] if self._reader is not None and readers else each
@@ -150,7 +150,7 @@ class SplitConsumer:
             client.resume(some)
 
     def _wake(self, partitions: list[TopicPartition]) -> None:
-        """These rest no longer: they are fetched again, or are not ours any more."""
+        """These are no longer paused: they are fetched again, or were taken away."""
         self.resting.difference_update((p.topic, p.partition) for p in partitions)
 
     def seek(self, partition: TopicPartition) -> None:
@@ -160,18 +160,18 @@ class SplitConsumer:
     # What has been read.
 
     def poll(self, timeout_s: float) -> Message | None:
-        """The group's next record where it comes in time, else the reader's where it is here."""
+        """The group's next record if it comes in time, else one that the reader has queued."""
         found: Message | None = self._group.poll(timeout_s)
-        # Not `or`: a record without a value has no length, and would be passed over.
+        # Not `or`: a record without a value has length 0 and is falsy.
         return found if found is not None or self._reader is None else self._reader.poll(0)
 
     def consume(self, most: int) -> list[Message]:
-        """What is here, of each client at most so many records."""
+        """The queued records, at most so many of each client."""
         found: list[Message] = self._group.consume(most, 0)
         return found if self._reader is None else found + self._reader.consume(most, 0)
 
     def consume_tiers(self, most: int) -> list[Message]:
-        """What is here of the tiers that are read by a client of their own."""
+        """The reader's queued records."""
         return [] if self._reader is None else self._reader.consume(most, 0)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -179,13 +179,13 @@ class SplitConsumer:
         return [p for client, some in self._each(partitions) for p in client.position(some)]
 
     def known_end(self, partition: TopicPartition) -> int:
-        """Where the log of a partition ends as far as is known, else negative."""
+        """The last known end of a partition's log, negative if it is unknown."""
         end: int = self.reads(partition.topic).get_watermark_offsets(partition, cached=True)[1]
         return end
 
     def close(self) -> None:
         """Leave the group."""
-        # In this order: leaving the group takes partitions from the reader.
+        # In this order: leaving the group revokes partitions of the reader.
         self._group.close()
         if self._reader is not None:
             self._reader.close()
@@ -194,8 +194,8 @@ class SplitConsumer:
 def _of_those_read(client: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
     """The partitions among these that a client reads.
 
-    The group takes back what a member that leaves has declined as well, and a client refuses all
-    of it where one is not read.
+    The group also revokes partitions that a leaving member has declined, and a client refuses the
+    whole call if it does not read one of them.
     """
     read = {(p.topic, p.partition) for p in client.assignment()} if partitions else set()
     return [p for p in partitions if (p.topic, p.partition) in read]

@@ -1,19 +1,19 @@
-"""Where assigned partitions are read from: our decision, never the client's.
+"""Start positions: where each assigned partition is read from.
 
-`auto.offset.reset` is `error`, so every position is explicit and comes from the same reply that
-carries the commit's metadata.
+`auto.offset.reset` is `error`, so the client never chooses: every position is explicit and comes
+from the same reply that carries the commit's metadata.
 
 * A group without a commit starts at `earliest` or `latest`, and that position is committed at
-  once. `latest` is meant for a topic as the group first finds it: a partition that was added
-  since holds records that came after, and a retry tier holds the group's own, so both are read
-  from their start.
-* A commit below the log's start goes on at the start and says how much retention took; what it
-  holds as settled above that is settled still.
+  once. `latest` applies to a topic as the group first finds it: a partition that was added later
+  holds records that came after, and a retry tier holds the group's own, so both are read from
+  their start.
+* If a commit is below the log's start, reading goes on at the log's start, and the number of
+  records that retention removed is reported; records settled above that stay settled.
 * A commit that names another topic id belongs to an earlier topic of this name: start again.
-* The log's range only checks a commit: a broker that can't tell it (a leader whose followers are
-  away, until enough of them are back) keeps no partition with a commit waiting, and so no other.
-* Whether a position is beyond the log's end only the fetch can tell, because the end that is
-  told here stops at the first open transaction; see `Membership.restart`.
+* The log's range is only needed to check a commit. If a broker can't tell it (a leader whose
+  followers are away, until enough of them are back), partitions with a commit do not wait for it.
+* Only the fetch can tell whether a position is beyond the log's end, because the end known here
+  stops at the first open transaction; see `Membership.restart`.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ from ackfloor.core.acks.gap_set import MetadataRefused, decode, topic_hash
 from ackfloor.core.parking.topic_names import TopicTemplates
 from ackfloor.core.records.record import StartPosition
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.topics.log_ranges import Place, Range
 from ackfloor.kafka.topics.topic_ids import Described
 
 log = logging.getLogger("ackfloor.kafka")
 
 Start = Literal["earliest", "latest"]
-#: How long one question may be repeated. A topic that was just created has no leader yet, and
-#: a coordinator that moves is away for seconds; a worker that gives up starts again from here.
+#: How long a request is repeated. A topic that was just created has no leader yet, and a moving
+#: coordinator is away for seconds; a worker that gives up is replaced and begins anew.
 PATIENCE_S = 30.0
 REQUEST_S = 10.0
-#: How long the ranges of all logs may take that are asked for together. What is left is asked for
-#: one by one, as each has its own patience.
+#: How long the one request for all log ranges may take. The rest is asked for one by one.
 TOGETHER_S = 1.0
-#: How long all partitions with a commit together may wait for the ranges of their logs. Those
-#: that are left do without.
+#: How long all partitions with a commit together may wait for their log ranges. The rest start
+#: without one.
 RANGES_S = 2.0
-#: How long all partitions together may wait whose topic may not be there any more.
+#: How long all partitions together may wait whose topic may have been deleted.
 FLEETING_S = 2.0
 SHORTEST_REQUEST_S = 0.5
 PAUSE_S = 0.2
 
 T = TypeVar("T")
-#: Tells the ranges of these logs within so many seconds, as far as they are told.
+#: Asks for log ranges within so many seconds; returns those that were answered.
 AskRanges = Callable[[Collection[Place], float], Mapping[Place, Range]]
 
 
 class _Logs:
-    """The ranges of some logs: told together, of the rest each is asked for alone."""
+    """The ranges of some logs: from one request for all, the rest from requests for each."""
 
     def __init__(
         self,
@@ -65,19 +64,22 @@ class _Logs:
         partitions: Sequence[TopicPartition],
         reads: Callable[[str], Consumer],
     ) -> None:
-        self._told = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
+        self._ranges = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
         self._reads = reads
 
     def range(self, partition: TopicPartition, until_s: float) -> Range:
         """The first position of a log and its end; see `log_range`."""
         place = partition.topic, partition.partition
-        if place in self._told:
-            return self._told[place]
+        if place in self._ranges:
+            return self._ranges[place]
         return log_range(self._reads(partition.topic), *place, until_s)
 
     def range_in_time(self, partition: TopicPartition, until_s: float) -> Range | None:
-        """The range of a log that can be done without: it has a commit."""
-        if time.monotonic() >= until_s and (partition.topic, partition.partition) not in self._told:
+        """The range of a log whose partition has a commit; None if it is not known in time."""
+        if (
+            time.monotonic() >= until_s
+            and (partition.topic, partition.partition) not in self._ranges
+        ):
             return None
         try:
             return self.range(partition, until_s)
@@ -99,15 +101,15 @@ def resolve(
 
     Args:
         consumer: the member of the group.
-        committed: what the group has of each.
-        described: what the broker tells of each topic.
+        committed: the group's committed position of each.
+        described: the broker's description of each topic.
         ask_ranges: asks for the ranges of many logs at once.
-        reads: who reads a topic and knows its partitions, where that is not the member.
-        fleeting: topics that may not be there any more. Nothing is waited for long, and those of
-            their partitions whose start is not found are left out.
+        reads: the client that reads a topic, if that is not the member.
+        fleeting: topics that may have been deleted. Requests about them wait briefly, and
+            partitions whose start is not found are left out.
 
     Raises:
-        SourceFailed: the broker did not say within `PATIENCE_S` seconds.
+        SourceFailed: the broker did not answer within `PATIENCE_S` seconds.
     """
     until_s = time.monotonic() + PATIENCE_S
     fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
@@ -118,7 +120,7 @@ def resolve(
     starts: list[StartPosition] = []
     for found in committed:
         if found.offset < 0:
-            # Another worker of the group may have committed it since it was asked for.
+            # Another worker of the group may have committed it meanwhile.
             found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
         goes = found.topic in fleeting
         if goes and given_up and found.offset < 0:
@@ -138,7 +140,7 @@ def resolve(
             if not goes:
                 raise
             log.warning("%s; it is not read for now", exc)
-            # Each of many would take a request's time.
+            # Else each of many partitions would take a request's time.
             given_up = time.monotonic() >= fleeting_until_s
     return starts
 
@@ -146,12 +148,12 @@ def resolve(
 def _begun(
     consumer: Consumer, fresh: Mapping[str, Described], ask_ranges: AskRanges, until_s: float
 ) -> dict[str, dict[int, TopicPartition]]:
-    """The topics that the group has read before, with what it has committed of each.
+    """The topics that the group has read before, with its committed positions of each.
 
-    Of the others, every partition begins now. The positions of a new topic are committed for all
-    of its partitions at once, whoever gets them: from then on a partition without a commit is one
-    that was added. Workers that start together all find a new topic, and the first to commit
-    decides for all: who comes second begins where it is told, and overwrites nothing.
+    For a new topic, the log ends are committed for all partitions at once, whichever members get
+    them: from then on a partition without a commit is one that was added later. Workers that start
+    together all find the topic new; the first commit counts for all, and the others read it and
+    overwrite nothing.
 
     Raises:
         SourceFailed: the broker does not tell which partitions a topic has.
@@ -162,7 +164,7 @@ def _begun(
             begun[topic] = {}
             continue
         if not described.partitions:
-            # One that was added can't be told from one of a new topic: not to be guessed.
+            # An added partition can't be told from one of a new topic: don't guess.
             raise SourceFailed(f"the broker does not tell which partitions {topic} has")
         all_ = [TopicPartition(topic, partition) for partition in described.partitions]
         has = _has(consumer, all_, until_s)
@@ -180,7 +182,7 @@ def _begun(
 def _has(
     consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
 ) -> dict[int, TopicPartition]:
-    """Partition -> what the group has committed, of those partitions of a topic that it has."""
+    """Partition -> committed position, without those that have no commit."""
     found = _committed(consumer, partitions, until_s)
     return {partition.partition: partition for partition in found if partition.offset >= 0}
 
@@ -195,12 +197,12 @@ def _committed(
     )
     for partition in found:
         if partition.error is not None:
-            raise SourceFailed(f"committed position of {partition}: {told(partition.error)}")
+            raise SourceFailed(f"committed position of {partition}: {error_text(partition.error)}")
     return found
 
 
 def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
-    """Repeat a question to the broker until it is answered; None is no answer.
+    """Repeat a request to the broker until it is answered; None counts as no answer.
 
     Raises:
         SourceFailed: the time `until_s` (monotonic seconds) is over.
@@ -209,7 +211,7 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
         try:
             answer = question()
         except KafkaException as exc:
-            why = told(exc)
+            why = error_text(exc)
             log.debug("%s: %s", what, why)
         else:
             if answer is not None:
@@ -272,16 +274,16 @@ def log_range(
 ) -> tuple[int, int]:
     """The first position and the end of a partition's log.
 
-    The end is that of finished transactions: it can lie below a position that another client of
-    the group, one that reads uncommitted records, has committed.
+    The end is before the first open transaction: it can lie below a position that a client of the
+    group has committed which reads uncommitted records.
 
     Raises:
-        SourceFailed: the broker did not say.
+        SourceFailed: the broker did not answer in time.
     """
     until = time.monotonic() + PATIENCE_S if until_s is None else until_s
 
     def question() -> tuple[int, int] | None:
-        # The client repeats it by itself, for as long as it is allowed to.
+        # The client repeats the request by itself within this time.
         allowed_s = min(REQUEST_S, max(SHORTEST_REQUEST_S, until - time.monotonic()))
         found: tuple[int, int] | None = consumer.get_watermark_offsets(
             TopicPartition(topic, partition), timeout=allowed_s, cached=False

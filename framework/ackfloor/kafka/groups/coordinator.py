@@ -1,4 +1,4 @@
-"""Questions to a group's coordinator, asked again while it is found, moves or loads."""
+"""Requests to a group's coordinator, repeated while it is being found, moves or loads."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PASSING = frozenset(
 
 
 def coordinated(ask: Callable[[], Answer], within_s: float) -> Answer:
-    """The answer.
+    """Ask, and ask again while the coordinator is not ready; returns the answer.
 
     Args:
-        within_s: so long the question is asked again; each one is bounded by itself.
+        within_s: how long to repeat the request; each one has a time limit of its own.
 
     Raises:
-        KafkaException: there is no answer, or it is a no.
+        KafkaException: there is no answer, or the request is refused.
     """
     until_s = time.monotonic() + within_s
     while True:

@@ -1,9 +1,9 @@
-"""What a group has settled: its commits, as any onlooker may read them.
+"""Group commits: what a group has settled, read from its commits without joining it.
 
-Through a consumer that never joins the group. Never through the admin client: where the
-coordinator is just moving, the answer to its question crashes the process (librdkafka 2.16.1). A
-client that may not ask for commits gives up only at its time limit, and without the reason: then
-the group's coordinator is asked for that.
+A consumer that never joins the group reads them. Never ask through the admin client: while the
+coordinator is moving, the answer crashes the process (librdkafka 2.16.1). A consumer without the
+permission fails only at its time limit and without the reason; then the group's coordinator is
+asked for the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from ackfloor.core.acks.settled import Settled, settled_by
 from ackfloor.core.records.record import StartPosition
 from ackfloor.errors import AckfloorError, KafkaUnreachable
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error, look_failed
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
     admin_config,
@@ -35,10 +35,10 @@ REQUEST_S = 15.0
 def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Settled]:
     """The partitions of these topics for which the group has a commit.
 
-    Of metadata that can't be believed nothing counts: what it lists is then taken for open.
+    Invalid metadata counts as none: the records that it lists as settled are then open.
 
     Raises:
-        AckfloorError: this user may not look at the group.
+        AckfloorError: this user may not describe the group.
         KafkaUnreachable: there is no answer.
         ConfigError: a client property is refused.
     """
@@ -55,7 +55,7 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
         commits = [commit for commit in found if commit.offset >= 0]
         return [_settled(commit, described[commit.topic].topic_id) for commit in commits]
     except KafkaException as exc:
-        text = f"commits of group {group!r} can't be read: {told(exc)}"
+        text = f"commits of group {group!r} can't be read: {error_text(exc)}"
         raise _denied(options, group) or KafkaUnreachable(text) from exc
     finally:
         ids.close()
@@ -63,7 +63,7 @@ def settled(options: KafkaOptions, group: str, topics: Iterable[str]) -> list[Se
 
 
 def _denied(options: KafkaOptions, group: str) -> AckfloorError | None:
-    """The right that is missing, where it is one."""
+    """The error for a missing permission; None if none is missing."""
     admin = make_client(AdminClient, "admin", {"log_level": 2, **admin_config(options)})
     futures = admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
     try:

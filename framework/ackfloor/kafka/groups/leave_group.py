@@ -1,16 +1,17 @@
-"""Leaving a group so that it knows.
+"""Leaving a group with a leave request, which librdkafka's `close` does not always send.
 
-A member that is gone without a word keeps its place until its session times out. Until then
-whatever rebalance comes waits for it, and commits of the others wait with it, because the broker
-answers a connection's requests in their order and theirs stand behind the request to join; or it
-is given partitions that nobody reads. That is 45 seconds by default. librdkafka's `close` leaves
-in silence (seen with 2.16.0)
+A member that disappears without one keeps its place until its session times out, 45 seconds by
+default. Until then each rebalance waits for it, and commits of the other members wait, too,
+because the broker answers the requests of a connection in order and theirs stand behind the join
+request; or the member is assigned partitions that nobody reads. `close` sends no leave request
+(seen with 2.16.0)
 
-* while its first request to join is not answered;
-* where partitions come and go one by one, if the member has none, or the group is just telling it
-  which: it asks to leave only once partitions were taken back. Unsubscribing asks by itself, but
-  not while the member waits for the others to join. The client forgets its member id when it
-  asks, so it is asked until that is gone. Not under KIP-848, where `close` asks and the id stays.
+* while the first join request is not answered;
+* under cooperative rebalancing, if the member has no partitions, or is just being assigned some:
+  it sends the request only after partitions were revoked. Unsubscribing sends one by itself, but
+  not while the member waits for the others to join. The client drops its member id when it sends
+  the request, so `leave` unsubscribes until the id is gone. Not under KIP-848, where `close` sends
+  the request and the id stays.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from confluent_kafka import Consumer
 
 from ackfloor.kafka.groups.generation import admitted
 
-#: Between two looks, in which callbacks are served.
+#: Seconds of one poll, which serves callbacks.
 AGAIN_S = 0.05
 #: How long a first request to join may take to be answered.
 ADMISSION_S = 1.0
 
 
 def leave(consumer: Consumer, until_s: float, *, silent: bool) -> None:
-    """Leave the group as far as `close` does not, which has to follow.
+    """Do the part of leaving that `close` does not do; `close` has to follow.
 
-    Callbacks run on this thread; records that come meanwhile belong to nobody.
+    Callbacks run on this thread; records that come meanwhile are dropped.
 
     Args:
         until_s: when to give up (monotonic seconds).
-        silent: whether partitions come and go one by one, under the classic protocol.
+        silent: whether the group rebalances cooperatively under the classic protocol.
     """
     admission_s = min(until_s, time.monotonic() + ADMISSION_S)
     while not admitted(consumer.consumer_group_metadata()) and time.monotonic() < admission_s:

@@ -1,4 +1,4 @@
-"""What `ackfloor doctor` and `ackfloor lag` ask of a cluster; nothing is changed.
+"""Read-only queries of a cluster for `ackfloor doctor`, `ackfloor lag` and `ackfloor acks`.
 
 Imports `client`, `topics`, `groups` and `ackfloor.dead_letters`. Start with `cluster_checks`.
 """

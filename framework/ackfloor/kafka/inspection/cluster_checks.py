@@ -1,8 +1,8 @@
-"""The doctor: can a worker do its work on this cluster, and what to do if not. Changes nothing.
+"""The doctor's checks of the cluster: connection, permissions, clock. Changes nothing.
 
-Rights are what the broker says that this user may do; it is asked, and nothing is tried out. So the
-right to a transactional id, of which a broker does not tell, is not looked at, nor the right to
-create topics where only some names may be created.
+Permissions are those that the broker reports for this user; nothing is tried out. So two are not
+checked because a broker does not report them: the one on a transactional id, and the one to create
+topics if it is limited to some names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from ackfloor.core.values.doctor_result import CheckResult, State
 from ackfloor.kafka.client.admin_client import AdminConnection
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.groups.coordinator import coordinated
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
@@ -42,22 +42,22 @@ AHEAD_S = 5.0
 
 _MAX_TIMESTAMP: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
-_NEW_GROUP = "new: nobody has worked in it yet"
+_NEW_GROUP = "new: it has had no members yet"
 _UNREACHABLE = "start one (ackfloor broker up), or set ACKFLOOR_BOOTSTRAP_SERVERS"
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What came of connecting.
+    """The result of connecting.
 
     Attributes:
-        admin: a client that has an answer; None where there was none.
-        refused: a broker was there, and did not let us in.
+        admin: a connected client; None if no broker answered.
+        refused: a broker was reached, and refused the client.
         brokers: how many there are.
     """
 
     admin: AdminClient | None
-    finding: CheckResult
+    result: CheckResult
     refused: bool = False
     brokers: int = 0
 
@@ -68,33 +68,33 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
     Raises:
         ConfigError: a client property is refused.
     """
-    contact, until_s = AdminConnection(options), time.monotonic() + timeout_s
+    connection, until_s = AdminConnection(options), time.monotonic() + timeout_s
     while True:
         try:
-            brokers = len(contact.admin.list_topics(timeout=PROBE_S).brokers)
+            brokers = len(connection.admin.list_topics(timeout=PROBE_S).brokers)
         except KafkaException as exc:
-            refused = contact.refusal()
+            refused = connection.refusal()
             if refused is not None:
                 found = CheckResult("brokers", "fail", refused.why, refused.fix)
                 return Connection(None, found, refused.let_in)
             if time.monotonic() < until_s:
                 continue
-            why = f"within {timeout_s:g} s: {contact.why(exc)}"
-            servers = f"{contact.servers}{' (the default)' * contact.by_default}"
+            why = f"within {timeout_s:g} s: {connection.why(exc)}"
+            servers = f"{connection.servers}{' (the default)' * connection.by_default}"
             text = f"no broker has answered at {servers} {why}"
             return Connection(None, CheckResult("brokers", "fail", text, _UNREACHABLE))
-        found = CheckResult("brokers", "ok", f"{brokers} known through {contact.servers}")
-        return Connection(contact.admin, found, brokers=brokers)
+        found = CheckResult("brokers", "ok", f"{brokers} known through {connection.servers}")
+        return Connection(connection.admin, found, brokers=brokers)
 
 
 def versions() -> CheckResult:
-    """What this side runs on."""
+    """The versions of the Kafka client and of librdkafka."""
     client, library = confluent_kafka.__version__, confluent_kafka.libversion()[0]
     return CheckResult("client", "ok", f"confluent-kafka {client}, librdkafka {library}")
 
 
 def group_protocol(admin: AdminClient, wanted: str) -> CheckResult:
-    """Whether the brokers speak the protocol that the group is to use."""
+    """Whether the brokers support the rebalance protocol that the group is to use."""
     check, name = "group protocol", "group.coordinator.rebalance.protocols"
     try:
         broker = next(iter(admin.list_topics(timeout=REQUEST_S).brokers))
@@ -103,18 +103,20 @@ def group_protocol(admin: AdminClient, wanted: str) -> CheckResult:
         entry = future.result(REQUEST_S + 1.0).get(name)
     except (KafkaException, TimeoutError) as exc:
         fix = "grant DESCRIBE_CONFIGS on the cluster to have it looked at"
-        return CheckResult(check, "not tried", f"{wanted}; the brokers don't say: {told(exc)}", fix)
-    spoken = "classic" if entry is None else str(entry.value)
-    if wanted in spoken.split(","):
-        return CheckResult(check, "ok", f"{wanted}; the brokers speak {spoken}")
+        return CheckResult(
+            check, "not tried", f"{wanted}; the brokers don't say: {error_text(exc)}", fix
+        )
+    supported = "classic" if entry is None else str(entry.value)
+    if wanted in supported.split(","):
+        return CheckResult(check, "ok", f"{wanted}; the brokers speak {supported}")
     fix = 'leave out kafka.consumer."group.protocol", or use brokers from 4.0 on'
     return CheckResult(
-        check, "fail", f"{wanted} is not among what the brokers speak: {spoken}", fix
+        check, "fail", f"{wanted} is not among what the brokers speak: {supported}", fix
     )
 
 
 def group_permissions(admin: AdminClient, group: str) -> CheckResult:
-    """Whether this user may work in the group, and who does."""
+    """Whether this user may join the group, and how many members it has."""
     check, fix = f"group {group}", f"grant READ on group {group}"
     try:
         found = _described(admin, group)
@@ -123,8 +125,8 @@ def group_permissions(admin: AdminClient, group: str) -> CheckResult:
         if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return CheckResult(check, "ok", _NEW_GROUP)
         if error is not None and error.code() in DENIED:
-            return CheckResult(check, "fail", told(exc), fix)
-        return CheckResult(check, "not tried", told(exc), "ask again")
+            return CheckResult(check, "fail", error_text(exc), fix)
+        return CheckResult(check, "not tried", error_text(exc), "ask again")
     allowed = found.authorized_operations
     if allowed is not None and AclOperation.READ not in allowed:
         return CheckResult(check, "fail", "this user may not work in it", fix)
@@ -134,7 +136,7 @@ def group_permissions(admin: AdminClient, group: str) -> CheckResult:
 
 
 def _described(admin: AdminClient, group: str) -> Any:
-    """A group as its coordinator tells of it."""
+    """A group as its coordinator describes it."""
 
     def ask() -> Any:
         futures = admin.describe_consumer_groups(
@@ -148,11 +150,11 @@ def _described(admin: AdminClient, group: str) -> Any:
 def topic_permissions(
     admin: AdminClient, topics: Collection[str], unseen: Collection[str] = ()
 ) -> Iterator[CheckResult]:
-    """Whether this user may do with each topic what a worker does.
+    """Whether this user has the permissions on each topic that a worker needs.
 
     Args:
         topics: those that this user sees.
-        unseen: those that are not there, or hidden from him: only the latter are told of.
+        unseen: those that don't exist or are hidden from the user; only hidden ones are reported.
     """
     asked = sorted(name for name in {*topics, *unseen} if needed(name))
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
@@ -173,9 +175,9 @@ def _topic_right(name: str, future: Future[Any]) -> CheckResult:
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
-        return CheckResult(check, state, told(exc), f"grant {named(wanted)} on topic {name}")
+        return CheckResult(check, state, error_text(exc), f"grant {named(wanted)} on topic {name}")
     if allowed is None:
-        return CheckResult(check, "not tried", "this broker does not tell what a user may do")
+        return CheckResult(check, "not tried", "this broker does not report a user's permissions")
     lacking = missing(name, allowed)
     if not lacking:
         return CheckResult(check, "ok", named(wanted))
@@ -187,7 +189,7 @@ def _topic_right(name: str, future: Future[Any]) -> CheckResult:
 
 
 def clock(admin: AdminClient, topics: Mapping[str, int]) -> CheckResult:
-    """Whether this machine's clock is behind those who write: then retries come late.
+    """Whether this machine's clock is behind the producers' clocks: then retries come late.
 
     Args:
         topics: name -> number of partitions.
@@ -212,4 +214,4 @@ def clock(admin: AdminClient, topics: Mapping[str, int]) -> CheckResult:
     if ahead_s <= AHEAD_S:
         return CheckResult("clock", "ok", "no record is from the future")
     text = f"the newest record of {newest} is {ahead_s:.0f} s ahead of this machine's clock"
-    return CheckResult("clock", "warn", text, "set the clocks, of this machine or of who wrote it")
+    return CheckResult("clock", "warn", text, "set this machine's clock, or the producer's")

@@ -1,7 +1,7 @@
-"""How far groups have come, as any onlooker may read it; no group is joined, nothing is changed.
+"""Group progress: lag and open records of groups, read without joining or changing anything.
 
-Commits first and the ends of the logs after, so that no end is older than its commit. Committed
-positions are asked through a consumer: the admin client's question can crash the process, see
+Commits are read first and log ends after, so that no end is older than its commit. Committed
+positions are read through a consumer: the admin client's request can crash the process, see
 `kafka/groups/group_commits.py`.
 """
 
@@ -31,10 +31,10 @@ from ackfloor.core.records.record import StartPosition
 from ackfloor.core.state.worker_state import LOW_PRIORITY_S
 from ackfloor.dead_letters.kafka.open_dead_letters import OpenDeadLetters
 from ackfloor.kafka.client.admin_client import AdminConnection
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, look_failed, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error, look_failed
 from ackfloor.kafka.client.client_options import KafkaOptions, quiet_consumer
 from ackfloor.kafka.groups.coordinator import coordinated
-from ackfloor.kafka.topics.log_ranges import END, FIRST, Place, told_offsets
+from ackfloor.kafka.topics.log_ranges import END, FIRST, Place, answered_offsets
 from ackfloor.kafka.topics.topic_ids import answer
 
 log = logging.getLogger("ackfloor.kafka")
@@ -46,9 +46,9 @@ class Members(NamedTuple):
     """The members of a group.
 
     Attributes:
-        known: whether the broker told.
+        known: whether the broker answered.
         number: how many there are.
-        owners: who has which partition, as client@host.
+        owners: partition -> its member, as client@host.
     """
 
     known: bool
@@ -58,13 +58,13 @@ class Members(NamedTuple):
 
 @contextmanager
 def looking_at(options: KafkaOptions, group: str) -> Iterator[Callable[[], list[Progress]]]:
-    """Look at one group, as often as it is called."""
+    """A function that reads the progress of one group each time it is called."""
     with closing(ProgressReader(options)) as reader:
         yield lambda: reader.of(group, reader.members(group).owners)
 
 
 class ProgressReader:
-    """Reads how far groups have come, as often as it is asked.
+    """Reads the progress of groups.
 
     Raises:
         ConfigError: a client property is refused.
@@ -72,27 +72,27 @@ class ProgressReader:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._contact = AdminConnection(options)
-        self._admin = self._contact.admin
+        self._connection = AdminConnection(options)
+        self._admin = self._connection.admin
         self._consumers: dict[str, Consumer] = {}
-        self._letters = OpenDeadLetters(options, self._ids)
+        self._dead_letters = OpenDeadLetters(options, self._ids)
 
     def close(self) -> None:
-        """Let the clients go."""
+        """Close the clients."""
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
 
     def reach(self) -> None:
-        """See to it that there is somebody to ask.
+        """Check that a broker answers.
 
         Raises:
             KafkaUnreachable: no broker answers.
         """
-        self._contact.metadata()
+        self._connection.metadata()
 
     def groups(self) -> list[str]:
-        """The groups that have retry or dead-letter topics of ours.
+        """The groups that have retry or dead-letter topics.
 
         Raises:
             KafkaUnreachable: no broker answers.
@@ -101,11 +101,12 @@ class ProgressReader:
         return sorted({parsed.group for parsed in found if parsed is not None})
 
     def members(self, group: str) -> Members:
-        """Who is in a group now; what the broker can't tell is unknown, and no error.
+        """The members of a group now; unknown, without an error, if the broker can't tell.
 
         Raises:
-            AckfloorError: this user may not look at the group. Asked here, because a client that
-                may not ask for commits gives up only at its time limit, and without the reason.
+            AckfloorError: this user may not describe the group. Checked here, because a client
+                without the permission to read commits fails only at its time limit and without the
+                reason.
         """
         futures = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
         try:
@@ -114,7 +115,7 @@ class ProgressReader:
             error = kafka_error(exc)
             if error is not None and error.code() in DENIED:
                 raise look_failed(f"grant DESCRIBE on group {group}", exc) from exc
-            log.debug("group %s can't be described: %s", group, told(exc))
+            log.debug("group %s can't be described: %s", group, error_text(exc))
             return Members(False, 0, {})
         owners = {
             (place.topic, place.partition): f"{member.client_id}@{member.host.lstrip('/')}"
@@ -124,7 +125,7 @@ class ProgressReader:
         return Members(True, len(found.members), owners)
 
     def of(self, group: str, owners: Mapping[Place, str]) -> list[Progress]:
-        """Every partition of the topics that a group reads, has commits for, or parks in.
+        """The progress in every partition of topics that a group reads, has committed or parks in.
 
         Args:
             group: the consumer group, which may be another tool's.
@@ -149,17 +150,17 @@ class ProgressReader:
                 owner=_owner(place, owners, topics),
             )  # fmt: skip
             found.append(_with_commit(seen, commits.get(place), ids.get(topic, "")))
-        return self._letters.completed(found, topics)
+        return self._dead_letters.completed(found, topics)
 
     def _topics(self) -> dict[str, list[int]]:
         """The partitions of every topic that this user may see."""
-        topics = self._contact.metadata().topics
+        topics = self._connection.metadata().topics
         return {name: sorted(topic.partitions) for name, topic in sorted(topics.items())}
 
     def _commits(
         self, group: str, topics: Mapping[str, Collection[int]]
     ) -> dict[Place, TopicPartition]:
-        """The group's commits, wherever it has one."""
+        """The group's commits by partition."""
         asked = [
             TopicPartition(name, number)
             for name, numbers in topics.items()
@@ -180,13 +181,13 @@ class ProgressReader:
         }
 
     def _consumer(self, group: str) -> Consumer:
-        """A client that may ask for a group's commits; it never joins."""
+        """A consumer that reads a group's commits; it never joins."""
         if group not in self._consumers:
             self._consumers[group] = quiet_consumer(self._options, group)
         return self._consumers[group]
 
     def _ids(self, topics: Collection[str]) -> dict[str, str]:
-        """The topics' ids, as far as the broker tells them."""
+        """The ids of topics, without those that the broker does not tell."""
         if not topics:
             return {}
         futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
@@ -195,7 +196,7 @@ class ProgressReader:
         return {name: answer(name, future, REQUEST_S).topic_id for name, future in futures.items()}
 
     def _ends(self, places: Collection[Place], spec: OffsetSpec) -> dict[Place, int]:
-        """One end of each log; what the broker does not tell is missing."""
+        """The start or end of each log, without those that the broker does not tell."""
         if not places:
             return {}
         futures = self._admin.list_offsets(
@@ -203,14 +204,14 @@ class ProgressReader:
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=REQUEST_S,
         )
-        return told_offsets(futures, time.monotonic() + REQUEST_S + 1.0)
+        return answered_offsets(futures, time.monotonic() + REQUEST_S + 1.0)
 
 
 def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict[str, str]:
-    """The topics of a group, each with its kind, in the order in which people read them.
+    """The topics of a group with their kinds, in the order in which they are shown.
 
     Args:
-        topics: all there are.
+        topics: all of the cluster.
         theirs: those that the group reads or has commits for.
     """
     ours = {
@@ -229,7 +230,7 @@ def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict
 
 
 def _owner(place: Place, owners: Mapping[Place, str], topics: Mapping[str, Collection[int]]) -> str:
-    """Who has a partition; whoever has its source's, where the group does not share it out."""
+    """The member that has a partition; of a co-partitioned retry topic, the source's owner."""
     parsed = parse_topic(place[0])
     if place in owners or parsed is None or (parsed.delay_s or 0.0) < LOW_PRIORITY_S:
         return owners.get(place, "")
@@ -244,11 +245,11 @@ def _order(name: str, parsed: ParsedTopic | None) -> tuple[str, int, float]:
 
 
 def _with_commit(seen: Progress, commit: TopicPartition | None, topic_id: str) -> Progress:
-    """A partition with what the group's commit says of it."""
+    """A partition's progress, completed from the group's commit."""
     if commit is None:
         return replace(seen, note=oddity(seen))
     if commit.error is not None:
-        return replace(seen, note=f"its commit can't be read: {told(commit.error)}")
+        return replace(seen, note=f"its commit can't be read: {error_text(commit.error)}")
     settled = settled_by(
         StartPosition(
             seen.topic, seen.partition, commit.offset, metadata=commit.metadata or "",
@@ -258,5 +259,5 @@ def _with_commit(seen: Progress, commit: TopicPartition | None, topic_id: str) -
     full = replace(seen, floor=commit.offset, runs=settled.runs)
     notes = [oddity(full)]
     if settled.refused:
-        notes.append(f"its metadata is not believed: {settled.refused}")
+        notes.append(f"its metadata is ignored: {settled.refused}")
     return replace(full, note="; ".join(filter(None, notes)))

@@ -1,7 +1,7 @@
-"""The doctor's look at the schema registry: does it answer, and may this user read the subjects.
+"""The doctor's checks of the schema registry: does it answer, and may this user read the subjects.
 
-It asks for the latest schema of each topic's values, once, as the deserialisers would. Subjects
-that are named otherwise are not found, which is no fault: there may be no record yet either.
+It asks once for the latest schema of each topic's values, as the deserialisers would. A subject
+that is not found is no fault: it may have another name, or there may be no record yet.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _AWAY_FIX = f"start it, or {_URL_FIX}"
 _LATER_FIX = "its log says why; records stay open until it answers"
 
 
-def registry_findings(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[CheckResult]:
-    """What there is to say of the registry that the values of these topics need."""
+def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[CheckResult]:
+    """Check the registry that the values of these topics need."""
     client = SchemaRegistryClient(settings.client())
     known, unknown = [], []
     for topic in sorted(topics):
@@ -45,13 +45,13 @@ def registry_findings(settings: RegistrySettings, topics: Iterable[str]) -> Iter
             yield _away(settings, exc)
             return
         known.append(subject)
-    told = [f"it has {', '.join(known)}"] * bool(known)
-    told += [f"no {', '.join(unknown)} yet, or under another name"] * bool(unknown)
-    yield CheckResult(CHECK, "ok", f"{settings.url}: {'; '.join(told)}")
+    notes = [f"it has {', '.join(known)}"] * bool(known)
+    notes += [f"no {', '.join(unknown)} yet, or under another name"] * bool(unknown)
+    yield CheckResult(CHECK, "ok", f"{settings.url}: {'; '.join(notes)}")
 
 
 def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError) -> CheckResult:
-    """It has answered, with a no."""
+    """The result when the registry answered with an error."""
     status = exc.http_status_code
     text = f"{settings.url}: HTTP {status} for {subject}: {str(exc.error_message)[:200]}"
     if status == 403:
@@ -61,10 +61,10 @@ def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError)
 
 
 def _away(settings: RegistrySettings, exc: Exception) -> CheckResult:
-    """It has not, or what has is something else."""
+    """The result when there is no answer, or not a registry's."""
     if isinstance(exc, JSONDecodeError):
         text = f"{settings.url}: its answer is no JSON, so this is no schema registry"
         return CheckResult(CHECK, "fail", text, _URL_FIX)
-    said = f"{type(exc).__name__}: {str(exc)[:200]}"
-    fix = _TLS_FIX if "SSL" in said or "certificate" in said.lower() else _AWAY_FIX
-    return CheckResult(CHECK, "fail", f"{settings.url}: no answer: {said}", fix)
+    reason = f"{type(exc).__name__}: {str(exc)[:200]}"
+    fix = _TLS_FIX if "SSL" in reason or "certificate" in reason.lower() else _AWAY_FIX
+    return CheckResult(CHECK, "fail", f"{settings.url}: no answer: {reason}", fix)

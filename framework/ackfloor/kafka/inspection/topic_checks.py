@@ -1,4 +1,4 @@
-"""What the doctor says of topics: the plan of `topic_requirements` beside what the cluster has."""
+"""The doctor's checks of topics: compares the plan of `topic_requirements` with the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ackfloor.declare.registration import HandlerSpec
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
 
 
-def topic_findings(
+def check_topics(
     specs: Sequence[HandlerSpec],
     group: str,
     existing: Mapping[str, TopicFacts],
@@ -19,13 +19,13 @@ def topic_findings(
     dlq_retention_s: float,
     create_topics: bool,
 ) -> Iterator[CheckResult]:
-    """Each source topic, and each retry and dead-letter topic that the handlers need.
+    """Check each source topic, and each retry and dead-letter topic that the handlers need.
 
     Args:
         specs: the handlers, settings applied.
-        existing: every topic of the cluster that matters: sources and ours.
+        existing: the cluster's source topics and the framework's own.
         brokers: how many there are.
-        replication_factor, dlq_retention_s: as `plan_topics` has them.
+        replication_factor, dlq_retention_s: as for `plan_topics`.
         create_topics: whether a worker creates what is missing.
 
     Raises:
@@ -52,7 +52,7 @@ def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: in
         text = f"handler {spec.name} reads it, and it does not exist, or this user may not see it"
         return CheckResult(check, "fail", text, "create it, or correct the name")
     if found.replication_factor == 1 and brokers > 1:
-        text = f"1 replica on a cluster of {brokers}: a broker that is lost takes records along"
+        text = f"1 replica on a cluster of {brokers}: if a broker is lost, so are its records"
         return CheckResult(check, "warn", text, "give it more replicas")
     partitions, replicas = found.partitions, found.replication_factor
     return CheckResult(check, "ok", f"partitions: {partitions}, replicas: {replicas}")

@@ -1,5 +1,5 @@
-"""What workers write: parked records, transactions with their commits, and `App.publish`.
+"""Producers: parked records, transactions with their commits, and `App.publish`.
 
-A transaction is aborted or fenced here. Imports `client`. Start with `sink` and
+Transactions are committed, aborted and fenced here. Imports `client`. Start with `sink` and
 `transactional_producer`.
 """

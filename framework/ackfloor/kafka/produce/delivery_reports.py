@@ -1,4 +1,4 @@
-"""What a delivery report is worth: a record is written where a broker has said at which offset.
+"""Delivery reports: a record counts as written only if the report has its offset.
 
 An idempotent producer relies on a log that never loses its sequence. Where a request failed and a
 later one for the same partition was taken, librdkafka concludes that the first was written all the
@@ -6,8 +6,8 @@ same, and reports its records as delivered, without an offset ("implicitly persi
 `rdkafka_request.c`). Where the topic was deleted and created anew in between, that is false: the
 new log takes any sequence, and the records are nowhere.
 
-So a report without an offset counts as a failure here. Mostly the record was written, and is now
-written twice; at times it is nowhere, and twice is better than never.
+So a report without an offset counts as a failure here. Mostly the record was written and is now
+written twice; sometimes it was lost, and twice is better than never.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message
 
 
 def failure(error: KafkaError | None, message: Message) -> KafkaError | None:
-    """Why a record that was reported on can't be taken for written; None where it can."""
+    """Why a reported record does not count as written; None if it does."""
     if error is None and message.offset() is None:
         return KafkaError(
             KafkaError._NO_OFFSET,  # noqa: SLF001

@@ -1,10 +1,10 @@
 """KafkaPublisher: `App.publish`; implements `ports.Publisher`.
 
-Producers of its own with a thread each, so that a handler that waits for a confirmation never
-waits for the owner thread, which may be waiting for that handler in a revoke.
+It has producers of its own, each with a thread, so that a handler that waits for a confirmation
+never waits for the owner thread, which may be waiting for that handler in a revoke.
 
-As in the sink, a record that was refused for its size goes once more, alone (a broker refuses a
-batch as a whole), and a producer that failed for good is replaced.
+As in the sink, a record that was refused for its size is sent again in a request of its own (a
+broker refuses a batch as a whole), and a producer with a fatal error is replaced.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.records.record import Headers
 from ackfloor.errors import PublishFailed
-from ackfloor.kafka.client.client_errors import TOO_LARGE, is_fatal, kafka_error, told
-from ackfloor.kafka.client.client_options import ALONE, KafkaOptions, make_client, producer_config
+from ackfloor.kafka.client.client_errors import TOO_LARGE, error_text, is_fatal, kafka_error
+from ackfloor.kafka.client.client_options import (
+    ONE_PER_REQUEST,
+    KafkaOptions,
+    make_client,
+    producer_config,
+)
 from ackfloor.kafka.produce.delivery_reports import failure
 
 log = logging.getLogger("ackfloor.kafka")
@@ -30,7 +35,7 @@ POLL_S = 0.1
 
 
 class _Order(NamedTuple):
-    """One record to write, and who waits for it."""
+    """One record to write, and the callback for its result."""
 
     topic: str
     value: bytes | None
@@ -39,7 +44,7 @@ class _Order(NamedTuple):
     on_done: Callable[[BaseException | None], None]
 
 
-class _Lane:
+class _PolledProducer:
     """One producer and the thread that takes its delivery reports."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -51,16 +56,16 @@ class _Lane:
     def _serve(self) -> None:
         while not self._dismissed.is_set():
             self.producer.poll(POLL_S)
-        # Whoever still waits is told: at the latest after the delivery timeout.
+        # The remaining reports come after the delivery timeout at the latest.
         while len(self.producer):
             self.producer.poll(POLL_S)
 
     def dismiss(self) -> None:
-        """End the thread once every report is in."""
+        """End the thread once every report has come."""
         self._dismissed.set()
 
     def close(self, timeout_s: float) -> int:
-        """Wait for outstanding reports; returns how many are missing."""
+        """Wait for outstanding reports; returns how many did not come."""
         self.dismiss()
         self.producer.flush(timeout_s)
         return len(self.producer)
@@ -75,8 +80,8 @@ class KafkaPublisher:
     def __init__(self, options: KafkaOptions) -> None:
         self._config = producer_config(options)
         self._lock = threading.Lock()
-        #: Whether records go alone -> the lane.
-        self._lanes: dict[bool, _Lane] = {}
+        #: Whether it sends each record in a request of its own -> the producer.
+        self._producers: dict[bool, _PolledProducer] = {}
         self._closing = False
 
     def publish(
@@ -88,58 +93,69 @@ class KafkaPublisher:
         on_done: Callable[[BaseException | None], None],
     ) -> None:
         """Start writing one record; see `ports.Publisher`."""
-        self._produce(_Order(topic, value, key, headers, on_done), alone=False)
+        self._produce(_Order(topic, value, key, headers, on_done), single=False)
 
-    def _produce(self, order: _Order, *, alone: bool) -> None:
-        lane = self._lane(alone)
-        if lane is None:
+    def _produce(self, order: _Order, *, single: bool) -> None:
+        polled = self._producer_of(single)
+        if polled is None:
             order.on_done(PublishFailed(f"{order.topic}: the worker has closed"))
             return
         try:
-            lane.producer.produce(
+            polled.producer.produce(
                 order.topic,
                 value=order.value,
                 key=order.key,
                 headers=list(order.headers),
-                on_delivery=partial(self._delivered, order, lane, alone),
+                on_delivery=partial(self._delivered, order, polled, single),
             )
         except (BufferError, KafkaException, ValueError, TypeError) as exc:
-            self._failed(order, lane, kafka_error(exc), told(exc))
+            self._failed(order, polled, kafka_error(exc), error_text(exc))
 
-    def _lane(self, alone: bool) -> _Lane | None:
+    def _producer_of(self, single: bool) -> _PolledProducer | None:
         with self._lock:
             if self._closing:
                 return None
-            if alone not in self._lanes:
-                config = {**self._config, **ALONE} if alone else self._config
-                self._lanes[alone] = _Lane(config)
-            return self._lanes[alone]
+            if single not in self._producers:
+                config = {**self._config, **ONE_PER_REQUEST} if single else self._config
+                self._producers[single] = _PolledProducer(config)
+            return self._producers[single]
 
     def _delivered(
-        self, order: _Order, lane: _Lane, alone: bool, error: KafkaError | None, message: Message
+        self,
+        order: _Order,
+        polled: _PolledProducer,
+        single: bool,
+        error: KafkaError | None,
+        message: Message,
     ) -> None:
         error = failure(error, message)
         if error is None:
             order.on_done(None)
-        elif error.code() in TOO_LARGE and not alone:
-            self._produce(order, alone=True)
+        elif error.code() in TOO_LARGE and not single:
+            self._produce(order, single=True)
         else:
-            self._failed(order, lane, error, told(error))
+            self._failed(order, polled, error, error_text(error))
 
-    def _failed(self, order: _Order, lane: _Lane, error: KafkaError | None, why: str) -> None:
+    def _failed(
+        self, order: _Order, polled: _PolledProducer, error: KafkaError | None, why: str
+    ) -> None:
         if is_fatal(error):
             with self._lock:
-                self._lanes = {alone: kept for alone, kept in self._lanes.items() if kept != lane}
-            lane.dismiss()
-            log.error("a publishing producer failed for good (%s); making a new one", why)
+                self._producers = {
+                    single: kept for single, kept in self._producers.items() if kept != polled
+                }
+            polled.dismiss()
+            log.error("a publishing producer had a fatal error (%s); making a new one", why)
         order.on_done(PublishFailed(f"{order.topic}: {why}"))
 
     def close(self, timeout_s: float) -> None:
         """Wait for outstanding confirmations, then stop."""
         with self._lock:
             self._closing = True
-            lanes, self._lanes = self._lanes, {}
+            producers, self._producers = self._producers, {}
         until_s = time.monotonic() + timeout_s
-        left = sum(lane.close(max(0.0, until_s - time.monotonic())) for lane in lanes.values())
+        left = sum(
+            polled.close(max(0.0, until_s - time.monotonic())) for polled in producers.values()
+        )
         if left:
             log.warning("%d published records were not confirmed at the end", left)

@@ -1,14 +1,14 @@
 """KafkaSink: parks records durably; implements `ports.Sink`.
 
-Every parcel ends in exactly one report: confirmed by all in-sync replicas, or failed. What
-`produce` raises is a failed park like any other; a report that has not come when the sink closes
-counts as failed. A producer with a fatal error refuses everything from then on, so it is
-discarded, its outstanding parcels are reported as failed, and a new one takes its place.
+Every write ends in exactly one report: confirmed by all in-sync replicas, or failed. An exception
+of `produce` is a failed write like any other; a write without a report when the sink closes counts
+as failed. A producer with a fatal error refuses everything from then on, so it is discarded, its
+outstanding writes are reported as failed, and a new one takes its place.
 
-A broker refuses a batch that is over the topic's limit as a whole, records that would fit
-included, and the client does not split it. So a parcel that was refused for its size goes once
-more, alone in its request, before it is called too large: else it would shed headers for its
-neighbours' sake, and a topic with a small limit would take nothing at all.
+A broker refuses a batch that is over the topic's limit as a whole, including records that would
+fit, and the client does not split it. So a write that was refused for its size is sent again in a
+request of its own before it counts as too large: else it would lose headers because of its
+neighbours, and a topic with a small limit would accept nothing at all.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.kafka.client.client_errors import TOO_LARGE, is_fatal, kafka_error, told
-from ackfloor.kafka.client.client_options import ALONE, KafkaOptions, make_client, producer_config
+from ackfloor.kafka.client.client_errors import TOO_LARGE, error_text, is_fatal, kafka_error
+from ackfloor.kafka.client.client_options import (
+    ONE_PER_REQUEST,
+    KafkaOptions,
+    make_client,
+    producer_config,
+)
 from ackfloor.kafka.produce.delivery_reports import failure
 from ackfloor.ports import SinkListener
 
@@ -31,29 +36,29 @@ log = logging.getLogger("ackfloor.kafka")
 #: librdkafka's "unassigned": the partitioner chooses.
 PARTITION_UA = -1
 
-#: What `produce` raises where the client does not take a parcel.
+#: What `produce` raises if the client does not accept a write.
 REFUSED = (BufferError, KafkaException, ValueError, TypeError)
 
 
 def produce(
     producer: Producer,
-    parcel: PendingWrite,
+    write: PendingWrite,
     on_delivery: Callable[[KafkaError | None, Message], None],
 ) -> None:
-    """Hand a parcel to a producer; raises one of `REFUSED`."""
-    record = parcel.delivery.record
+    """Queue a write in a producer; raises one of `REFUSED`."""
+    record = write.delivery.record
     producer.produce(
-        parcel.topic,
+        write.topic,
         value=record.value(),
         key=record.key(),
-        headers=list(parcel.headers),
+        headers=list(write.headers),
         on_delivery=on_delivery,
-        partition=PARTITION_UA if parcel.partition is None else parcel.partition,
+        partition=PARTITION_UA if write.partition is None else write.partition,
     )
 
 
 class KafkaSink:
-    """Writes parcels with an idempotent producer.
+    """Writes parked records with an idempotent producer.
 
     Raises:
         ConfigError: a property is refused.
@@ -69,66 +74,66 @@ class KafkaSink:
         self._fatal = ""
 
     def open(self, listener: SinkListener) -> None:
-        """Make ready to write."""
+        """Get ready to write."""
         self._listener = listener
         self._producer = self._make()
 
     def _make(self, **extra: object) -> Producer:
-        # Log lines wait in memory for the next poll, and an idle sink is not polled; that brokers
-        # come and go is in the consumer's log.
+        # Log lines wait in memory for the next poll, and an idle sink is not polled; the consumer
+        # logs that brokers go and come back.
         return make_client(
             Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
         )
 
-    def publish(self, parcel: PendingWrite) -> None:
-        """Start writing a parcel."""
+    def publish(self, write: PendingWrite) -> None:
+        """Start a write."""
         if self._fatal:
             self._replace()
         if self._producer is None:
-            self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
+            self._listener.on_publish_failed(write, "the worker is closing", too_large=False)
             return
-        self._outstanding[id(parcel)] = parcel
-        self._produce(self._producer, parcel, self._delivered)
+        self._outstanding[id(write)] = write
+        self._produce(self._producer, write, self._delivered)
 
     def _produce(
         self,
         producer: Producer,
-        parcel: PendingWrite,
+        write: PendingWrite,
         delivered: Callable[[PendingWrite, KafkaError | None, Message], None],
     ) -> None:
         try:
-            produce(producer, parcel, partial(delivered, parcel))
+            produce(producer, write, partial(delivered, write))
         except REFUSED as exc:
-            self._report(parcel, told(exc), kafka_error(exc))
+            self._report(write, error_text(exc), kafka_error(exc))
 
-    def _delivered(self, parcel: PendingWrite, error: KafkaError | None, message: Message) -> None:
-        if error is not None and error.code() in TOO_LARGE and id(parcel) in self._outstanding:
+    def _delivered(self, write: PendingWrite, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() in TOO_LARGE and id(write) in self._outstanding:
             if self._single is None:
-                self._single = self._make(**ALONE)
-            self._produce(self._single, parcel, self._delivered_alone)
+                self._single = self._make(**ONE_PER_REQUEST)
+            self._produce(self._single, write, self._delivered_single)
             return
-        self._delivered_alone(parcel, error, message)
+        self._delivered_single(write, error, message)
 
-    def _delivered_alone(
-        self, parcel: PendingWrite, error: KafkaError | None, message: Message
+    def _delivered_single(
+        self, write: PendingWrite, error: KafkaError | None, message: Message
     ) -> None:
         error = failure(error, message)
         if error is None:
-            if self._outstanding.pop(id(parcel), None) is not None:
-                self._listener.on_published(parcel)
+            if self._outstanding.pop(id(write), None) is not None:
+                self._listener.on_published(write)
             return
-        self._report(parcel, told(error), error)
+        self._report(write, error_text(error), error)
 
-    def _report(self, parcel: PendingWrite, text: str, error: KafkaError | None) -> None:
-        if self._outstanding.pop(id(parcel), None) is None:
+    def _report(self, write: PendingWrite, text: str, error: KafkaError | None) -> None:
+        if self._outstanding.pop(id(write), None) is None:
             return
         if is_fatal(error):
             self._fatal = text
         too_large = error is not None and error.code() in TOO_LARGE
-        self._listener.on_publish_failed(parcel, text, too_large=too_large)
+        self._listener.on_publish_failed(write, text, too_large=too_large)
 
     def poll(self) -> None:
-        """Report what has been confirmed or has failed, without waiting."""
+        """Report the writes that were confirmed or have failed, without waiting."""
         if self._producer is None:
             return
         self._producer.poll(0)
@@ -138,22 +143,22 @@ class KafkaSink:
             self._replace()
 
     def _replace(self) -> None:
-        log.error("the parking producer failed for good (%s); making a new one", self._fatal)
+        log.error("the parking producer had a fatal error (%s); making a new one", self._fatal)
         self._fatal = ""
         self._fail_outstanding("the producer was replaced")
         for old in (self._producer, self._single):
             if old is not None:
-                # Nobody waits for what it still holds.
+                # Its outstanding writes were reported as failed.
                 old.purge(blocking=False)
         self._producer, self._single = self._make(), None
 
     def _fail_outstanding(self, why: str) -> None:
         outstanding, self._outstanding = self._outstanding, {}
-        for parcel in outstanding.values():
-            self._listener.on_publish_failed(parcel, why, too_large=False)
+        for write in outstanding.values():
+            self._listener.on_publish_failed(write, why, too_large=False)
 
     def pending(self) -> int:
-        """Parcels whose report is outstanding."""
+        """How many writes have no report yet."""
         return len(self._outstanding)
 
     def close(self, timeout_s: float) -> None:

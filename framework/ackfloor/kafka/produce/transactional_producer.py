@@ -1,26 +1,27 @@
-"""Transactor: one transactional id; carries transactions out and finds out how each one ended.
+"""Transactor: one transactional id; commits or aborts transactions and finds out their outcome.
 
-Its calls wait for the network, so it lives on a thread of its own. Rules, each seen on a broker:
+Its calls wait for the network, so it runs on a thread of its own. Rules, each seen on a broker:
 
-* A producer makes its id its own when it starts: whoever had it before is fenced, and what that
-  one left open is aborted, in half a second and not after the transaction's timeout. So a worker
-  does it before it joins its group, and ids are the same after a restart.
-* Until the commit is asked for, nothing is committed, whatever went wrong: abort, and where even
-  that fails, discard the producer. Its successor's start aborts what is left.
-* A record that the broker refused leaves a hole in the producer's numbering, for which the next
-  transaction would fail (OUT_OF_ORDER_SEQUENCE_NUMBER). Its successor counts from the start.
-* An error of the commit itself may leave it done or undone (a broker that did it and died before
-  it said so). Calling again is no answer: protocol and client have been seen to tear transactions
-  there. The producer is discarded, its successor's start ends the transaction one way or the
-  other, and then the group is asked what it has committed. What the transaction would commit was
-  never committed before, so it tells which of the two it was.
-* The group is asked for stable offsets through a consumer that never joins, because the one that
-  did belongs to another thread. As long as the transaction is open, there is no answer, and it is
-  asked again. Never through the admin client: where the coordinator is just moving, the answer to
+* When a producer starts, it takes over its transactional id: the previous owner is fenced, and the
+  transaction that it left open is aborted, within half a second and not after the transaction's
+  timeout. So a worker starts its producer before it joins its group, and ids stay the same after a
+  restart.
+* Before the commit request nothing is committed, whatever fails: abort, and if even that fails,
+  discard the producer. The start of the next producer aborts what is left.
+* A record that the broker refused leaves a gap in the producer's sequence numbers, for which the
+  next transaction would fail (OUT_OF_ORDER_SEQUENCE_NUMBER). A new producer begins at 0.
+* After an error of the commit itself, the transaction may be committed or not (a broker may commit
+  it and die before it answers). Don't call commit again: protocol and client have been seen to tear
+  transactions there. The producer is discarded, the start of the next one ends the transaction
+  either way, and then the group is asked for its committed offsets. The transaction's offsets were
+  never committed before, so the answer shows the outcome.
+* The group is asked for stable offsets through a consumer that never joins, because the member
+  belongs to another thread. While the transaction is open there is no answer, so the request is
+  repeated. Never ask through the admin client: while the coordinator is moving, the answer to
   its `list_consumer_group_offsets` crashes the process (librdkafka 2.16.1, a null pointer).
-* Not every time limit is kept: offsets are sent through a request for the group's coordinator that
-  checks none, and waits for a broker to come or go when its look-up fails. Every call is therefore
-  announced (`busy_s`), and whoever waits for the end can see that it has not come back.
+* The client does not keep every time limit: it sends offsets through a request for the group's
+  coordinator that checks none, and if the look-up fails it waits for a broker to change state.
+  Therefore each call is announced (`busy_s`), so that the owner thread can see that one hangs.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from ackfloor.kafka.client.client_errors import (
     FENCED,
     PURGED,
     TOO_LARGE,
+    error_text,
     kafka_error,
-    told,
 )
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
@@ -66,15 +67,15 @@ log = logging.getLogger("ackfloor.kafka")
 START_S = 30.0
 #: Most seconds of one request.
 REQUEST_S = 10.0
-#: Least seconds that are given to one, however little is left.
+#: Least seconds of one request, however little time is left.
 LEAST_S = 1.0
 PAUSE_S = 0.2
-#: Seconds between two looks at what the brokers say meanwhile of what is being written.
+#: Seconds of one flush; after each the writes known to be hopeless are checked.
 STEP_S = 0.1
 
 
 class _Unwritten(Exception):
-    """Not every record of a transaction was taken."""
+    """Not every record of a transaction was written."""
 
 
 class Transactor:
@@ -82,8 +83,8 @@ class Transactor:
 
     Args:
         options: the client's properties.
-        group: the consumer group in whose name is committed.
-        transactional_id: this worker's, and its successor's.
+        group: the consumer group whose offsets are committed.
+        transactional_id: the same for this worker and its successor.
 
     Raises:
         ConfigError: a property is refused.
@@ -95,23 +96,23 @@ class Transactor:
         self._id = transactional_id
         self._producer: Producer | None = None
         self._reader: Consumer | None = None
-        #: Set when nobody waits for an answer any more.
+        #: Set once no outcome is needed any more.
         self.dismissed = threading.Event()
-        #: When it last began something that ends within two requests (monotonic seconds).
+        #: When it last began a step of at most two requests (monotonic seconds).
         self.busy_s = time.monotonic()
 
     def start(self) -> None:
-        """Make the id ours.
+        """Take over the transactional id.
 
         Raises:
-            SourceFailed: the broker did not let us within `START_S` seconds.
+            SourceFailed: the broker did not allow it within `START_S` seconds.
         """
         until_s = time.monotonic() + START_S
         while True:
             try:
                 self._ready()
             except KafkaException as exc:
-                why = told(exc)
+                why = error_text(exc)
                 if time.monotonic() >= until_s:
                     raise SourceFailed(
                         f"transactional id {self._id!r} could not be taken within {START_S:g} s: "
@@ -123,7 +124,7 @@ class Transactor:
                 return
 
     def _ready(self) -> Producer:
-        """The producer, started if there is none; raises KafkaException where that fails."""
+        """The producer, started if there is none; raises KafkaException if that fails."""
         if self._producer is None:
             producer = make_client(
                 Producer, "producer", {"log_level": 2, **self._config}, logger=log
@@ -138,9 +139,9 @@ class Transactor:
             producer.purge()
 
     def carry_out(self, transaction: Transaction, member: object) -> TransactionOutcome | None:
-        """Write a transaction and commit it; returns how it ended.
+        """Write a transaction and commit it; returns its outcome.
 
-        None where that is not known and nobody waits for it any more.
+        None if the outcome is not known and is not needed any more.
         """
         until_s = self._begin() + REQUEST_S
         refusals: dict[PendingWrite, Refusal] = {}
@@ -150,7 +151,7 @@ class Transactor:
         except KafkaException as exc:
             self._failed(exc)
             self._discard()
-            return TransactionOutcome(told(exc))
+            return TransactionOutcome(error_text(exc))
         try:
             self._write(producer, transaction, member, refusals, until_s)
         except (*CLIENT_RAISES, _Unwritten) as exc:
@@ -159,7 +160,7 @@ class Transactor:
             if refusals:
                 self._discard()
             return TransactionOutcome(
-                str(exc) if isinstance(exc, _Unwritten) else told(exc), refusals
+                str(exc) if isinstance(exc, _Unwritten) else error_text(exc), refusals
             )
         self._begin()
         try:
@@ -171,9 +172,9 @@ class Transactor:
                 self._abort(producer)
                 if refusals:
                     self._discard()
-                return TransactionOutcome(told(exc), refusals)
-            log.warning("%s: the end of a transaction is not known: %s", self._id, told(exc))
-            return self._find_out(transaction, told(exc))
+                return TransactionOutcome(error_text(exc), refusals)
+            log.warning("%s: a transaction's outcome is unknown: %s", self._id, error_text(exc))
+            return self._find_out(transaction, error_text(exc))
         return COMMITTED
 
     def _begin(self) -> float:
@@ -188,23 +189,23 @@ class Transactor:
         refusals: dict[PendingWrite, Refusal],
         until_s: float,
     ) -> None:
-        """Everything but the commit; raises KafkaException or _Unwritten: it is to be aborted."""
+        """Do everything but the commit; after KafkaException or _Unwritten, abort."""
 
-        def delivered(parcel: PendingWrite, error: KafkaError | None, message: Message) -> None:
+        def delivered(write: PendingWrite, error: KafkaError | None, message: Message) -> None:
             error = failure(error, message)
-            # What an abort takes out of the client's hands has not failed by itself.
+            # A record that an abort purged from the queue has not failed by itself.
             if error is not None and error.code() not in PURGED:
-                refusals[parcel] = Refusal(told(error), error.code() in TOO_LARGE)
+                refusals[write] = Refusal(error_text(error), error.code() in TOO_LARGE)
 
-        for parcel in transaction.writes:
+        for write in transaction.writes:
             try:
-                produce(producer, parcel, partial(delivered, parcel))
+                produce(producer, write, partial(delivered, write))
             except REFUSED as exc:
                 error = kafka_error(exc)
                 too_large = error is not None and error.code() in TOO_LARGE
-                refusals[parcel] = Refusal(told(exc), too_large)
+                refusals[write] = Refusal(error_text(exc), too_large)
         if not refusals:
-            # The records travel meanwhile.
+            # The records are being sent meanwhile.
             offsets = [_offset(position) for position in transaction.positions]
             producer.send_offsets_to_transaction(offsets, member, _left_s(until_s))
         unsent = self._flush(producer, transaction, refusals, until_s)
@@ -219,9 +220,10 @@ class Transactor:
         refusals: dict[PendingWrite, Refusal],
         until_s: float,
     ) -> int:
-        """Wait until all is written or something can't be; returns how much is not.
+        """Wait until all records are written or one can't be; returns how many are not.
 
-        A topic that is gone the client would look for until the time is over.
+        Without the check for hopeless writes the client would look for a deleted topic until the
+        deadline.
         """
         until_s = max(until_s, time.monotonic() + LEAST_S)
         while True:
@@ -235,7 +237,7 @@ class Transactor:
         try:
             producer.abort_transaction(REQUEST_S)
         except KafkaException as exc:
-            log.debug("%s: not aborted (%s), discarding the producer", self._id, told(exc))
+            log.debug("%s: not aborted (%s), discarding the producer", self._id, error_text(exc))
             self._discard()
 
     def _failed(self, exc: Exception) -> None:
@@ -248,7 +250,7 @@ class Transactor:
             )
 
     def _find_out(self, transaction: Transaction, why: str) -> TransactionOutcome | None:
-        """End a transaction for good, and ask the group which end it was."""
+        """End a transaction of unknown outcome, and ask the group whether it was committed."""
         self._discard()
         say_at_s = 0.0
         while not self.dismissed.is_set():
@@ -259,20 +261,20 @@ class Transactor:
             except KafkaException as exc:
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + REQUEST_S
-                    log.warning("%s: still not known: %s", self._id, told(exc))
+                    log.warning("%s: outcome still unknown: %s", self._id, error_text(exc))
                 self.dismissed.wait(PAUSE_S)
         return None
 
     def _has(self, transaction: Transaction) -> bool:
-        """Whether the group has what the transaction was to commit.
+        """Whether the group has the transaction's offsets.
 
-        Of one partition is enough: another may have a new owner, and its commits, by now.
+        One partition is enough: another may have a new owner by now, which has committed.
 
         Raises:
-            KafkaException: it does not say, or not yet.
+            KafkaException: there is no answer, or not yet.
         """
         if self._reader is None:
-            # Nobody polls it, so nobody would take its log lines.
+            # It is never polled, so its log lines would pile up.
             self._reader = quiet_consumer(self._options, self._group)
         asked = [TopicPartition(p.topic, p.partition) for p in transaction.positions]
         found = {}
@@ -283,7 +285,7 @@ class Transactor:
         return any(_same(p, found[p.topic, p.partition]) for p in transaction.positions)
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """Drop the clients."""
         self._discard()
         self._reader = None
 

@@ -1,12 +1,13 @@
 """KafkaTransactionalSink: parks records together with their acks; implements `TransactionalSink`.
 
 A transaction is four requests one after the other, about 20 ms, or seconds while a broker is away.
-The owner thread must not wait for that, so it hands a transaction over and finds its end at a
-later turn. What it hands over is whole: parcels, positions and the membership of that moment. A
-partition that leaves meanwhile changes the membership, and the broker refuses the commit.
+The owner thread must not wait for that, so it passes a transaction to another thread and takes its
+outcome at a later turn. It passes everything at once: writes, positions and the group metadata of
+that moment. If a partition is revoked meanwhile, the metadata is outdated and the broker refuses
+the commit.
 
-A call that does not come back can't be ended, and the process that made it has to: the worker
-fails, and the one that takes its place takes the transactional id, which ends the transaction.
+A call that does not return can't be cancelled, so the process has to end: the worker fails, and its
+successor takes the transactional id, which ends the transaction.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from queue import Empty, SimpleQueue
 
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.errors import SourceFailed
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.produce.transactional_producer import Transactor
 from ackfloor.ports import TransactionListener
 
-#: Every call to the client should have come back by then: three times as long as it may take.
+#: Every call to the client should have returned by then: three times as long as it may take.
 STUCK_S = 60.0
 
 
@@ -31,8 +32,8 @@ class KafkaTransactionalSink:
 
     Args:
         options: the client's properties.
-        group: the consumer group in whose name is committed.
-        transactional_id: this worker's, and its successor's.
+        group: the consumer group whose offsets are committed.
+        transactional_id: the same for this worker and its successor.
 
     Raises:
         ConfigError: a property is refused.
@@ -49,13 +50,13 @@ class KafkaTransactionalSink:
         self._closed = False
 
     def open(self, listener: TransactionListener) -> None:
-        """Take the transactional id, which ends what a killed predecessor left open."""
+        """Take the transactional id, which aborts what a killed predecessor left open."""
         self._listener = listener
         self._transactor.start()
         self._thread.start()
 
     def transact(self, transaction: Transaction, member: object) -> None:
-        """Begin to write a transaction."""
+        """Start a transaction."""
         self._pending += 1
         self._transactor.busy_s = time.monotonic()
         if self._closed:
@@ -79,20 +80,20 @@ class KafkaTransactionalSink:
         """Report the transaction that has ended, without waiting.
 
         Raises:
-            SourceFailed: it broke off in a way nobody foresaw, or the client does not come back,
-                and how it ended is not known. A worker that takes this one's place finds it ended.
+            SourceFailed: an unexpected exception, or the client does not return; the outcome is not
+                known. The worker's successor finds the transaction ended.
         """
         self._report()
         if self._stuck():
             raise SourceFailed(
-                f"the client has not come back from a transaction for {STUCK_S:g} s: this worker "
-                "starts afresh, and its successor ends the transaction"
+                f"the client has not returned from a transaction for {STUCK_S:g} s: this worker "
+                "is replaced, and its successor ends the transaction"
             )
 
     def _report(self) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
-            raise SourceFailed(f"a transaction broke off: {told(failure)}") from failure
+            raise SourceFailed(f"a transaction failed: {error_text(failure)}") from failure
         while self._pending:
             try:
                 transaction, outcome = self._ended.get_nowait()
@@ -105,7 +106,7 @@ class KafkaTransactionalSink:
         return bool(self._pending) and time.monotonic() - self._transactor.busy_s > STUCK_S
 
     def pending(self) -> int:
-        """Transactions whose report is outstanding."""
+        """How many transactions have no report yet."""
         return self._pending
 
     def close(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Values that were written through a schema registry: Avro, Protobuf and JSON Schema.
+"""Decoding of values written through a schema registry: Avro, Protobuf and JSON Schema.
 
 Start with `schema_decoder`.
 """

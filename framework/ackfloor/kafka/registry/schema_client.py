@@ -1,8 +1,8 @@
-"""SchemaClient: confluent's registry client, whose failures say what becomes of the record.
+"""SchemaClient: confluent's registry client; its errors decide whether a record is dead-lettered.
 
-The registry does not know the schema: the record can't be decoded, today and on every redelivery.
-Anything else (no connection, no answer in time, refused credentials, an answer that is no
-registry's) is no fault of the record: it stays open until the registry is back.
+If the registry does not know the schema, the record can't be decoded on any redelivery. Any other
+error (no connection, no answer in time, refused credentials, not a registry's answer) is no fault
+of the record: it stays open until the registry is back.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from ackfloor.errors import ConfigError, DecodeError, DecoderUnavailable
 from ackfloor.settings import RegistrySettings
 
-#: The registry's own words for: no such subject, no such version, no such schema.
+#: The registry's error codes for: no such subject, no such version, no such schema.
 UNKNOWN = frozenset({40401, 40402, 40403})
-#: Schemas it keeps, so many that those in use are never asked for again.
+#: How many schemas are cached: more than are in use, so that none is requested again.
 CACHED = 10_000
 
 
 def _unusable(settings: RegistrySettings, exc: OSError) -> ConfigError:
-    """Which file it is: the client does not say."""
+    """The error for a file that can't be read; finds out which, as the client does not say."""
     names = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
     given = {name: path for name in names if (path := getattr(settings, name)) is not None}
     lost = [name for name, path in given.items() if not os.access(path, os.R_OK)]
@@ -36,7 +36,7 @@ def _unusable(settings: RegistrySettings, exc: OSError) -> ConfigError:
 
 
 class SchemaClient(SchemaRegistryClient):
-    """Asks a registry, each thing once.
+    """A registry client that caches answers and raises the framework's errors.
 
     Raises:
         ConfigError: a file of the settings can't be used.
@@ -52,12 +52,12 @@ class SchemaClient(SchemaRegistryClient):
     # What the deserialisers ask: schemas by id, and those that a schema refers to.
 
     def get_schema(self, schema_id: int, *args: Any, **named: Any) -> Any:
-        """A schema by its number."""
+        """A schema by its id."""
         ask = super().get_schema
         return self._asked(f"schema {schema_id}", lambda: ask(schema_id, *args, **named))
 
     def get_schema_by_guid(self, guid: str, *args: Any, **named: Any) -> Any:
-        """A schema by its name in every registry."""
+        """A schema by its GUID, which is the same in every registry."""
         ask = super().get_schema_by_guid
         return self._asked(f"schema {guid}", lambda: ask(guid, *args, **named))
 

@@ -1,8 +1,8 @@
-"""Decoders of what serialisers of schema registries write: Avro, Protobuf and JSON Schema.
+"""Decoders for values written by schema registry serialisers: Avro, Protobuf and JSON Schema.
 
-In front of such a value is the number of its schema (five bytes), or its name (seventeen); or a
-header has it. The registry is asked for a schema that was not seen before, never for a record:
-see `schema_lookups`. Errors carry no payload: they end up in headers and logs.
+Such a value begins with the id of its schema (five bytes) or its GUID (seventeen), or a header has
+it. The registry is asked once for each new schema, not for each record: see `schema_lookups`.
+Errors carry no payload: they end up in headers and logs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RegistryDecoder:
     Args:
         format_name: for messages.
         deserialize: confluent's deserialiser of the format.
-        shape: makes the handler's type of what that gives; None where it is that already.
+        shape: converts the deserialised value to the handler's type; None if it has that type.
         wait_s: how long a delivery waits for a schema that is not known yet.
     """
 
@@ -58,8 +58,8 @@ class RegistryDecoder:
         """The value of these bytes.
 
         Raises:
-            DecodeError: there is no schema, the registry does not know it, or this is no value
-                of it or of the handler's type.
+            DecodeError: there is no schema id, the registry does not know the schema, or the value
+                does not fit the schema or the handler's type.
             DecoderUnavailable: the registry is away.
         """
         headers = record.headers()
@@ -77,7 +77,7 @@ class RegistryDecoder:
         except (DecodeError, DecoderUnavailable):
             raise
         except Exception as exc:  # noqa: BLE001 -- whatever the formats' packages have
-            # Not its text, which may quote the payload.
+            # Without the exception's text, which may quote the payload.
             kind = type(exc).__name__
             text = f"not a valid {self._format} value of schema {_named(schema)}: {kind}"
             raise DecodeError(f"{text}{_place(exc)}", error_type=kind) from None
@@ -91,7 +91,7 @@ def _source_of(topic: str) -> str:
 
 
 def _schema_of(data: bytes, headers: Any) -> bytes:
-    """What names the schema: five bytes with its number, or seventeen with its name."""
+    """The bytes that identify the schema: five with its id, or seventeen with its GUID."""
     found = next((value for name, value in headers or () if name == HEADER), None)
     named = data if found is None else found
     schema = named[:5] if named[:1] == b"\x00" else named[:17] if named[:1] == b"\x01" else b""
@@ -110,7 +110,7 @@ def _named(schema: bytes) -> str:
 
 
 def _place(exc: BaseException) -> str:
-    """Which rule of a JSON schema a value breaks, in the schema's own words."""
+    """The path of the JSON schema rule that a value breaks."""
     path = getattr(exc.__context__, "absolute_schema_path", None)
     return f" at {'/'.join(map(str, path))}" if path else ""
 
@@ -118,7 +118,7 @@ def _place(exc: BaseException) -> str:
 def avro_decoder(
     settings: RegistrySettings, wait_s: float, value_type: Any, field: str
 ) -> RegistryDecoder:
-    """Avro to the handler's type, which pydantic makes of the record's fields."""
+    """Decodes Avro; pydantic makes the handler's type from the fields."""
     deserialize = AvroDeserializer(SchemaClient(settings), conf=_SUBJECTS)
     return RegistryDecoder("Avro", deserialize, shaper(value_type, field), wait_s)
 
@@ -126,7 +126,7 @@ def avro_decoder(
 def json_schema_decoder(
     settings: RegistrySettings, wait_s: float, value_type: Any, field: str
 ) -> RegistryDecoder:
-    """JSON that its schema admits, to the handler's type."""
+    """Decodes JSON that is valid under its schema to the handler's type."""
     client = SchemaClient(settings)
     deserialize = JSONDeserializer(None, schema_registry_client=client, conf=_SUBJECTS)
     return RegistryDecoder("JSON Schema", deserialize, shaper(value_type, field), wait_s)
@@ -135,7 +135,7 @@ def json_schema_decoder(
 def protobuf_decoder(
     settings: RegistrySettings, wait_s: float, value_type: Any, field: str
 ) -> RegistryDecoder:
-    """Protobuf to the generated class that the handler takes.
+    """Decodes Protobuf to the generated class that the handler takes.
 
     Raises:
         ConfigError: the handler's type is no such class.

@@ -1,14 +1,14 @@
-"""SchemaLookups: a schema that was not seen before is asked for once, on a thread of its own.
+"""SchemaLookups: requests each new schema from the registry once, on a thread of its own.
 
-Decoding happens on the event loop of the async handlers, or within the deadline of the others, so
-nobody may wait for a registry for long. The first delivery that needs a schema starts a lookup;
-it, and those that come meanwhile, wait until the lookup ends or `wait_s` after its start, whichever
-is first. Then they are told that the registry is away: their records stay open and come again, and
-by that time the answer is often there. So a registry that hangs costs a thread, and the handlers
-`wait_s` for each lookup.
+Decoding runs on the event loop of async handlers, or within the deadline of the others, so it must
+not wait for a registry for long. The first delivery that needs a schema starts a lookup; this and
+later deliveries wait until the lookup ends or `wait_s` after its start, whichever comes first. Then
+they raise DecoderUnavailable: their records stay open and are redelivered, and by that time the
+answer has often arrived. So a registry that hangs costs one thread, and handlers `wait_s` for each
+lookup.
 
-What the registry does not know is remembered for a while: a storm of records of an unknown schema
-is no storm of questions.
+Unknown schemas are remembered for a while, so that many records with an unknown schema do not cause
+as many requests.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from time import monotonic
 
 from ackfloor.errors import DecodeError, DecoderUnavailable
 
-#: Seconds for which an unknown schema counts as unknown without being asked for.
+#: Seconds for which an unknown schema is not requested again.
 UNKNOWN_S = 30.0
-#: How many known, and how many unknown ones are remembered.
+#: How many known and how many unknown schemas are remembered.
 MOST = 4_000
 
 
 class SchemaLookups:
-    """Which schemas a decoder knows, and the questions that are under way.
+    """The schemas that a decoder knows, and the lookups in progress.
 
     Args:
         wait_s: how long a delivery waits for a lookup.
@@ -45,8 +45,8 @@ class SchemaLookups:
         """Return once the schema is known.
 
         Args:
-            schema: what names it.
-            ask: brings it into the caches of the client; called on another thread.
+            schema: its id.
+            ask: loads it into the client's cache; called on another thread.
 
         Raises:
             DecodeError: the registry does not know it.
@@ -57,7 +57,7 @@ class SchemaLookups:
         with self._lock:
             self._refuse_unknown(schema)
             started_s, answer = self._under_way.get(schema) or self._begin(schema, ask)
-            # Of all lookups: one after the other, each would hold its delivery up.
+            # Since the oldest lookup: else several lookups would delay a handler one by one.
             first_s = min((other for other, _ in self._under_way.values()), default=started_s)
         try:
             answer.result(max(0.0, first_s + self._wait_s - monotonic()))
@@ -85,7 +85,7 @@ class SchemaLookups:
         except (DecodeError, DecoderUnavailable) as exc:
             refusal = exc
         except Exception:  # noqa: BLE001
-            # The schema is here; that this record is none of its values is for each to find.
+            # The schema has been loaded; each record's own decoding finds that it does not fit.
             refusal = None
         with self._lock:
             del self._under_way[schema]

@@ -1,4 +1,4 @@
-"""Topics on the cluster: created, described, told apart by id; where their logs begin and end.
+"""Topics on the cluster: creation, description, topic ids, log ranges, permissions.
 
 Imports `client`. Start with `cluster_topics`.
 """

@@ -18,7 +18,7 @@ from ackfloor.core.state.worker_state import Route
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.errors import ConfigError, StartError
 from ackfloor.kafka.client.admin_client import AdminConnection
-from ackfloor.kafka.client.client_errors import DENIED, kafka_error, told
+from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
 
@@ -37,8 +37,8 @@ class Cluster:
     """
 
     def __init__(self, options: KafkaOptions) -> None:
-        self._contact = AdminConnection(options)
-        self._admin = self._contact.admin
+        self._connection = AdminConnection(options)
+        self._admin = self._connection.admin
 
     def wait(
         self,
@@ -46,39 +46,39 @@ class Cluster:
         stopping: Callable[[], bool] = lambda: False,
         waits: Callable[[str], None] = lambda _why: None,
     ) -> None:
-        """Wait until a broker answers, saying so every few seconds; `waits` hears of each change.
+        """Wait until a broker answers; log the cause every few seconds and pass each to `waits`.
 
         Raises:
             KafkaUnreachable: none did within `timeout_s` seconds (None: wait for ever), or
-                before `stopping` said that it is no longer of use.
+                before `stopping` returned True.
         """
         started_s = time.monotonic()
-        say_at_s, said = started_s, ""
+        say_at_s, last_why = started_s, ""
         while True:
             try:
                 self._admin.list_topics(timeout=PROBE_S)
             except KafkaException as exc:
-                why = self._contact.why(exc)
+                why = self._connection.why(exc)
                 waited_s = time.monotonic() - started_s
-                if why != said:
-                    said = why
+                if why != last_why:
+                    last_why = why
                     waits(why)
                 if stopping() or (timeout_s is not None and waited_s >= timeout_s):
                     waited_s = round(waited_s) if timeout_s is None else timeout_s
-                    raise self._contact.unreachable(exc, waited_s) from None
+                    raise self._connection.unreachable(exc, waited_s) from None
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + SAY_EVERY_S
-                    log.warning("waiting for Kafka at %s: %s", self._contact.servers, why)
+                    log.warning("waiting for Kafka at %s: %s", self._connection.servers, why)
                 time.sleep(0.2)
             else:
-                if said:
+                if last_why:
                     waits("")
                 return
 
     def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
-        """The source topics and every topic of ours for them, as the cluster has them."""
+        """The source topics and their retry and dead-letter topics, as the cluster has them."""
         wanted = set(sources)
-        metadata = self._contact.metadata()
+        metadata = self._connection.metadata()
         names = []
         for name, topic in metadata.topics.items():
             parsed = parse_topic(name)
@@ -106,8 +106,10 @@ class Cluster:
             try:
                 entries = future.result()
             except KafkaException as exc:
-                # Without the right to describe configs there is nothing to compare with.
-                log.warning("settings of topic %s can't be read: %s", resource.name, told(exc))
+                # Without DESCRIBE_CONFIGS there is nothing to compare with.
+                log.warning(
+                    "settings of topic %s can't be read: %s", resource.name, error_text(exc)
+                )
                 entries = {}
             found[resource.name] = {
                 name: entry.value for name, entry in entries.items() if entry.value is not None
@@ -158,7 +160,9 @@ class Cluster:
                     continue
                 denied = error is not None and error.code() in DENIED
                 fix = f"; grant CREATE on topic {name}" if denied else ""
-                raise StartError(f"topic {name} could not be created: {told(exc)}{fix}") from exc
+                raise StartError(
+                    f"topic {name} could not be created: {error_text(exc)}{fix}"
+                ) from exc
             created.append(name)
         self._await_topics([plan.topic for plan in missing])
         return created
@@ -167,7 +171,7 @@ class Cluster:
         """A created topic is usable once every broker's metadata shows its leaders."""
         until_s = time.monotonic() + REQUEST_S
         while time.monotonic() < until_s:
-            topics = self._contact.metadata().topics
+            topics = self._connection.metadata().topics
             if all(
                 name in topics and all(p.leader >= 0 for p in topics[name].partitions.values())
                 for name in names
@@ -176,8 +180,8 @@ class Cluster:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Let the client go."""
-        del self._admin, self._contact
+        """Drop the client."""
+        del self._admin, self._connection
 
 
 def check_complete(plans: Iterable[TopicPlan]) -> None:
@@ -197,7 +201,7 @@ def check_complete(plans: Iterable[TopicPlan]) -> None:
 
 
 def routes_of(plans: Iterable[TopicPlan], specs: Iterable[HandlerSpec]) -> dict[str, Route]:
-    """What each subscribed topic is: the sources, and every tier, leftover ones included."""
+    """The route of each topic that is read: sources and all tiers, including leftover ones."""
     routes = {topic: Route(spec.name, topic) for spec in specs for topic in spec.topics}
     for plan in plans:
         parsed = parse_topic(plan.topic)

@@ -1,11 +1,10 @@
-"""Where many logs begin and end, in two requests for each broker that leads some of them.
+"""Log ranges: the start and end of many logs, in two requests for each broker that leads some.
 
-A broker answers what came over one connection in its order. A consumer's own question
-(`get_watermark_offsets`) takes the connection of its fetches, so it waits behind one that the
-broker holds until there is a record, up to `fetch.wait.max.ms`; and it is one partition's. The
-client that reads the retry topics goes on fetching in a rebalance, so that a member that took over
-a dozen idle ones stood in its callback for seconds. So an administrative client asks, which
-fetches nothing.
+A broker answers the requests of one connection in order. A consumer's own request
+(`get_watermark_offsets`) uses the connection of its fetches, so it waits behind a fetch that the
+broker holds for up to `fetch.wait.max.ms`; and it is for one partition. The client that reads the
+retry topics goes on fetching during a rebalance, so a member that took over a dozen idle ones spent
+seconds in its callback. So an admin client asks, which fetches nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from ackfloor.kafka.client.client_errors import told
+from ackfloor.kafka.client.client_errors import error_text
 
 log = logging.getLogger("ackfloor.kafka")
 
 Place = tuple[str, int]
-#: The first position of a log and its end, that of finished transactions.
+#: The first position of a log and its end before the first open transaction.
 Range = tuple[int, int]
 
 TRIES = 2
@@ -38,11 +37,11 @@ END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 def log_ranges(
     admin: AdminClient, places: Collection[Place], timeout_s: float
 ) -> Mapping[Place, Range]:
-    """The ranges of these partitions' logs; what is not told within the time is missing.
+    """The ranges of these partitions' logs, without those that are not answered in time.
 
-    Asked twice: a leader that has moved is found once the one before has refused. A broker that
-    does not answer keeps the others' answers back until the request's own time is over, so that
-    is shorter than ours.
+    Asked twice: the client finds a leader that has moved only after the former one has refused. A
+    broker that does not answer delays the answers of the others until the request's time limit, so
+    that is shorter than ours.
     """
     found: dict[Place, Range] = {}
     for _ in range(TRIES):
@@ -62,14 +61,16 @@ def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> d
         )
         for spec in (FIRST, END)
     ]
-    lows, highs = told_offsets(firsts, until_s), told_offsets(ends, until_s)
+    lows, highs = answered_offsets(firsts, until_s), answered_offsets(ends, until_s)
     return {place: (low, highs[place]) for place, low in lows.items() if place in highs}
 
 
-def told_offsets(futures: Mapping[TopicPartition, Future[Any]], until_s: float) -> dict[Place, int]:
-    """What an admin client's `list_offsets` tells until then, in monotonic seconds.
+def answered_offsets(
+    futures: Mapping[TopicPartition, Future[Any]], until_s: float
+) -> dict[Place, int]:
+    """The offsets that an admin client's `list_offsets` has answered by `until_s` (monotonic).
 
-    Of a broker that has not answered, where others have, the client tells no error, but a negative
+    If one broker does not answer and others do, the client reports no error for it, but a negative
     offset.
     """
     found: dict[Place, int] = {}
@@ -77,7 +78,7 @@ def told_offsets(futures: Mapping[TopicPartition, Future[Any]], until_s: float) 
         try:
             offset: int = future.result(max(0.0, until_s - time.monotonic())).offset
         except (KafkaException, TimeoutError) as exc:
-            log.debug("an end of %s/%s: %s", partition.topic, partition.partition, told(exc))
+            log.debug("an end of %s/%s: %s", partition.topic, partition.partition, error_text(exc))
         else:
             if offset >= 0:
                 found[partition.topic, partition.partition] = offset

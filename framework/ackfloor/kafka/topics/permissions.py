@@ -1,4 +1,4 @@
-"""Rights: what a worker does with each kind of topic, and what of that its user may not do."""
+"""Permissions (ACLs): those that a worker needs on each kind of topic, and those that it lacks."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ NEEDED: Mapping[str, tuple[AclOperation, ...]] = {
         AclOperation.WRITE,
     ),
     "dlq": (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE),
-    # Who looks at dead letters and replays them uses it; a worker never does.
+    # Used by the commands that redrive dead letters, never by a worker.
     "dispositions": (),
 }
-#: Without these a worker works, and can't compare what it finds with the plan.
+#: Without these a worker works, but can't compare topics with the plan.
 DISPENSABLE = frozenset({AclOperation.DESCRIBE_CONFIGS})
 
 
 def needed(topic: str) -> tuple[AclOperation, ...]:
-    """What a worker does with a topic."""
+    """The permissions that a worker needs on a topic."""
     parsed = parse_topic(topic)
     return NEEDED["source" if parsed is None else parsed.kind]
 
 
 def missing(topic: str, allowed: Collection[AclOperation]) -> list[AclOperation]:
-    """What a worker does with a topic, and its user may not."""
+    """The needed permissions that the user lacks."""
     return [operation for operation in needed(topic) if operation not in allowed]
 
 
 def named(operations: Collection[AclOperation]) -> str:
-    """Operations as they are granted."""
+    """The names of operations, as they are granted."""
     return ", ".join(operation.name for operation in operations)

@@ -1,7 +1,7 @@
-"""When records were written: the first record at or behind a position of each partition.
+"""When records were written: the timestamp of the first record at or after a position.
 
-What is read is thrown away but for its timestamp. A partition that does not answer in time, or in
-which the next record is in an open transaction, is left out.
+Only the timestamp is kept. A partition that does not answer in time, or whose next record is in an
+open transaction, is left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _first_times(
             place = message.topic() or "", message.partition() or 0
             if place not in waiting:
                 continue
-            # The end of the partition, or an error: it has nothing to tell.
+            # A message without a timestamp is the end of the partition, or an error.
             waiting.discard(place)
             consumer.pause([TopicPartition(*place)])
             if message.error() is None and message.timestamp()[1] >= 0:

@@ -1,23 +1,23 @@
-"""TopicIds: whether a topic is still the one it was.
+"""TopicIds: notices topics that were deleted, or deleted and created anew, by their ids.
 
 A topic that is deleted and created anew under its name has another id, and its offsets begin
-again: a position in the old one means nothing in the new one, and once the new one has grown
-past it, no error says so. The ids are asked for at each assignment and every few seconds after,
-those of the topics that are parked to as well.
+again: a position in the old topic means nothing in the new one, and once the new one has grown
+past it, there is no error. So the ids are requested at each assignment and every few seconds after,
+including those of the topics that records are parked in.
 
-A client can't follow. librdkafka takes it that a partition's leader epoch only grows, so it ignores
-where the leaders of the new topic are, and neither reads nor writes there again (its issue 4898).
-New clients can, so the worker ends and is started afresh; the id in the commit's metadata then
-tells it to read the new topic from its start.
+A client can't switch to the new topic. librdkafka assumes that a partition's leader epoch only
+grows, so it ignores the leaders of the new topic and neither reads nor writes there (its issue
+4898). New clients can, so the worker ends and is replaced; the id in the commit's metadata then
+makes it read the new topic from its start.
 
-The same look says which topics are gone, what the user may not do with a topic any more, and
-whether a broker lets anybody in (`troubles`): what the consumer is told of that comes once, and
-never that it is over, and of a topic that is only written nothing is told before something is due.
+The same request shows which topics are missing, which permissions on a topic were revoked, and
+whether a broker refuses connections (`troubles`). The consumer reports these once and never when
+they are over, and for topics that are only written it reports nothing before a write is due.
 
-A broker that does not tell (it is away, or an ACL forbids it) leaves the id unknown, which
-checks nothing and hinders nothing.
+If a broker does not tell the id (it is away, or an ACL forbids it), the id stays unknown and
+nothing is checked.
 
-It has a client of its own because this is asked inside rebalance callbacks: there, the
+It has a client of its own because requests are made inside rebalance callbacks: there, the
 consumer's own `list_topics` breaks the client, which aborts the process at the next callback.
 """
 
@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from math import inf
@@ -39,25 +38,26 @@ from ackfloor.core.messages.fault_causes import DENIED as NOT_ALLOWED
 from ackfloor.core.messages.fault_causes import MISSING, UNCONFIRMED, Trouble, mend_writing
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.errors import TopicReplaced
-from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, kafka_error, told
-from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
+from ackfloor.kafka.client.admin_client import quiet_admin
+from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, error_text, kafka_error
+from ackfloor.kafka.client.client_options import KafkaOptions, admin_config
 from ackfloor.kafka.client.login_failures import refusal
-from ackfloor.kafka.topics.log_ranges import END, Place, Range, log_ranges, told_offsets
+from ackfloor.kafka.topics.log_ranges import END, Place, Range, answered_offsets, log_ranges
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
 
 log = logging.getLogger("ackfloor.kafka")
 
 REQUEST_S = 5.0
-#: Seconds between two looks at the topics of the partitions that are assigned.
+#: Seconds between two checks of the topics of assigned partitions.
 LOOK_EVERY_S = 5.0
-#: And where something can't be written, or seems so.
+#: The same after a write has failed or hangs.
 LOOK_SOON_S = 1.0
 
 
 class Described(NamedTuple):
-    """A topic as the broker tells of it: "" and nothing where it does not.
+    """A topic as the broker describes it; empty if it does not answer.
 
-    `absent` where it says that there is no such topic.
+    `absent` if it says that there is no such topic.
     """
 
     topic_id: str = ""
@@ -75,8 +75,8 @@ class TopicIds:
 
     Args:
         options: the client's properties.
-        watched: topics to look at whether or not they are read.
-        spare: topics that may be deleted: nothing new goes there.
+        watched: topics to check whether or not they are read.
+        spare: topics that may be deleted, because nothing is written to them any more.
 
     Raises:
         ConfigError: an admin property is refused.
@@ -87,42 +87,39 @@ class TopicIds:
     ) -> None:
         self._watched = frozenset(watched)
         self._spare = frozenset(spare)
-        quiet = logging.getLogger("ackfloor.kafka.admin")
-        quiet.setLevel(logging.CRITICAL)
-        #: What the client said since the last look.
-        self._heard: deque[KafkaError] = deque(maxlen=10)
-        config = {**admin_config(options), "error_cb": self._heard.append}
-        self._admin: AdminClient | None = make_client(AdminClient, "admin", config, logger=quiet)
-        #: What was in the way at the last look: topic, or "brokers" -> why, and what to do.
+        self._admin: AdminClient | None
+        #: The errors are those since the last check.
+        self._admin, self._errors = quiet_admin(admin_config(options))
+        #: The faults found at the last check: topic, or "brokers" -> cause and fix.
         self.troubles: Mapping[str, Trouble] = {}
         self._unanswered = ""
-        #: Topic -> its id as it was first told.
+        #: Topic -> its id in the first answer.
         self._known: dict[str, str] = {}
         self._asked: Mapping[str, Future[Any]] = {}
-        #: Where logs ended that were resting at one of the last looks.
+        #: The log ends of paused partitions, from earlier checks.
         self.ends: dict[Place, int] = {}
         self._asked_ends: Mapping[TopicPartition, Future[Any]] = {}
-        #: Topics that a broker did not know at the last look.
+        #: Topics that a broker did not know at the last check.
         self._absent: set[str] = set()
         #: Topics that were deleted and created anew.
         self._replaced: set[str] = set()
-        #: When it looked last (monotonic seconds), and whether the next look is to come soon.
+        #: When the last check was (monotonic seconds), and whether the next one is to come soon.
         self._looked_s = -inf
         self._hurried = False
 
     def hurry(self) -> None:
-        """Look soon: something can't be written, or seems so."""
+        """Check soon, because a write failed or hangs."""
         self._hurried = True
 
     def gone(self, topic: str) -> bool:
-        """Whether a topic that was there was not at the last look, or is another one now."""
+        """Whether a topic that existed was missing at the last check, or was replaced."""
         return topic in self._replaced or (topic in self._absent and topic in self._known)
 
     def learn(self, topics: Collection[str]) -> Mapping[str, Described]:
         """Ask about topics, and wait for the answer.
 
         Raises:
-            TopicReplaced: one has become another topic.
+            TopicReplaced: one was deleted and created anew.
         """
         asked = self._ask(topics)
         return {
@@ -135,17 +132,17 @@ class TopicIds:
     ) -> Mapping[str, Described]:
         """Ask every few seconds about the topics that are read and the watched ones; never waits.
 
-        What was asked is answered some calls later.
+        The answers come with a later call.
 
         Args:
             read: the partitions that are read now.
-            resting: of which no fetch tells where their logs end; asked for with the rest.
+            resting: paused partitions, whose log ends no fetch tells; they are asked for as well.
 
         Returns:
-            What has been answered since the last call.
+            The answers that have come since the last call.
 
         Raises:
-            TopicReplaced: one has become another topic.
+            TopicReplaced: one was deleted and created anew.
         """
         self._note_ends()
         if self._asked:
@@ -168,11 +165,11 @@ class TopicIds:
 
     def _note_ends(self) -> None:
         if self._asked_ends and all(future.done() for future in self._asked_ends.values()):
-            self.ends.update(told_offsets(self._asked_ends, time.monotonic()))
+            self.ends.update(answered_offsets(self._asked_ends, time.monotonic()))
             self._asked_ends = {}
 
     def _found_troubles(self, asked: Mapping[str, Future[Any]]) -> Mapping[str, Trouble]:
-        """What the answers say of topics; a broker that does not answer, once for all."""
+        """The faults of topics in the answers; brokers that do not answer are one fault."""
         found: dict[str, Trouble] = {}
         unanswered, absent = "", set[str]()
         for topic, future in asked.items():
@@ -181,11 +178,11 @@ class TopicIds:
             if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 absent.add(topic)
             elif error is not None and error.code() in NO_ANSWER:
-                unanswered = told(exc or error)
+                unanswered = error_text(exc or error)
             elif lacking := _lacking(topic, future):
                 found[topic] = _denied(topic, lacking)
         for topic in absent - self._spare:
-            # A broker may not have heard of a new one yet: only what was there is gone at once.
+            # A broker may not know a new topic yet: one never seen counts the second time.
             if topic in self._known or topic in self._absent:
                 found[topic] = _gone(topic)
         self._absent = absent
@@ -194,33 +191,33 @@ class TopicIds:
         return found
 
     def _of_brokers(self, unanswered: str) -> Trouble | None:
-        """What it means that a broker has not answered, if it has not."""
+        """The fault for a broker that has not answered; None if there is none."""
         before, self._unanswered = self._unanswered, unanswered
-        heard, refused = unanswered != "", refusal(self._heard)
-        self._heard.clear()
-        if heard and refused is not None:
+        away, refused = unanswered != "", refusal(self._errors)
+        self._errors.clear()
+        if away and refused is not None:
             return Trouble(UNCONFIRMED, refused.why, refused.fix)
-        # The second time: one answer that comes late is no trouble.
-        return Trouble(UNCONFIRMED, unanswered) if heard and before else None
+        # Only the second time in a row: a single late answer is no fault.
+        return Trouble(UNCONFIRMED, unanswered) if away and before else None
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = answer(topic, future, timeout_s)
         if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
             self._replaced.add(topic)
             raise TopicReplaced(
-                f"topic {topic} was deleted and created anew: this worker starts afresh, with "
-                "clients that know the new one, and reads it from its start"
+                f"topic {topic} was deleted and created anew: this worker is replaced, because only"
+                " new clients can read the new topic; it is read from its start"
             )
         return found
 
     def log_ranges(self, places: Collection[Place], timeout_s: float) -> Mapping[Place, Range]:
-        """Where the logs of partitions begin and end; see `log_ranges`."""
+        """The start and end of partitions' logs; see `log_ranges`."""
         return {} if self._admin is None else log_ranges(self._admin, places, timeout_s)
 
     def close(self) -> None:
-        """Let go of the client now: one that is collected inside a callback aborts the process.
+        """Drop the client now: one that is garbage-collected inside a callback aborts the process.
 
-        On a thread: where a broker went away in the middle of an answer, the client may never end.
+        On a thread: if a broker went away in the middle of an answer, closing may never return.
         """
         going: list[object] = [self._admin, self._asked, self._asked_ends]
         self._admin, self._asked, self._asked_ends = None, {}, {}
@@ -238,7 +235,7 @@ class TopicIds:
 
 
 def _lacking(topic: str, future: Future[Any]) -> Collection[AclOperation]:
-    """What the user may not do with a topic that is there, of what a worker can't do without."""
+    """The permissions on an existing topic that a worker needs and its user lacks."""
     exc = future.exception(0)
     if exc is None:
         allowed = future.result(0).authorized_operations
@@ -261,12 +258,12 @@ def _gone(topic: str) -> Trouble:
 
 
 def answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
-    """What the broker told of a topic that an admin client has asked about."""
+    """The broker's description of a topic that an admin client has asked about."""
     try:
         found = future.result(timeout_s + 1.0)
         return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
     except (KafkaException, TimeoutError) as exc:
-        log.debug("the id of topic %s is not known: %s", topic, told(exc))
+        log.debug("the id of topic %s is not known: %s", topic, error_text(exc))
         error = kafka_error(exc)
         unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         return Described(absent=unknown)

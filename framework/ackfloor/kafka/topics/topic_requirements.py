@@ -1,4 +1,4 @@
-"""What retry and dead-letter topics must be like: pure planning, no client.
+"""Topic requirements: the plan of retry and dead-letter topics, made without a client.
 
 A tier gets its source's partition count and replication, `cleanup.policy=delete`, retention of
 at least twice the whole schedule (a record that waits must not expire first), room for a record
@@ -25,7 +25,7 @@ SHORTEST_RETENTION_S = 7 * DAY_S
 
 
 class Action(StrEnum):
-    """What is to be done about a topic."""
+    """What to do about a topic."""
 
     CREATE = "create"
     OK = "ok"
@@ -44,11 +44,11 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """One topic of ours, and what is to be done about it.
+    """One retry or dead-letter topic, and what to do about it.
 
     Attributes:
-        config: the topic's settings where it is created.
-        notes: what differs from the plan, each with its consequence.
+        config: the topic's settings when it is created.
+        notes: the differences from the plan, each with its consequence.
     """
 
     topic: str
@@ -73,7 +73,7 @@ def plan_topics(
 
     Args:
         specs: the handlers, settings applied.
-        existing: every topic of the cluster that matters: sources and ours.
+        existing: the cluster's source topics and the framework's own.
         replication_factor: of created topics; None for the source's own.
         dlq_retention_s: how long dead letters are kept, in seconds.
 

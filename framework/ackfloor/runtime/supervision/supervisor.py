@@ -203,7 +203,7 @@ class Supervisor:
         # Before it starts, so that it knows the suspects before it has a partition.
         worker.told = 0
         self._tell_suspects(worker)
-        handed = {"--channel": theirs.fileno(), "--marks": worker.area.descriptor}
+        handed = {"--channel": theirs.fileno(), "--in-flight": worker.area.descriptor}
         argv = [*self._command, "--number", str(worker.number)]
         argv += [word for name, fd in handed.items() for word in (name, str(fd))]
         with theirs:

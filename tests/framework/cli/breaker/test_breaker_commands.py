@@ -88,7 +88,7 @@ def test_breakers_that_are_alike_share_a_row(listen: str) -> None:
     }  # fmt: skip
     assert (rows[2]["forced"], rows[2]["forced_for_s"]) == ("closed", 599.0)
     assert "worker 4 is starting" in done.stderr
-    assert "of 1 workers there is no report" in done.stderr
+    assert "workers without a report: 1" in done.stderr
 
 
 def test_a_table_says_it_in_words(listen: str) -> None:
@@ -178,7 +178,7 @@ def test_each_command_is_told_to_people_and_to_programs(run: Run) -> None:
     assert run.breaker("open", "bill", "--reason", "bank\nclosed ").exit_code == Exit.OK
     assert run.asked.pop() == (Action.OPEN, "bill", None, "bank closed")
     assert run.breaker("close", "bill").stdout == "bill: kept closed by worker 0, 1\n"
-    assert run.breaker("auto", "bill").stdout == "bill: left to itself by worker 0, 1\n"
+    assert run.breaker("auto", "bill").stdout == "bill: returned to automatic by worker 0, 1\n"
     told = json.loads(run.breaker("close", "bill", "--for", "5m", "-o", "json").stdout)
     assert told == {
         "handler": "bill", "action": "close", "for_s": 300.0, "reason": "",

@@ -104,7 +104,7 @@ def test_a_value_it_has_already_is_no_change(run: Run) -> None:
     result = run.set()
     assert (result.exit_code, result.stdout.splitlines()[0]) == (
         Exit.OK,
-        "nothing changes: it has this value",
+        "nothing changes: the setting already has this value",
     )
 
 

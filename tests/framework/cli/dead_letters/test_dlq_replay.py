@@ -196,7 +196,7 @@ def test_a_job_that_was_ended_says_what_is_left_and_how_to_go_on(stage: Stage) -
     assert (stopped["state"], stopped["done"], stopped["of"]) == ("stopped", 1, 4)
     assert "        2  left out: replayed, discarded or archived before\n" in text
     assert "        3  not sent\n" in text
-    assert f"stopped: it was interrupted (job {stopped['job']})\n" in text
+    assert f"stopped: it was told to stop (job {stopped['job']})\n" in text
     assert f"to go on: ackfloor dlq replay {stage.dlq} --resume {stopped['job']} --yes\n" in text
     ended = _interrupted(stage, "--error", "Boom", "--max", "2", "-o", "json")
     [told] = json.loads(ended.stdout)
@@ -221,7 +221,7 @@ def _interrupted(stage: Stage, *arguments: str) -> Result:
     interrupter.start()
     ended = replay(stage, *arguments, "--rate", "1/m", "--yes")
     interrupter.join(60)
-    assert (ended.exit_code, "it was interrupted" in ended.stdout) == (5, True)
+    assert (ended.exit_code, "it was told to stop" in ended.stdout) == (5, True)
     return ended
 
 

@@ -96,7 +96,7 @@ def test_source_tiers_and_dead_letters_of_a_group(bootstrap_servers: str) -> Non
     assert (seen["owner"], seen["note"]) == ("", "")
     other = found[stage.source, 1]
     assert (other["lag"], other["open"]) == (0, 0)
-    assert "not believed: it was written by another tool" in str(other["note"])
+    assert "metadata is ignored: it was written by another tool" in str(other["note"])
     tier = found[stage.tier, 0]
     assert (tier["kind"], tier["floor"]) == ("retry", 1)
     assert tier["open"] == tier["lag"]

@@ -58,9 +58,9 @@ def test_the_longest_running_come_first(listen: str) -> None:
     assert {(row["handler"], row["worker"]) for row in rows} == {("bill", 0)}
     for text in (
         "worker 0: 2 more of bill are running",
-        "worker 0: 1 of bill go on that have been given up",
+        "worker 0: 1 abandoned handlers of bill go on",
         "worker 1 is starting",
-        "of 1 workers there is no report",
+        "workers without a report: 1",
     ):
         assert text in done.stderr
 

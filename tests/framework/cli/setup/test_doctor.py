@@ -301,7 +301,7 @@ def test_a_wrong_password_names_itself_and_not_the_password(
         return str(done.exception)
 
     # And longer than that.
-    until(lambda: "does not let us in: _AUTHENTICATION" in planned())
+    until(lambda: "but refuses the connection: _AUTHENTICATION" in planned())
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_every_command_tells_of_a_refused_login(
         done = CliRunner().invoke(cli, words)
         assert isinstance(done.exception, KafkaUnreachable)
         text = str(done.exception)
-        return f"'{scene.servers}': a broker is there, and does not let us in" in text
+        return f"'{scene.servers}': a broker is there, but refuses the connection" in text
 
     # On a busy machine the refusal may take longer than their patience.
     until(refused)

@@ -60,16 +60,16 @@ def told(changes: Changes) -> list[list[Place]]:
 def test_what_follows_a_partition_comes_and_goes_with_it() -> None:
     """One of each retry topic; other topics are followed by nothing."""
     sources = {"r1": "orders", "r2": "orders", "other-r1": "other"}
-    followers = CopartitionedRetryTopics(
+    copartitioned = CopartitionedRetryTopics(
         sources, {"orders": 3, "r1": 3, "r2": 3, "other": 1, "other-r1": 1}
     )
     here = of(("orders", 1), ("quick-retries", 0))
-    assert told(followers.come(here)) == [[("r1", 1), ("r2", 1)], []]
-    assert told(followers.come(of(("other", 0)))) == [[("other-r1", 0)], []]
-    assert places(followers.go(here)) == [("r1", 1), ("r2", 1)]
-    assert followers.go(of(("orders", 1))) == []
-    assert told(followers.changed()) == [[], []]
-    assert places(followers.go(of(("other", 0)))) == [("other-r1", 0)]
+    assert told(copartitioned.come(here)) == [[("r1", 1), ("r2", 1)], []]
+    assert told(copartitioned.come(of(("other", 0)))) == [[("other-r1", 0)], []]
+    assert places(copartitioned.go(here)) == [("r1", 1), ("r2", 1)]
+    assert copartitioned.go(of(("orders", 1))) == []
+    assert told(copartitioned.changed()) == [[], []]
+    assert places(copartitioned.go(of(("other", 0)))) == [("other-r1", 0)]
 
 
 @given(st.data(), st.integers(1, 12), st.integers(0, 30), st.integers(1, 4))
@@ -96,14 +96,14 @@ def test_each_partition_of_a_follower_has_one_reader(
     each_has_one_reader(tier)
     grown = {"source": source + data.draw(st.integers(0, 5))}
     grown["tier"] = tier + data.draw(st.integers(0, 9))
-    for followers in group:
-        assert ("tier" in followers.learn(described(grown))) == (grown["tier"] > tier)
+    for copartitioned in group:
+        assert ("tier" in copartitioned.learn(described(grown))) == (grown["tier"] > tier)
     for number in range(source, grown["source"]):
         member = data.draw(st.integers(0, members - 1))
         shares.append(member)
         note(member, group[member].come(of(("source", number))))
-    for member, followers in enumerate(group):
-        note(member, followers.changed())
+    for member, copartitioned in enumerate(group):
+        note(member, copartitioned.changed())
     each_has_one_reader(grown["tier"])
     for number, member in enumerate(shares):
         read[member] -= set(places(group[member].go(of(("source", number)))))
@@ -112,54 +112,54 @@ def test_each_partition_of_a_follower_has_one_reader(
 
 def test_a_broker_that_tells_nothing_changes_nothing() -> None:
     """What was known at the start holds."""
-    followers = CopartitionedRetryTopics({"tier": "source"}, {"source": 2, "tier": 5})
+    copartitioned = CopartitionedRetryTopics({"tier": "source"}, {"source": 2, "tier": 5})
     silent = {"source": Described(), "tier": Described(), "stranger": Described("x", (0,))}
-    assert followers.learn(silent) == set()
-    came, _ = told(followers.come(of(("source", 0))))
+    assert copartitioned.learn(silent) == set()
+    came, _ = told(copartitioned.come(of(("source", 0))))
     assert came == [("tier", 0), ("tier", 2), ("tier", 4)]
-    assert told(followers.changed()) == [[], []]
+    assert told(copartitioned.changed()) == [[], []]
 
 
 def test_where_the_source_is_not_known_yet_its_own_number_follows() -> None:
     """Whatever the count is, that one is nobody else's; the rest comes when it is told."""
-    followers = CopartitionedRetryTopics({"tier": "source"}, {"tier": 5})
-    came, _ = told(followers.come(of(("source", 0), ("source", 1))))
+    copartitioned = CopartitionedRetryTopics({"tier": "source"}, {"tier": 5})
+    came, _ = told(copartitioned.come(of(("source", 0), ("source", 1))))
     assert came == [("tier", 0), ("tier", 1)]
-    assert told(followers.come(of(("source", 7)))) == [[], []]
-    assert followers.learn(described({"source": 3})) == {"source"}
-    assert told(followers.changed()) == [[("tier", 3), ("tier", 4)], []]
+    assert told(copartitioned.come(of(("source", 7)))) == [[], []]
+    assert copartitioned.learn(described({"source": 3})) == {"source"}
+    assert told(copartitioned.changed()) == [[("tier", 3), ("tier", 4)], []]
 
 
 def test_a_follower_that_is_deleted_is_read_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the second word: the first may be a broker that has not heard of it. It may come back."""
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.0)
-    followers = CopartitionedRetryTopics({"tier": "source"}, {"source": 1, "tier": 1})
-    followers.come(of(("source", 0)))
+    copartitioned = CopartitionedRetryTopics({"tier": "source"}, {"source": 1, "tier": 1})
+    copartitioned.come(of(("source", 0)))
     absent = {"tier": Described(absent=True)}
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 60.0)
     for answer in (absent, absent, described({"tier": 1}), absent):
-        followers.learn(answer)
-        assert told(followers.changed()) == [[], []], "too soon, or it was there in between"
+        copartitioned.learn(answer)
+        assert told(copartitioned.changed()) == [[], []], "too soon, or it was there in between"
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.0)
-    followers.learn(described({"source": 1}))
-    assert told(followers.changed()) == [[], []], "nothing was said of it"
-    followers.learn(absent)
-    assert told(followers.changed()) == [[], [("tier", 0)]]
-    assert followers.go(of(("source", 0))) == []
-    assert told(followers.come(of(("source", 0)))) == [[], []]
-    assert followers.learn(described({"tier": 1})) == {"tier"}
-    assert told(followers.changed()) == [[("tier", 0)], []]
+    copartitioned.learn(described({"source": 1}))
+    assert told(copartitioned.changed()) == [[], []], "nothing was said of it"
+    copartitioned.learn(absent)
+    assert told(copartitioned.changed()) == [[], [("tier", 0)]]
+    assert copartitioned.go(of(("source", 0))) == []
+    assert told(copartitioned.come(of(("source", 0)))) == [[], []]
+    assert copartitioned.learn(described({"tier": 1})) == {"tier"}
+    assert told(copartitioned.changed()) == [[("tier", 0)], []]
 
 
 def test_what_the_broker_does_not_know_is_not_begun() -> None:
     """At the first word: who looks for its log would wait inside the callback."""
-    followers = CopartitionedRetryTopics({"tier": "source"}, {"source": 2, "tier": 2})
-    followers.come(of(("source", 0)))
-    followers.learn({"tier": Described(absent=True)})
-    assert told(followers.come(of(("source", 1)))) == [[], []]
-    assert places(followers.go(of(("source", 0)))) == [("tier", 0)]
-    followers.learn(described({"tier": 2}))
-    assert told(followers.changed()) == [[("tier", 1)], []]
+    copartitioned = CopartitionedRetryTopics({"tier": "source"}, {"source": 2, "tier": 2})
+    copartitioned.come(of(("source", 0)))
+    copartitioned.learn({"tier": Described(absent=True)})
+    assert told(copartitioned.come(of(("source", 1)))) == [[], []]
+    assert places(copartitioned.go(of(("source", 0)))) == [("tier", 0)]
+    copartitioned.learn(described({"tier": 2}))
+    assert told(copartitioned.changed()) == [[("tier", 1)], []]
 
 
 class Silent:
@@ -208,9 +208,9 @@ class Group:
         """One more member."""
         made = options_of(self.servers, self.protocol)
         follows = {self.tier: self.topic}
-        followers = CopartitionedRetryTopics(follows, self.counts)
+        copartitioned = CopartitionedRetryTopics(follows, self.counts)
         source = KafkaSource(
-            made, self.name, batch=100, low_priority_topics=follows, followers=followers
+            made, self.name, batch=100, low_priority_topics=follows, copartitioned=copartitioned
         )
         listener = Listener()
         source.subscribe([self.topic, self.tier], listener)

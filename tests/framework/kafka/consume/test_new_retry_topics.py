@@ -39,7 +39,7 @@ def test_a_retry_topic_that_nobody_knew_ends_the_worker(
         options(bootstrap_servers),
         group,
         low_priority_topics=[known],
-        followers=CopartitionedRetryTopics({known: topic}, {topic: 1, known: 1}),
+        copartitioned=CopartitionedRetryTopics({known: topic}, {topic: 1, known: 1}),
         new_tiers=NewTiers(options(bootstrap_servers), group),
     )
     sources.append(source)

@@ -194,7 +194,7 @@ def test_it_stops_when_told_and_keeps_to_its_rate(stage: Stage) -> None:
         progress=lambda tally: seen.append(tally.sent),
         stopping=lambda: bool(seen) and seen[-1] >= 10,
     )
-    assert (tally.sent, tally.stopped, tally.remaining) == (10, "it was interrupted", 20)
+    assert (tally.sent, tally.stopped, tally.remaining) == (10, "it was told to stop", 20)
     assert seen == [5, 10]
 
 

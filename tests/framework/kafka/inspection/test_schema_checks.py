@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
 from ackfloor.core.values.doctor_result import CheckResult
-from ackfloor.kafka.inspection.schema_checks import registry_findings
+from ackfloor.kafka.inspection.schema_checks import check_registry
 from ackfloor.settings import RegistrySettings
 from ackfloor.testing import SchemaRegistry
 
@@ -45,24 +45,24 @@ def registry() -> Iterator[SchemaRegistry]:
 def found(url: str, **more: object) -> CheckResult:
     """What is found for one topic."""
     settings = RegistrySettings(url=url, timeout="60s", **more)  # type: ignore[arg-type]
-    [finding] = registry_findings(settings, ["orders"])
-    return finding
+    [result] = check_registry(settings, ["orders"])
+    return result
 
 
 def test_what_it_knows_and_what_not_yet_is_told(registry: SchemaRegistry) -> None:
     """Neither is a fault: subjects may be named otherwise."""
     settings = RegistrySettings(url=registry.url, username="reader", password=SECRET)
-    [finding] = registry_findings(settings, ["orders", "bills"])
-    assert finding.state == "ok"
-    assert "it has orders-value; no bills-value yet, or under another name" in finding.detail
+    [result] = check_registry(settings, ["orders", "bills"])
+    assert result.state == "ok"
+    assert "it has orders-value; no bills-value yet, or under another name" in result.detail
 
 
 def test_a_refused_login_names_itself_and_not_the_password(registry: SchemaRegistry) -> None:
     """With the settings that it comes from."""
-    finding = found(registry.url, username="reader", password="wrong-0815")
-    assert (finding.state, "HTTP 401" in finding.detail) == ("fail", True)
-    assert "ACKFLOOR_REGISTRY__PASSWORD" in finding.fix
-    assert "0815" not in str(finding)
+    result = found(registry.url, username="reader", password="wrong-0815")
+    assert (result.state, "HTTP 401" in result.detail) == ("fail", True)
+    assert "ACKFLOOR_REGISTRY__PASSWORD" in result.fix
+    assert "0815" not in str(result)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_refused_login_names_itself_and_not_the_password(registry: SchemaRegis
 def test_a_refusal_has_its_fix(registry: SchemaRegistry, fault: int, fix: str) -> None:
     """By the status of the answer."""
     registry.fault = fault
-    finding = found(registry.url)
-    assert (finding.state, f"HTTP {fault}" in finding.detail) == ("fail", True)
-    assert fix in finding.fix
+    result = found(registry.url)
+    assert (result.state, f"HTTP {fault}" in result.detail) == ("fail", True)
+    assert fix in result.fix
 
 
 def test_who_is_not_there_or_speaks_otherwise_is_told(registry: SchemaRegistry) -> None:
@@ -86,9 +86,9 @@ def test_who_is_not_there_or_speaks_otherwise_is_told(registry: SchemaRegistry) 
     assert "ssl_ca_location" in found(registry.url.replace("http:", "https:")).fix
     url = registry.url
     registry.close()
-    finding = found(url)
-    assert (finding.state, "no answer" in finding.detail) == ("fail", True)
-    assert finding.fix == "start it, or mend registry.url"
+    result = found(url)
+    assert (result.state, "no answer" in result.detail) == ("fail", True)
+    assert result.fix == "start it, or mend registry.url"
 
 
 def test_a_page_for_people_is_no_registry() -> None:
@@ -105,10 +105,10 @@ def test_a_page_for_people_is_no_registry() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        finding = found(f"http://127.0.0.1:{server.server_address[1]}")
+        result = found(f"http://127.0.0.1:{server.server_address[1]}")
         server.shutdown()
-    assert (finding.state, "no JSON" in finding.detail) == ("fail", True)
-    assert finding.fix == "mend registry.url"
+    assert (result.state, "no JSON" in result.detail) == ("fail", True)
+    assert result.fix == "mend registry.url"
 
 
 def test_the_doctor_asks_for_what_the_app_decodes(
@@ -123,6 +123,6 @@ def test_the_doctor_asks_for_what_the_app_decodes(
     monkeypatch.setenv("ACKFLOOR_REGISTRY__PASSWORD", SECRET)
     words = ["doctor", "registry_shop:app", "--bootstrap-servers", "127.0.0.1:1"]
     done = CliRunner().invoke(cli, [*words, "--connect-timeout", "1s", "-o", "json"])
-    told = {each["check"]: each for each in json.loads(done.stdout)}
-    assert told["schema registry"]["state"] == "ok"
+    notes = {each["check"]: each for each in json.loads(done.stdout)}
+    assert notes["schema registry"]["state"] == "ok"
     assert registry.asked == ["GET /subjects/orders-value/versions/latest"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ackfloor.core.values.doctor_result import CheckResult
-from ackfloor.kafka.inspection.topic_checks import topic_findings
+from ackfloor.kafka.inspection.topic_checks import check_topics
 from ackfloor.kafka.topics.topic_requirements import TopicFacts
 from tests.framework.kafka.topics.test_cluster_topics import plans, spec
 
@@ -16,7 +16,7 @@ def told(
     existing: dict[str, TopicFacts], *, create_topics: bool = True, brokers: int = 3
 ) -> dict[str, CheckResult]:
     """The findings for one handler that retries in place, by topic."""
-    found = topic_findings(
+    found = check_topics(
         [spec(ordering="key")],
         "g",
         existing,

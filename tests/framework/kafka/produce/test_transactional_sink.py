@@ -341,7 +341,7 @@ def test_a_client_that_does_not_come_back_ends_the_worker(
         try:
             stand.sink.poll()
         except SourceFailed as exc:
-            return "has not come back" in str(exc)
+            return "has not returned" in str(exc)
         return False
 
     until(failed)
