@@ -185,7 +185,7 @@ class Process:
             topology,
             watched=topology.partitions,
         )
-        outside.marks = self._marks
+        outside.in_flight = self._marks
         worker = Worker(
             launch.app,
             launch.handlers,
@@ -214,15 +214,15 @@ class Process:
         """Breakers were forced: say so, and show it, also where none opens or closes by it."""
         self._say(Kind.BREAKERS_TAKEN, answer)
         if self._loop is not None:
-            self._loop.telling.mark_changed()
+            self._loop.snapshots.mark_changed()
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
         settings = WorkerSettings(self._relaunch, worker)
         self._heard[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
         early = worker.engine.early
-        self._heard[Kind.EARLY] = lambda body: self._say(
-            Kind.EARLY_DONE, done_early(early, body, SystemClock().now())
+        self._heard[Kind.RETRY_NOW] = lambda body: self._say(
+            Kind.RETRY_NOW_DONE, done_early(early, body, SystemClock().now())
         )
         loop.interlude = self._come_by
         # The first poll is watched as well: machines set their clocks soon after they have booted.
@@ -311,9 +311,9 @@ class Process:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _log_ack_map(self) -> None:
-        if self._dump and self._loop is not None and self._loop.telling.latest is not None:
+        if self._dump and self._loop is not None and self._loop.snapshots.latest is not None:
             self._dump = False
-            log.info("ack map:\n%s", ack_map(self._loop.telling.latest))
+            log.info("ack map:\n%s", ack_map(self._loop.snapshots.latest))
 
 
 def _write_stacks() -> None:
@@ -430,7 +430,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.exception("the worker failed")
         return Exit.FAILURE
     finally:
-        marks.ended()
+        marks.exited_cleanly()
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class RetryOrders:
             self._requests.sent(request, request.asked.number, workers)
             for worker in workers:
                 # One that has no room for it does not answer, and is called silent.
-                tell(worker, Kind.EARLY, request.asked.to_bytes())
+                tell(worker, Kind.RETRY_NOW, request.asked.to_bytes())
         self._requests.pending()
 
     def heard(self, worker: int, body: bytes) -> None:

@@ -106,9 +106,9 @@ class RunSettings:
         self._told.pop(worker, None)
         self._say(worker, tell)
 
-    def heard(self, worker: int, kind: Kind, body: bytes) -> None:
+    def received(self, worker: int, kind: Kind, body: bytes) -> None:
         """A worker answered."""
-        if kind is Kind.EARLY_DONE:
+        if kind is Kind.RETRY_NOW_DONE:
             self.early.heard(worker, body)
         self.breakers.heard(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:

@@ -92,7 +92,7 @@ class Asking:
             self.early.step(workers, self.tell)
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
-        assert kind is Kind.EARLY
+        assert kind is Kind.RETRY_NOW
         self.told.append((worker, Said.from_bytes(body)))
         return True
 

@@ -57,27 +57,27 @@ class MemoryTransactionalSink:
         broker = self._broker
         with broker.changed:
             refusals: dict[PendingWrite, Refusal] = {}
-            for parcel in transaction.parcels:
-                record = parcel.delivery.record
+            for write in transaction.parcels:
+                record = write.delivery.record
                 try:
                     broker.admit(
-                        parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                        write.topic, record.value(), record.key(), write.headers, write.partition
                     )
                 except PublishFailed as exc:
-                    refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
+                    refusals[write] = Refusal(str(exc), isinstance(exc, TooLarge))
             if refusals:
                 return Outcome(next(iter(refusals.values())).error, refusals)
             error = self._commit(transaction, member, joins)
             if error is not None:
                 return Outcome(error)
-            for parcel in transaction.parcels:
-                self._append(parcel)
+            for write in transaction.parcels:
+                self._append(write)
         return COMMITTED
 
-    def _append(self, parcel: PendingWrite) -> MemoryRecord:
-        record = parcel.delivery.record
+    def _append(self, write: PendingWrite) -> MemoryRecord:
+        record = write.delivery.record
         return self._broker.append(
-            parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+            write.topic, record.value(), record.key(), write.headers, write.partition
         )
 
     def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
