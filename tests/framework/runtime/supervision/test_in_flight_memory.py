@@ -18,15 +18,15 @@ PROGRAM = """
 import os, sys
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-marks = InFlightMemory(int(sys.argv[1]))
-place = marks.take_place()
-marks.words[place] = marks.of("orders", 7) | 123_456_789_012
-other = marks.take_place()
-marks.words[other] = marks.of("orders--shop--retry-1s", 0) | 0
-marks.words[marks.take_place()] = marks.of("orders", 7) | 5
-marks.give_back(other + 1)
+memory = InFlightMemory(int(sys.argv[1]))
+place = memory.take_place()
+memory.cells[place] = memory.of("orders", 7) | 123_456_789_012
+other = memory.take_place()
+memory.cells[other] = memory.of("orders--shop--retry-1s", 0) | 0
+memory.cells[memory.take_place()] = memory.of("orders", 7) | 5
+memory.give_back(other + 1)
 if sys.argv[2] == "in order":
-    marks.ended()
+    memory.exited_cleanly()
 elif sys.argv[2] == "killed":
     os.kill(os.getpid(), 9)
 os._exit(1)
