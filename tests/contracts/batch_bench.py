@@ -96,11 +96,11 @@ class BatchBench(Bench):
         self.calls: list[Batch] = []
         self.seen: Callable[[], None] = _nothing
         self._works: dict[LaneKey, Work] = {}
-        self.inbox.ended = _Owner(self, self._executors)
+        self.inbox.finished = _Owner(self, self._executors)
 
     def on_ended(self, seen: Callable[[], None]) -> None:
         self.seen = seen
-        self.inbox.ended = _Owner(self, self._executors)
+        self.inbox.finished = _Owner(self, self._executors)
 
     def work_again(self, lane: Lane) -> Work:
         """The work that a lane was given as, with what waits in it."""

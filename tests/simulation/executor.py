@@ -105,7 +105,7 @@ def slot_type_of(hub: Hub, life: Life) -> type[Slot]:
                 self._executor.broke(self, exc)
             finally:
                 if life.alive:
-                    self._executor.ended(self)
+                    self._executor.thread_ended(self)
 
         def is_alive(self) -> bool:
             """Whether its strand goes on."""

@@ -215,8 +215,8 @@ class Process:
         self.app = app
         answered: News[TrackedDelivery] = News(self._answered)
         self.worker.inbox.answered = self.worker.engine.state.inbox = answered
-        self.worker.inbox.ended = News(self._answered)
-        self.worker.inbox.held = News(self._answered)
+        self.worker.inbox.finished = News(self._answered)
+        self.worker.inbox.pause_requests = News(self._answered)
         self.worker.engine.suspects.learn(world.suspects())
         self.owner = Strand(hub, self._live, life.is_alive, self._owner_thaws)
         self.owner_thaws_s = 0.0

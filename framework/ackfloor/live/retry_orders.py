@@ -100,7 +100,7 @@ class RetryOrders:
             self._requests.sent(request, request.asked.number, workers)
             for worker in workers:
                 # A worker whose channel has no room gets nothing and is reported as silent.
-                tell(worker, Kind.EARLY, request.asked.to_bytes())
+                tell(worker, Kind.RETRY_NOW, request.asked.to_bytes())
         self._requests.pending()
 
     def received(self, worker: int, body: bytes) -> None:

@@ -108,9 +108,9 @@ class RunSettings:
         self._sent.pop(worker, None)
         self._send_newest(worker, tell)
 
-    def heard(self, worker: int, kind: Kind, body: bytes) -> None:
+    def received(self, worker: int, kind: Kind, body: bytes) -> None:
         """Take a worker's frame."""
-        if kind is Kind.EARLY_DONE:
+        if kind is Kind.RETRY_NOW_DONE:
             self.retry_orders.received(worker, body)
         self.breakers.received(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:

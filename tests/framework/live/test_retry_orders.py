@@ -100,7 +100,7 @@ class Asking:
             self.orders.step(workers, self.tell)
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
-        assert kind is Kind.EARLY
+        assert kind is Kind.RETRY_NOW
         self.sent.append((worker, RetryOrder.from_bytes(body)))
         return True
 

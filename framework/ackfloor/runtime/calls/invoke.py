@@ -24,7 +24,7 @@ from ackfloor.declare.registration import Middleware
 from ackfloor.declare.signature import Signature
 from ackfloor.delivery import Delivery
 from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
-from ackfloor.runtime.calls.tracebacks import told
+from ackfloor.runtime.calls.tracebacks import format_exception
 
 current: ContextVar[TrackedDelivery] = ContextVar("ackfloor.current_delivery")
 
@@ -107,7 +107,7 @@ def failure_of(exc: BaseException) -> Failure:
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
-    stack, frames = told(exc)
+    stack, frames = format_exception(exc)
     mine = [
         (basename(file), function)  # noqa: PTH119 - a fifth of all this as a Path
         for file, function in frames
@@ -116,10 +116,10 @@ def failure_of(exc: BaseException) -> Failure:
     return Failure(name, _text(exc), stack, fingerprint(name, mine))
 
 
-def _text(said: object) -> str:
+def _text(value: object) -> str:
     """What an exception says of itself, which is user code and may fail as well."""
     try:
-        return str(said)
+        return str(value)
     except BaseException as failed:
         return f"<no text: its __str__ raised {type(failed).__name__}>"
 

@@ -20,8 +20,7 @@ from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.outcomes import Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.runtime.executors.inbox import Held as PauseAsked
-from ackfloor.runtime.executors.inbox import Inbox
+from ackfloor.runtime.executors.inbox import Inbox, PauseRequest
 
 
 class Window:
@@ -67,7 +66,7 @@ class Window:
 
     def end(self, unit: Work | Batch) -> None:
         """A slot has ended a unit, or was given up; what is left in it, it has not handled."""
-        self._inbox.ended.append((self._handler, unit))
+        self._inbox.finished.append((self._handler, unit))
 
     def put_last(self, work: Work) -> None:
         """A slot leaves a work that has more, for another one's turn."""
@@ -99,7 +98,8 @@ class Window:
 
     def ask_pause(self, outcome: Paused) -> None:
         """A handler asks for a pause; what had not started was given back before."""
-        self._inbox.held.append(PauseAsked(self._handler, outcome.duration_s, outcome.reason))
+        request = PauseRequest(self._handler, outcome.duration_s, outcome.reason)
+        self._inbox.pause_requests.append(request)
 
     def _empty(self) -> None:
         while True:

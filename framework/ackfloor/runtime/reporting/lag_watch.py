@@ -48,21 +48,21 @@ class LagWatch:
 
     Args:
         looking: a function that can be pickled; it is called in the lookout's process.
-        tell: takes what was seen, or None where nothing is known; on the lookout's thread.
+        report: takes what was seen, or None where nothing is known; on the lookout's thread.
     """
 
     def __init__(
         self,
         looking: Looking,
-        tell: Callable[[Sequence[Progress] | None], None],
+        report: Callable[[Sequence[Progress] | None], None],
         every_s: float,
     ) -> None:
         self._looking = looking
-        self._tell = tell
+        self._report = report
         self._every_s = every_s
         #: Readable when the run ends.
         self._end, self._ending = Pipe(duplex=False)
-        self._said = ""
+        self._logged = ""
         self._thread = Thread(target=self._run, name="ackfloor-lookout", daemon=True)
 
     def start(self) -> None:
@@ -107,13 +107,13 @@ class LagWatch:
 
     def _take(self, seen: Sequence[Progress] | Unknown) -> None:
         if not isinstance(seen, Unknown):
-            self._said = ""
-            self._tell(seen)
+            self._logged = ""
+            self._report(seen)
             return
-        self._tell(None)
-        if seen.why != self._said:
+        self._report(None)
+        if seen.why != self._logged:
             # Once for each reason, until a look succeeds.
-            self._said = seen.why
+            self._logged = seen.why
             log.warning("lag and dead letters as Kafka sees them are not known: %s", seen.why)
             if seen.trace:
                 log.error("a look at Kafka failed\n%s", seen.trace)

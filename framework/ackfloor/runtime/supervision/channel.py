@@ -41,7 +41,7 @@ class Kind(Enum):
     #: JSON: records that are suspects no longer, [[topic, partition, offset], ...].
     OVER = b"O"
     #: JSON: what it did about waiting records.
-    EARLY_DONE = b"D"
+    RETRY_NOW_DONE = b"D"
     #: JSON: what became of an operator's word on circuit breakers.
     BREAKERS_TAKEN = b"B"
     #: JSON: the circuit breakers that are open, by no operator's word.
@@ -54,7 +54,7 @@ class Kind(Enum):
     #: JSON: the records that were in flight when workers died; see `crashes`.
     SUSPECTS = b"P"
     #: JSON: waiting records of a retry topic that are to be due, or dead-lettered.
-    EARLY = b"E"
+    RETRY_NOW = b"E"
     #: JSON: the circuit breakers that operators force, all of them.
     BREAKERS = b"F"
     #: JSON: the circuit breakers that were open in the worker whose place this one takes.

@@ -79,7 +79,7 @@ def suspects_in(body: bytes) -> Iterator[tuple[str, int, int, int, str]]:
             yield topic, partition, offset, crashes, how
 
 
-def how_it_ended(code: int) -> str:
+def exit_text(code: int) -> str:
     """A process's exit code in words."""
     if code >= 0:
         return f"ended with code {code}"

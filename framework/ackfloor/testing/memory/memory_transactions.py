@@ -59,27 +59,27 @@ class MemoryTransactionalSink:
         broker = self._broker
         with broker.changed:
             refusals: dict[PendingWrite, Refusal] = {}
-            for parcel in transaction.writes:
-                record = parcel.delivery.record
+            for write in transaction.writes:
+                record = write.delivery.record
                 try:
                     broker.admit(
-                        parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                        write.topic, record.value(), record.key(), write.headers, write.partition
                     )
                 except PublishFailed as exc:
-                    refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
+                    refusals[write] = Refusal(str(exc), isinstance(exc, TooLarge))
             if refusals:
                 return TransactionOutcome(next(iter(refusals.values())).error, refusals)
             error = self._commit(transaction, member, joins)
             if error is not None:
                 return TransactionOutcome(error)
-            for parcel in transaction.writes:
-                self._append(parcel)
+            for write in transaction.writes:
+                self._append(write)
         return COMMITTED
 
-    def _append(self, parcel: PendingWrite) -> MemoryRecord:
-        record = parcel.delivery.record
+    def _append(self, write: PendingWrite) -> MemoryRecord:
+        record = write.delivery.record
         return self._broker.append(
-            parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+            write.topic, record.value(), record.key(), write.headers, write.partition
         )
 
     def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:

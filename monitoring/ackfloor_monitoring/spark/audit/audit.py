@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # In broadcast mode every worker has dead letters of its own.
 LIFE = (*MESSAGE, "worker", "replays")
 PLACE = ("topic", "partition", "offset")
-FINDING = ("fault", *MESSAGE, "replays", "attempt", *PLACE)
+FAULT_COLUMNS = ("fault", *MESSAGE, "replays", "attempt", *PLACE)
 
 
 class Fault(StrEnum):
@@ -50,12 +50,12 @@ class Fault(StrEnum):
     STRAY = "stray"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The fault in words."""
-        return _WORDS[self]
+        return _DESCRIPTIONS[self]
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     Fault.HOLE: "the attempt before it is not there",
     Fault.DOUBLE: "one attempt has more than one record",
     Fault.NO_CHAIN: "a dead letter of a later attempt, and no earlier one is there",
@@ -106,8 +106,10 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
     )
 
 
-def findings(rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = None) -> DataFrame:
-    """One row of `FINDING` for each fault.
+def fault_rows(
+    rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = None
+) -> DataFrame:
+    """One row of `FAULT_COLUMNS` for each fault.
 
     Args:
         rows: from `audited`.
@@ -224,7 +226,7 @@ def _with_faults(rows: DataFrame, faults: dict[Fault, Column]) -> DataFrame:
         rows.where(F.coalesce(*named).isNotNull())
         .withColumn("fault", F.explode(F.array(*named)))
         .where("fault is not null")
-        .select(*FINDING)
+        .select(*FAULT_COLUMNS)
     )
 
 

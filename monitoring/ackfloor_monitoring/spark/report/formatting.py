@@ -102,7 +102,7 @@ def cause_name(group: FailureGroup) -> str:
     return group.error_type or group.cause
 
 
-def since_words(report: Report) -> str:
+def since_text(report: Report) -> str:
     """What "new" is measured from."""
     if report.since_release is not None:
         return f"release {report.since_release} first failed ({moment(report.since)})"
@@ -147,14 +147,14 @@ def _largest(report: Report) -> str:
 
 def _new(report: Report) -> str:
     if not report.new:
-        return f"Nothing new since {since_words(report)}."
+        return f"Nothing new since {since_text(report)}."
     named = ", ".join(
         f"{cause_name(g)} in {owner(g.group, g.handler, report)} ({some(g.failures, 'failure')})"
         for g in report.new[:3]
     )
     more = f", and {len(report.new) - 3} more" if len(report.new) > 3 else ""
     causes = "1 cause is" if len(report.new) == 1 else f"{len(report.new)} causes are"
-    return f"{causes} new since {since_words(report)}: {named}{more}."
+    return f"{causes} new since {since_text(report)}: {named}{more}."
 
 
 def _replayed(report: Report) -> list[str]:

@@ -29,7 +29,7 @@ from ackfloor_monitoring.spark.spark_errors import NoTopics, ReadFailed, StoreFa
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table import table_frames as frames
-from ackfloor_monitoring.spark.table.ingest_observer import Onlooker
+from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 from ackfloor_monitoring.spark.table.redacted_rows import redacted
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ class Ingest:
         spark: SparkSession,
         plan: IngestPlan,
         tell: Callable[[str], None] = print,
-        onlooker: Onlooker | None = None,
+        observer: IngestObserver | None = None,
     ) -> None:
         self._spark = spark
         self._plan = plan
         self._tell = tell
-        self._onlooker = onlooker or Onlooker()
+        self._observer = observer or IngestObserver()
         self._ids: dict[str, str] = {}
         self._writer = ""
         self._problem: AckfloorError | None = None
@@ -200,7 +200,7 @@ class Ingest:
         try:
             while not query.awaitTermination(_LOOK_EVERY_S):
                 self._progress(query, told)
-                self._onlooker.turn()
+                self._observer.turn()
                 if self._stopping:
                     query.stop()
                 elif self._kept_house != datetime.now(UTC).date() and not plan.once:
@@ -209,7 +209,7 @@ class Ingest:
         except StreamingQueryException as error:
             self._progress(query, told)
             verdict = self._verdict(error)
-            self._onlooker.failed(verdict)
+            self._observer.failed(verdict)
             raise verdict from error
         finally:
             query.stop()
@@ -225,9 +225,9 @@ class Ingest:
             rows = records.transform(frames.failure_rows, self._ids, now)
             if (oldest := plan.oldest_day(now)) is not None:
                 rows = rows.where(rows["day"] >= oldest)
-            with store.store_failures_told(plan.table):
+            with store.readable_store_errors(plan.table):
                 store.append(redacted(rows, plan.rules), plan.table)
-            self._onlooker.stored(now)
+            self._observer.stored(now)
             self._merge_files()
         except AckfloorError as error:
             self._problem = error  # through Java only its text would come

@@ -99,7 +99,7 @@ class Sent:
         return len(self._sent.value or b"")
 
 
-def spoken(outcome: Outcome) -> dict[str, Any]:
+def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
     """An outcome in words."""
     if isinstance(outcome, Acked):
         return {"kind": "acked"}
@@ -133,18 +133,18 @@ def _failure(failure: Failure) -> dict[str, str]:
     }
 
 
-def heard(words: Mapping[str, Any]) -> Outcome:
-    """The outcome that `spoken` put into words."""
-    kind = words["kind"]
+def outcome_from_dict(message: Mapping[str, Any]) -> Outcome:
+    """The outcome that `outcome_to_dict` put into words."""
+    kind = message["kind"]
     if kind == "acked":
         return ACKED
     if kind == "discarded":
-        return Discarded(words["text"])
+        return Discarded(message["text"])
     if kind == "held":
-        return Paused(words["duration_s"], words["text"])
+        return Paused(message["duration_s"], message["text"])
     if kind == "released":
         return RELEASED
-    failure = Failure(words["type"], words["message"], words["stack"], words["fingerprint"])
+    failure = Failure(message["type"], message["message"], message["stack"], message["fingerprint"])
     if kind == "rejected":
-        return Rejected(failure, Reason(words["reason"]))
-    return Failed(failure, Reason(words["reason"]), words["after_s"])
+        return Rejected(failure, Reason(message["reason"]))
+    return Failed(failure, Reason(message["reason"]), message["after_s"])
