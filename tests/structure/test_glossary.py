@@ -12,8 +12,8 @@ from tests.structure.sources import REPOSITORY, modules
 
 PAGE = REPOSITORY / "docs/glossary.md"
 SOURCES = modules()
-#: Python's own names, and those of libraries that we answer to.
-GIVEN = frozenset({"garbage_collection"})
+#: Python's own, and those that users read: of events, of exports, of JSON.
+GIVEN = frozenset({"garbage_collection", "alone", "words", "findings"})
 _ROW = re.compile(r"^\| (?!word \||not \||---)(.+) \|$", re.MULTILINE)
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

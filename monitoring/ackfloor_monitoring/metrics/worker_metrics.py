@@ -285,7 +285,7 @@ class WorkerMetrics:
         self._count(d.METADATA_IGNORED, event.topic)
 
     def _held(self, event: HandlerHeld) -> None:
-        self._count(d.HOLDS, event.handler)
+        self._count(d.PAUSES, event.handler)
 
     def _suspect_started(self, event: SuspectStarted) -> None:
         what = "started_alone" if event.alone else "started"

@@ -17,7 +17,7 @@ RECOVERED_NOTE = (
 )
 UNKNOWN_NOTE = (
     "The groups' commits were not read, so nobody can tell here what recovered from what still "
-    "waits: both are counted as unknown. Give --bootstrap-servers to have them told apart."
+    "waits: both are counted as unknown. Give --bootstrap-servers to have them distinguished."
 )
 
 
@@ -122,7 +122,7 @@ def in_short(report: Report) -> list[str]:
 
 def _what_became(report: Report) -> str:
     totals = report.totals
-    told = [
+    endings = [
         f"{word.format(count(number))} ({percent(number / totals.messages)})"
         for number, word in (
             (totals.recovered, "at most {} recovered"),
@@ -132,7 +132,7 @@ def _what_became(report: Report) -> str:
         )
         if number and totals.messages
     ]
-    ended = ": " + ", ".join(told) if told else ""
+    ended = ": " + ", ".join(endings) if endings else ""
     return f"{some(totals.messages, 'message')} failed at least once{ended}."
 
 
@@ -167,19 +167,19 @@ def _replayed(report: Report) -> list[str]:
 
 
 def _missing(report: Report) -> list[str]:
-    told = [] if report.commits_known else [UNKNOWN_NOTE]
+    notes = [] if report.commits_known else [UNKNOWN_NOTE]
     totals = report.totals
     if report.commits_refused:
-        told.append(
+        notes.append(
             f"The commits of {some(report.commits_refused, 'partition')} carry metadata that could "
             "not be believed; what lies above their position is counted as waiting."
         )
     if totals.without_origin:
-        told.append(
+        notes.append(
             f"{some(totals.without_origin, 'record')} cannot be traced to a message: counted among "
             "the failures, not among the messages."
         )
-    return told
+    return notes
 
 
 def period(report: Report) -> str:

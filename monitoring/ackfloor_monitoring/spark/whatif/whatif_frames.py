@@ -127,14 +127,14 @@ def outcomes(narrowed: DataFrame, waits_ms: Sequence[float]) -> DataFrame:
     failing_until, never = F.col("failing_until"), F.lit(_NEVER)
     clearly_later = failing_until + CLEARLY_LATER * (failing_until - F.col("first_failed_at"))
     dead_anyway = F.when(F.col("fate") == "ended", failing_until)
-    early = F.when(F.col("fate") == "exhausted", clearly_later).otherwise(failing_until)
+    soonest = F.when(F.col("fate") == "exhausted", clearly_later).otherwise(failing_until)
     late = F.coalesce(dead_anyway, "succeeds_at", never)
     stretches = {
         "likely": (
             F.coalesce(dead_anyway, "recovers_after", never),
             F.coalesce(dead_anyway, "recovers_by", never),
         ),
-        "early": (early, early),
+        "early": (soonest, soonest),
         "late": (late, late),
     }
     # As columns of their own they are computed once for all that follows from them.
