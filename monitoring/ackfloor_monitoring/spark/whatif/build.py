@@ -78,16 +78,14 @@ def what_if(
             f"{left_out.own_waits} had waits of their handler's own, and of "
             f"{left_out.without_origin} failures the origin can't be read"
         )
-    per_handler = [_outcome(row["group"], row["handler"], [row]) for row in rows]
+    found = [_outcome(row["group"], row["handler"], [row]) for row in rows]
     return WhatIf(
         table=table,
         policy=Policy(len(policy.schedule()), policy.schedule(), policy.jitter),
         commits_known=commits is not None,
         total=_outcome(None, None, rows),
         handlers=tuple(
-            sorted(
-                per_handler, key=lambda each: (-each.messages, each.group or "", each.handler or "")
-            )
+            sorted(found, key=lambda each: (-each.messages, each.group or "", each.handler or ""))
         ),
         left_out=left_out,
         assumptions=ASSUMPTIONS if commits is not None else (*ASSUMPTIONS, PRESUMED),

@@ -2,8 +2,8 @@
 
 Everything about the processes is done here, one thing after the other, so none of it needs a lock:
 the owner thread puts what it wants into `orders` and rings. The pool's thread sleeps until a
-process sends a message or dies, or the bell rings; while records are in hand it also looks by itself,
-because one that simply returns is not worth a message.
+process sends a message or dies, or the bell rings; while records are in flight it also looks by
+itself, because one that simply returns is not worth a message.
 
 A process is killed for one record: the one whose time is up. What becomes of that record is decided
 when the process has been seen dead, and not before; whatever it did until then it did before its
