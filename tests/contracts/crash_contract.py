@@ -35,7 +35,7 @@ class CrashContract:
         first, second = bench.deliveries(2)
         bench.submit(executor, [first])
         eventually(lambda: bench.answered == [0])
-        executor._words = _Unwritable()  # type: ignore[attr-defined]
+        executor._cells = _Unwritable()  # type: ignore[attr-defined]
         bench.submit(executor, [second])
         eventually(lambda: bench.inbox.broken)
         assert [type(broken) for broken in bench.inbox.broken] == [SystemExit]

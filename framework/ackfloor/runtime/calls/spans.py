@@ -1,4 +1,4 @@
-"""Spans: what OpenTelemetry is told of deliveries and of published records, through its API alone.
+"""OpenTelemetry spans of deliveries and of published records, through its API alone.
 
 Each call of a handler is a span. The span of one record belongs to the trace that the record's
 producer began, by the record's own headers (`traceparent`). Those headers pass through retry and
@@ -193,7 +193,7 @@ class Spans:
         exc: BaseException | None,
         invocation: Invocation,
     ) -> None:
-        """Say how a call ended."""
+        """Set the span's outcome."""
         due_s = delivery.deadline_s
         if delivery.closed and due_s is not None and delivery.assignment.clock() >= due_s:
             span.set_attribute("ackfloor.outcome", "timeout")

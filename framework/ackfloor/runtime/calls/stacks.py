@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-#: Frames of one stack; of a deeper one the innermost are told.
+#: Frames of one stack; of a deeper one the innermost are kept.
 MOST_FRAMES = 12
 #: What a handler is called through.
 _AROUND = ("ackfloor.", "asyncio.", "threading")

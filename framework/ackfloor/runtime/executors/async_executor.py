@@ -50,7 +50,7 @@ from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.window import Window
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-#: Records handled without a suspension before a slot looks whether the event loop should breathe.
+#: Records handled without a suspension before a slot checks whether to yield to the event loop.
 STREAK = 64
 #: Records a slot takes of one work before it lets another one have its turn.
 LANE_TURN = 64
@@ -426,5 +426,5 @@ class AsyncExecutor(AsyncSlots):
             self._loop.call_soon(self._wake_some, 2 * count)
 
     def _quit(self, unit: Work | Batch) -> None:
-        """An abandoned slot has nothing more to say of what it is at."""
+        """An abandoned slot posts nothing more; end its unit here."""
         self._window.end(unit)

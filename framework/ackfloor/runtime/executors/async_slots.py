@@ -23,7 +23,7 @@ from ackfloor.runtime.executors.batch_calls import given_up
 from ackfloor.runtime.executors.batch_in_flight import Places
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-#: Seconds that all slots at work may keep the event loop together before each lets it breathe.
+#: Seconds that all slots at work may keep the event loop together before each yields to it.
 YIELD_INTERVAL_S = 0.001
 
 
@@ -37,8 +37,8 @@ class AsyncSlots(ABC):
         cancel_grace_s: how long a cancelled handler may take to end before its slot is given
             to a new one.
         in_flight: where what runs is noted for whoever outlives this process.
-        broke: is told what ended a slot where that is no handler's exception; what the slot had in
-            hand stays open.
+        broke: called with what ended a slot where that is no handler's exception; the delivery of
+            the slot stays open.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class AsyncSlots(ABC):
         self._broke(broke)
 
     def _yield_interval_s(self) -> float:
-        """Seconds that a slot may go on without letting the event loop breathe."""
+        """Seconds that a slot may go on before it yields to the event loop."""
         return YIELD_INTERVAL_S / max(1, len(self._slots) - len(self._idle))
 
     def _wake_one(self) -> None:

@@ -1,4 +1,4 @@
-"""FaultLog: what the log says of the faults in force: that one begins, lasts, and ends.
+"""FaultLog: log lines when a fault begins, lasts, and ends.
 
 One line for each, however many records wait for it. The lines of single records (`delivery_log`)
 are few and say nothing of when it is over.
@@ -13,17 +13,17 @@ from ackfloor.core.state.snapshot import Fault
 
 log = logging.getLogger("ackfloor.worker")
 
-#: The kinds that no other line tells of.
+#: The kinds that no other log line reports.
 KINDS = frozenset({"parking", "kafka"})
-#: Seconds after which one that lasts is told again.
+#: Seconds after which one that lasts is logged again.
 SAY_AGAIN_S = 60.0
 
 
 class FaultLog:
-    """The faults that the log was told of."""
+    """The faults that have been logged and have not ended."""
 
     def __init__(self) -> None:
-        #: (subject, cause) -> since when (ms), and when it is to be told again (monotonic seconds).
+        #: (subject, cause) -> since when (ms), and when it is logged again (monotonic seconds).
         self._logged: dict[tuple[str, str], tuple[int, float]] = {}
 
     def log_changes(self, faults: Iterable[Fault], now_s: float, now_ms: int) -> None:

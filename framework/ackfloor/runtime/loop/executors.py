@@ -2,7 +2,7 @@
 
 What one handler does to its slots is its executor's business; what follows from the sum of it is
 here: who is overdue and still runs, who runs for a partition that has left, when so many handlers
-were abandoned that the process should be replaced, and what people are told of it.
+were abandoned that the process should be replaced, and the faults that report it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Executors:
         return any(e.abandoned() > self._max_abandoned for e in self.by_name.values())
 
     def note_faults(self, faults: Faults, now: Now) -> None:
-        """Name what people should know, or that it has ended."""
+        """Set the faults that are in force, and clear the others."""
         for name, executor in self.by_name.items():
             count = executor.abandoned()
             if count:

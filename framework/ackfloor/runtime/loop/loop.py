@@ -64,7 +64,7 @@ class Loop:
         executors: what runs the handlers.
         inbox: what the executors post to.
         clock: both clocks.
-        observers: are told everything.
+        observers: receive all events and snapshots.
         drain_s: how long a revoke waits for running handlers, in seconds.
         delivery_log: what is logged of deliveries.
     """
@@ -343,11 +343,11 @@ class Loop:
     # The end.
 
     def _in_transaction(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Whether a transaction of these partitions may yet be told to be over."""
+        """Whether the end of a transaction of these partitions may still be reported."""
         return self._sink.pending() > 0 and self.engine.transacting(partitions)
 
     def _free_lanes(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have outstanding commits answered, which no poll does any more: parcels wait for it."""
+        """Wait for outstanding commits, which no poll does any more: writes wait for them."""
         outstanding = self.engine.unanswered_commits(partitions)
         if outstanding:
             self._source.commit(outstanding, wait=True)

@@ -122,7 +122,7 @@ class Worker:
         config: the worker's settings.
         topology: what to subscribe and where to park.
         outside: the ports.
-        observers: are told everything.
+        observers: receive all events and snapshots.
         pick: chooses a partition among n; random unless a test says otherwise.
         make_engine: the engine's class, or one that watches it (the test kit does).
     """
@@ -204,7 +204,7 @@ class Worker:
         return self.loop
 
     def reloaded(self, handlers: Sequence[HandlerSpec], config: WorkerConfig) -> Reloaded:
-        """What the loop is told of other settings.
+        """Other settings, as the loop takes them.
 
         Raises:
             ConfigError: a retry policy waits in topics that this worker is not subscribed to.

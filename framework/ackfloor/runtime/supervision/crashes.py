@@ -58,7 +58,7 @@ class Crashes:
         return any(self._counts[r].crashes >= CONDEMNED for r in in_flight if r in self._counts)
 
     def over(self, body: bytes) -> None:
-        """A worker told which records are suspects no longer."""
+        """A worker reports records that are suspects no longer."""
         for topic, partition, offset in json.loads(body):
             self._counts.pop(RecordId(topic, partition, offset), None)
 

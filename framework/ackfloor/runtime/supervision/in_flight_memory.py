@@ -55,7 +55,7 @@ class Signs(NamedTuple):
     """Signs of life of a process.
 
     Attributes:
-        turns: how often its owner thread has come by; 0 until the first turn begins.
+        turns: how many turns its owner thread has made; 0 until the first turn begins.
         set_back: how many turns it had made when it noticed last that the clock was set back.
     """
 
@@ -64,7 +64,7 @@ class Signs(NamedTuple):
 
 
 class Cells(Protocol):
-    """What marks are written to."""
+    """Memory cells of 64 bits, one for each slot."""
 
     def __setitem__(self, slot: int, mark: int, /) -> None: ...
 
@@ -87,7 +87,7 @@ class Area:
         self._cells = memoryview(self._memory).cast("Q")
 
     def signs(self) -> Signs:
-        """What the process shows of being alive."""
+        """The process's signs of life."""
         # In this order: a turn that comes between makes it look as if all were well.
         set_back = self._cells[_SET_BACK]
         return Signs(self._cells[_TURNS], set_back)
@@ -103,7 +103,7 @@ class Area:
         return sorted(record for record in found if record is not None)
 
     def close(self) -> None:
-        """Let the memory go."""
+        """Unmap the memory."""
         self._cells.release()
         self._memory.close()
         os.close(self.descriptor)
@@ -170,7 +170,7 @@ class InFlightMemory:
         return index
 
     def turned(self) -> None:
-        """The owner thread has come by."""
+        """The owner thread begins a turn."""
         self._turns += 1
         self.cells[_TURNS] = self._turns
 

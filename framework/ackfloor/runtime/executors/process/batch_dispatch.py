@@ -1,16 +1,16 @@
 """ProcessBatchWork: which batches go to which process of a handler that takes them.
 
-A process has one batch at a time. A batch has one number on its process's face, like a record
-elsewhere: its start, its deadline and its end are those of all its records.
+A process has one batch at a time. A batch has one number in its process's shared progress, like a
+record elsewhere: its start, its deadline and its end are those of all its records.
 
-What is answered by hand in the process counts when the words have arrived here, which may be after
-the process has died: whatever it said before is taken before its death is looked at.
+An answer by hand counts when its message has arrived here, which may be after the process has died:
+its messages are read before its death is handled.
 
-Nobody knows which record of a batch has killed its process. So none of them is charged: those that
-nobody has answered come again as the same attempt, each alone, and one that kills its process then
+It is not known which record of a batch has killed its process. So none of them is charged: those
+without an answer come again as the same attempt, each alone, and one that kills its process then
 is charged.
 
-Only the keeper's thread calls this.
+Only the pool's thread calls this.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ProcessBatchWork(ProcessWork):
         if number in host.in_flight:
             batch = host.note_times(number)[0].batch
             self._post(batch, outcome, finished_s or host.progress.finished_s(number))
-            # After it was posted, so that nobody takes it for lost.
+            # After it was posted: `running` must not miss it.
             host.forget(number)
 
     def died(self, host: Host, number: int, outcome: Failed | Released) -> None:

@@ -11,7 +11,7 @@ the last of them: the process gives the others back with its outcome, and they a
 While records of a work are in hand, nobody else has it: nothing here ends a delivery but the answer
 of its process, or its death.
 
-Only the keeper's thread calls this.
+Only the pool's thread calls this.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ackfloor.runtime.executors.process.wire_format import sent
 from ackfloor.runtime.executors.window import Window
 
 #: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
-#: may pass on a busy machine before the keeper gets a core.
+#: may pass on a busy machine before the pool's thread gets a core.
 AHEAD_S = 0.1
 QUICK_S = 0.02
 MOST_AHEAD = 128
@@ -200,7 +200,7 @@ class ProcessWork:
         return () if lane_run.count else (lane_run.work,)
 
     def passed(self, host: Host, until: int) -> bool:
-        """Records up to a number were begun and ended without a word: they are acknowledged."""
+        """Records up to a number have ended without a message: acknowledge them."""
         moved = False
         for number in list(host.in_flight):
             if number >= until:
@@ -230,7 +230,7 @@ class ProcessWork:
             return
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
-        # After it was posted, so that nobody takes it for lost.
+        # After it was posted: `running` must not miss it.
         host.forget(number)
         if not isinstance(outcome, Acked) and delivery.keeps_lane():
             return
@@ -250,10 +250,10 @@ class ProcessWork:
         self.complete(host, number, outcome, self._clock())
 
     def answered_by_hand(self, host: Host, message: Mapping[str, Any]) -> None:
-        """A process has said something of a call that has not ended, or of one that had.
+        """A record was answered by hand: only batch handlers do that in a process.
 
         Raises:
-            ValueError: there is nothing to be said of them here.
+            ValueError: always; this is no batch handler.
         """
         raise ValueError(f"process {host.pid} said {message}")
 

@@ -1,15 +1,16 @@
 """ProcessExecutor: one plain `def` handler in processes of its own.
 
 `concurrency` long-lived processes, each handling one record or one batch at a time. What the owner
-thread asks for goes to the keeper (`process_pool`), a thread that does all that is done to the
-processes; what it needs to know at once it reads: the processes' hands and faces.
+thread asks for goes to the pool (`process_pool`), whose thread starts, feeds and kills the
+processes; what it needs to know at once it reads: what each process has in flight, and its
+progress.
 
-A process can be killed, and that is what it is for. When a delivery's time is up its process gets
+A process can be killed, unlike a thread. When a delivery's time is up its process gets
 SIGKILL, and the answer is posted when the process has been seen dead. Until then the delivery is
 among those that run: nothing is parked, no lane goes on, no partition is given back.
 
-The worker's marks (runtime/supervision/in_flight_memory.py) say nothing of these records: what
-they do to their own processes can't hurt the worker's.
+The worker's in-flight memory (runtime/supervision/in_flight_memory.py) does not hold these
+records: a handler that crashes its own process can't crash the worker.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ProcessExecutor:
         work = work_of(self._handler, self._window, inbox, clock, max_records)
         self._pool = ProcessPool(plan, work, inbox, clock, concurrency)
         self._thread = threading.Thread(
-            target=self._pool.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
+            target=self._pool.run, name=f"ackfloor:{self._handler}:pool", daemon=True
         )
 
     def start(self) -> None:
@@ -81,13 +82,13 @@ class ProcessExecutor:
         self._pool.ring()
 
     def take_back(self) -> None:
-        """Give back what has not started; what is in the hands of processes follows."""
+        """Give back what has not started; what processes have and have not begun follows."""
         self._window.give_back()
         self._pool.recall = True
         self._pool.ring()
 
     def running(self) -> list[TrackedDelivery]:
-        """The deliveries in the hands of a process, begun or not, as their faces have them now."""
+        """The deliveries that a process was given, begun or not, with their times as of now."""
         found: list[TrackedDelivery] = []
         leaving = False
         for host in self._pool.hosts:

@@ -1,9 +1,9 @@
 """ProcessPool: the thread that starts, feeds, replaces and kills the processes of one handler.
 
 Everything about the processes is done here, one thing after the other, so none of it needs a lock:
-what the owner thread wants it puts into `orders` and rings. The keeper sleeps until a process says
-something, or has died, or the bell rings; while records are in hand it also looks by itself,
-because one that simply returns is not worth a message.
+the owner thread puts what it wants into `orders` and rings. The pool's thread sleeps until a
+process sends a message or dies, or the bell rings; while records are in flight it also looks by
+itself, because one that simply returns is not worth a message.
 
 A process is killed for one record: the one whose time is up. What becomes of that record is decided
 when the process has been seen dead, and not before; whatever it did until then it did before its
@@ -11,8 +11,8 @@ retry can start. If the process had gone on to another record in that moment, th
 it comes back unspent, as do all that were not begun. Nobody asked for the death: the record that
 was begun and not ended is charged with it.
 
-On Linux a process gets SIGKILL when the thread that started it ends. So the keeper starts them all,
-and is the last to go.
+On Linux a process gets SIGKILL when the thread that started it ends. So this thread starts
+them all, and ends last.
 """
 
 from __future__ import annotations
@@ -106,24 +106,24 @@ class ProcessPool:
     # Any thread.
 
     def ring(self) -> None:
-        """Have the keeper look at its orders, and at the queue."""
+        """Wake the pool's thread: it looks at its orders, and at the queue."""
         with suppress(OSError):
             self._bell.send(b"!")
 
     def order(self, what: Callable[[], None]) -> None:
-        """Have something done by the keeper."""
+        """Have the pool's thread do something."""
         self.orders.append(what)
         self.ring()
 
-    # The keeper's own thread.
+    # The pool's own thread.
 
     def run(self) -> None:
-        """Look after the processes until told to stop and the last of them has gone."""
+        """Run the processes until `stop` was called and the last of them has ended."""
         try:
             while self._stop_at_s is None or self.hosts:
                 self._turn()
         except BaseException as exc:
-            log.exception("handler %s: nobody looks after its processes any more", self._handler)
+            log.exception("handler %s: the thread that runs its processes failed", self._handler)
             for host in self.hosts:
                 host.kill()
                 with suppress(subprocess.TimeoutExpired):
@@ -178,19 +178,19 @@ class ProcessPool:
             return 0.0
         return max(0.0, self._spawn_at_s - self._clock()) if len(hosts) < self.count else None
 
-    # What processes say, and that they die.
+    # Messages and deaths of processes.
 
     def _read_messages(self, host: Host) -> None:
-        """Take what a process has said and done."""
+        """Take the messages and the progress of a process."""
         dead = host.is_dead()
-        # Before what it says: what it says of a record comes before that counts as ended.
+        # Read before its messages: a record's message is sent before the record counts as ended.
         ended = host.progress.ended_until
         host.pipe.flush()
         try:
             for message in host.pipe.take():
                 self._handle_message(host, message)
         except (ValueError, LookupError, TypeError, AttributeError):
-            log.exception("handler %s: process %d can't be understood", self._handler, host.pid)
+            log.exception("handler %s: process %d sent an invalid message", self._handler, host.pid)
             host.kill()
         self._moved |= self._work.passed(host, ended)
         if host.pipe.over and not dead:
@@ -284,7 +284,7 @@ class ProcessPool:
                 self._handler,
                 "gave no answer within its consume timeout"
                 if waits
-                else "is of no use any more: nobody waits for its answer",
+                else "still ran after its partition was revoked",
                 host.pid,
                 extra=place_of(delivery),
             )

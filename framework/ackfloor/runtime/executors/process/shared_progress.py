@@ -1,4 +1,4 @@
-"""SharedProgress: what a handler's process shows of its work, in memory that outlives it.
+"""SharedProgress: shared memory that shows which record a handler's process is at, also when dead.
 
 A process that has died can't say what it was doing, and one that is stuck can't be asked. So it
 writes two numbers into an area that the worker made and it inherited: which record it has begun,
@@ -32,9 +32,9 @@ _BYTES = (_EXTENDED + MOST_IN_HAND) * 8
 
 
 def new_area() -> int:
-    """A descriptor of memory for one face, to be inherited by the process."""
+    """A descriptor of memory for one process's progress, to be inherited by the process."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ackfloor-face")
+        descriptor = os.memfd_create("ackfloor-progress")
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
@@ -43,7 +43,7 @@ def new_area() -> int:
 
 
 class SharedProgress:
-    """One process's face, from either side. Records are named by their numbers, which count up.
+    """One process's progress, from either side. Records go by their numbers, which count up.
 
     Args:
         descriptor: of an area; it stays the caller's.
@@ -67,11 +67,11 @@ class SharedProgress:
         self._cells[_BEGUN] = number + 1
 
     def finish(self, number: int, now_s: float) -> None:
-        """A record's handler has ended; what is said of it may follow."""
+        """A record's handler has ended; its outcome may follow as a message."""
         self._times[_FINISHED + number % MOST_IN_HAND] = now_s
 
     def end(self, number: int) -> None:
-        """Everything was said of a record, and of those before it."""
+        """The outcomes of a record, and of those before it, have been sent."""
         self._cells[_ENDED] = number + 1
 
     def extend(self, number: int, until_s: float) -> bool:
@@ -79,7 +79,7 @@ class SharedProgress:
         self._times[_EXTENDED + number % MOST_IN_HAND] = until_s
         return bool(self._cells[_EXPIRED] != number + 1)
 
-    # The worker reads, and dooms.
+    # The worker reads, and writes the timeout.
 
     @property
     def begun_until(self) -> int:
@@ -104,11 +104,11 @@ class SharedProgress:
         return float(self._times[_EXTENDED + number % MOST_IN_HAND])
 
     def expire(self, number: int | None) -> None:
-        """A record's time is up; None takes it back."""
+        """Write that a record has timed out; None takes it back."""
         self._cells[_EXPIRED] = 0 if number is None else number + 1
 
     def close(self) -> None:
-        """Let the memory go."""
+        """Unmap the memory."""
         self._cells.release()
         self._times.release()
         self._memory.close()

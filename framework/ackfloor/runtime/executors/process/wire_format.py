@@ -1,4 +1,4 @@
-"""Words: how records go to a handler's process, and how outcomes come back.
+"""Wire format between a worker and a handler's process: records there, outcomes back.
 
 A record is a tuple of what the client can tell of it; an outcome is a dictionary of text and
 numbers.
@@ -100,7 +100,7 @@ class Sent:
 
 
 def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
-    """An outcome in words."""
+    """An outcome as a JSON message."""
     if isinstance(outcome, Acked):
         return {"kind": "acked"}
     if isinstance(outcome, Failed):
@@ -134,7 +134,7 @@ def _failure(failure: Failure) -> dict[str, str]:
 
 
 def outcome_from_dict(message: Mapping[str, Any]) -> Outcome:
-    """The outcome that `outcome_to_dict` put into words."""
+    """The outcome that `outcome_to_dict` wrote."""
     kind = message["kind"]
     if kind == "acked":
         return ACKED
