@@ -122,7 +122,7 @@ def in_short(report: Report) -> list[str]:
 
 def _what_became(report: Report) -> str:
     totals = report.totals
-    endings = [
+    results = [
         f"{word.format(count(number))} ({percent(number / totals.messages)})"
         for number, word in (
             (totals.recovered, "at most {} recovered"),
@@ -132,7 +132,7 @@ def _what_became(report: Report) -> str:
         )
         if number and totals.messages
     ]
-    ended = ": " + ", ".join(endings) if endings else ""
+    ended = ": " + ", ".join(results) if results else ""
     return f"{some(totals.messages, 'message')} failed at least once{ended}."
 
 
