@@ -43,7 +43,7 @@ def whatif(*arguments: str, table: str = "t") -> Result:
 
 
 @pytest.mark.parametrize(
-    ("words", "policy"),
+    ("options", "policy"),
     [
         (PolicyOptions(), RetryPolicy()),
         (
@@ -65,7 +65,7 @@ def test_a_policy_is_said_as_in_code(options: PolicyOptions, policy: RetryPolicy
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("options", "sentence"),
     [
         (
             PolicyOptions(initial_delay="10"),
