@@ -30,9 +30,16 @@ from tests.contracts.executor_contract import (
 from tests.contracts.take_back_contract import TakeBackContract
 from tests.contracts.works_contract import KilledContract, WorksContract
 from tests.framework.runtime import puppets
+from tests.processes import leave_untraced
 
 #: Each takes half a second of a core to start.
 MOST_PROCESSES = 4
+
+
+@pytest.fixture(autouse=True)
+def untraced_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """test_process_executor.py covers what runs in them."""
+    leave_untraced(monkeypatch)
 
 
 class ProcessBench(Bench):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.stage import Stage
+from tests.processes import leave_untraced
 
 
 @pytest.fixture(autouse=True)
 def untraced_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coverage does not trace the processes that are started here: they take a third longer with
-    it, and what counts of them the tests of the parts cover."""
-    for name in [name for name in os.environ if name.startswith("COVERAGE_PROCESS")]:
-        monkeypatch.delenv(name)
+    """What counts of them the tests of the parts cover."""
+    leave_untraced(monkeypatch)
 
 
 @pytest.fixture
