@@ -1,4 +1,4 @@
-"""Decoding: from a record's bytes to the value that a handler takes, by its type hint.
+"""Decoding: from a record's bytes to a handler's value by its type hint; what is a decode error.
 
 `bytes` gets them as they are, `str` strictly as UTF-8, and anything else is what pydantic
 validates from JSON: a model, a dataclass, a TypedDict, `list[int]`, a discriminated union.

@@ -1,4 +1,4 @@
-"""`ackfloor acks`: each partition's floor, gaps, and the open record that it waits for."""
+"""`ackfloor acks`: each partition's floor, its map of acks, and its oldest open record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ack strip: which offsets from a partition's floor to its position are settled, as a line.
+"""The ack strip: which offsets above a floor are settled, as the characters that are printed.
 
     ·██▒█·▸█
 

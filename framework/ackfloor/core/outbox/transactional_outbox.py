@@ -1,4 +1,4 @@
-"""Transactions: a parked record and the commit that settles it are one Kafka transaction.
+"""Transactions: parks and the commit that settles them, together; abort and revoke.
 
 Theory. A write that is confirmed without its commit doubles the record after a crash. Here both are
 in one Kafka transaction. A transaction takes the writes that were queued while the one before it

@@ -1,4 +1,4 @@
-"""Parking: builds the record that a failed delivery leaves in a retry tier or the DLQ.
+"""Parking: the record that a failure leaves in a retry topic or the DLQ: its topic and headers.
 
 Everything about *where* and *with which headers*; when, and what a report means, is the
 engine's. Nothing here is random: the choice among partitions is passed in.

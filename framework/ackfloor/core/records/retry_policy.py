@@ -1,4 +1,4 @@
-"""RetryPolicy: how often and after which delays a failed record is delivered again.
+"""RetryPolicy: after which delays a failed record comes again, and the hops of a longer wait.
 
 The policy is frozen data; each distinct delay of its schedule is one retry tier. Jitter is not
 random: a tier's wait is its delay times a factor in [1, 1 + jitter] that belongs to the tier's

@@ -1,4 +1,4 @@
-"""Transactor: one transactional id; commits or aborts transactions and finds out their outcome.
+"""Transactor: one transactional id: begin, commit, abort, fence, and what an outcome was.
 
 Its calls wait for the network, so it runs on a thread of its own. Rules, each seen on a broker:
 

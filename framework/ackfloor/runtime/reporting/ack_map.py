@@ -1,4 +1,4 @@
-"""The ack map as text: for each partition where its floor is and what is open above it."""
+"""The ack map in a worker's log: for each partition its floor and what is open above it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures counted by everything that the report asks for: what failed, when and why.
+"""Failures counted once, by all columns that the report's tables are made of.
 
 `counts` comes to some thousand rows, however many deliveries there are; `sums` adds them up. Only
 numbers are aggregated, never text: text would make Spark sort all rows, where it can hash them.

@@ -1,4 +1,4 @@
-"""Sums over `counts`: what failed, when and why, for each part of the report.
+"""The report's tables as sums over `counts`: causes, handlers, retry topics, releases, times.
 
 The counts come to some thousand rows, however large the table is, and lie in an Arrow table: Spark
 would need longer to plan one of these sums than Arrow for all of them.
