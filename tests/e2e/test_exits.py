@@ -235,7 +235,7 @@ def bill(value: bytes, delivery: Delivery) -> None:
     if value == b"break" and not opened("broken"):
         Path("broken").touch()
         # What an exception that another thread raises here may hit: the slot outside of its call.
-        threading.current_thread()._executor._words = None
+        threading.current_thread()._executor._cells = None
 """
 LEAVING = """
 @asynccontextmanager

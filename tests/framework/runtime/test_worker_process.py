@@ -86,7 +86,7 @@ class ClockWatch:
 
 def turn():
     set_back(3600.0)
-    signs = process._in_flight.words
+    signs = process._in_flight.cells
     print("signs", signs[1], signs[2], file=sys.stderr, flush=True)
     time.sleep(99)
 
