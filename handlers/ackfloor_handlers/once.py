@@ -1,10 +1,10 @@
-"""Idempotent handling: skip what was done before, by the record's origin.
+"""Idempotent handling: skip records that were handled before, by their origin.
 
-Delivery is at least once. A record is settled only after its handler has returned, so a crash in
-between brings it again, and a handler that outlives its consume timeout runs beside its own
-retry. Nothing on the consumer's side can change that; what can is to make the second time
-harmless. `delivery.origin` names a record for ever: it stays the same through every retry tier
-and every redrive.
+Delivery is at least once. A record is settled only after its handler has returned, so after a
+crash in between it is redelivered, and a handler that outlives its consume timeout runs beside its
+own retry. No consumer can prevent that; a handler can make the second time harmless.
+`delivery.origin` names a record for ever: it stays the same through every retry tier and every
+redrive.
 
 The rule: write "done" in the same transaction as the effect. Here both are rows of one SQLite
 database; with another store, use its transaction or a conditional write.

@@ -1,12 +1,11 @@
-"""Billing orders: the app of the demo, and a model to copy.
+"""Billing orders: the app of the demo, and a template to copy.
 
 It shows a pydantic model, order kept per customer (the record's key) without one bad order
 holding back its customer's next, a business error that goes straight to the dead-letter queue,
 a transient error that the policy retries, a consume timeout for a provider that hangs, and a
 receipt published before the order counts as handled.
 
-Run `python -m ackfloor_handlers.orders` for a look without a broker, `ackfloor demo` for the
-whole of it.
+Run `python -m ackfloor_handlers.orders` to try it without a broker, `ackfloor demo` for all of it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CONSUME_TIMEOUT = "2s"
 
 
 class Order(BaseModel):
-    """What the topic holds."""
+    """A record of the topic."""
 
     id: int
     customer: str
@@ -36,10 +35,10 @@ class Order(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What was billed, and the delivery that did it.
+    """What was billed, and in which delivery.
 
-    The origin names the order however often it is delivered; the record that was delivered may
-    be one of a retry topic.
+    The origin names the order however often it is delivered; the delivered record may be one of a
+    retry topic.
     """
 
     order: int

@@ -1,7 +1,7 @@
-"""A pretend payment provider whose cards misbehave on purpose.
+"""A pretend payment provider whose cards fail on purpose.
 
-The card's name says how: what the demo seeds is what it must observe. `attempt` stands for the
-provider's recovery: a flaky card works from a certain attempt on.
+The card's name says how: the demo must observe what it seeds. `attempt` stands for the provider's
+recovery: a flaky card works from a certain attempt on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SLOW_S = 0.3
 
 
 class ProviderUnavailable(Exception):
-    """The provider did not answer this time; it may the next."""
+    """The provider did not answer this time; it may next time."""
 
 
 async def charge(card: str, attempt: int) -> None:

@@ -1,6 +1,6 @@
 """ackfloor_monitoring: metrics, health and state of a run, on one address.
 
-`plugin.PLUGIN` is what `ackfloor run` finds through the entry point group
+`ackfloor run` finds `plugin.PLUGIN` through the entry point group
 `ackfloor.monitoring`. In a worker process events become counters and histograms
 (`metrics.worker_metrics`); a report of them and the newest snapshot goes to the supervisor about
 once a second (`metrics.worker_report`); there the reports of all workers are one exposition
@@ -8,7 +8,7 @@ once a second (`metrics.worker_report`); there the reports of all workers are on
 `metrics.run_metrics`). Every metric is defined once (`metrics.metric_definitions`,
 `metrics.gauges`), and `metrics.metrics_reference` writes docs/reference/metrics.md from that.
 
-`spark` is apart from all this: analytics of the retry and dead-letter topics.
+`spark` is separate: analytics of the retry and dead-letter topics.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Files: the alert rules for Prometheus and the dashboard for Grafana, out of the package.
+"""Files: writes the package's alert rules for Prometheus and dashboard for Grafana.
 
     python -m ackfloor_monitoring.files ./monitoring
 
-writes `alerts/*.yml` and `dashboards/*.json` there. What a file of these names held is replaced,
-so that an upgrade is the same command; other files are left alone.
+writes `alerts/*.yml` and `dashboards/*.json` there. It overwrites files of these names, so that an
+upgrade is the same command; other files stay.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-#: Folder of the package -> how the names of what is for users end there.
+#: Folder of the package -> the suffix of its files for users.
 _FOLDERS = {"alerts": ".yml", "dashboards": ".json"}
 
 

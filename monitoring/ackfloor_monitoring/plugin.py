@@ -1,10 +1,10 @@
-"""PLUGIN: what `ackfloor run` finds through the entry point group `ackfloor.monitoring`.
+"""PLUGIN: `ackfloor run` finds it through the entry point group `ackfloor.monitoring`.
 
-Other bucket edges or health limits are a plugin of one's own:
+For other bucket edges or health limits make your own plugin:
 
     PLUGIN = PrometheusPlugin(buckets={"ackfloor_handler_duration_seconds": (0.1, 1, 30)})
 
-named in one's own package's entry points.
+and name it in your package's entry points.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PrometheusPlugin:
         self._rules = rules or HealthRules()
 
     def worker_monitor(self, worker: int, group: str) -> WorkerMonitor:  # noqa: ARG002
-        """Made once in each worker process; who it is, the supervisor adds."""
+        """Made once in each worker process; the supervisor adds the worker label."""
         return WorkerMetrics(self._buckets)
 
     def run_monitor(self, group: str, workers: int) -> RunMonitor:

@@ -169,7 +169,7 @@ def test_under_kip_848_a_taken_name_is_asked_for_until_it_is_free(make_plain: Ma
     older.until(complete(stage, 1, older, each=2), "all owned")
     newer = start(stage, "same")
     newer.logged("the group still has a member")
-    newer.logged("asks for its name again")
+    newer.logged("its name is not free; retry in")
     older.signal(signal.SIGTERM)
     assert older.wait() == Exit.OK
     stage.produce(50)

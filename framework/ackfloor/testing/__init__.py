@@ -1,4 +1,4 @@
-"""What users test with: a real local Kafka, and the kit that needs no broker at all.
+"""Testing: a real local Kafka, and a harness that needs no broker.
 
 Names resolve on first use, so importing this package loads neither Java nor a Kafka client.
 """
@@ -58,7 +58,7 @@ __all__ = [
 
 
 if not TYPE_CHECKING:
-    # A type checker that saw this would take every misspelt name for one of these.
+    # A type checker that saw this would accept every misspelt name.
     def __getattr__(name: str) -> object:
         try:
             home = _HOMES[name]

@@ -3,6 +3,6 @@
     seeded_orders -> demo_topics -> order_producer -> demo_processes -> run_watch, live_view
     -> account: collect -> reconcile -> account_report
 
-`demo_run` is the order of the steps. `seeded_orders` and, in `account`, `facts`, `reconcile` and
+`demo_run` runs the steps in order. `seeded_orders` and, in `account`, `facts`, `reconcile` and
 `timing` are pure.
 """

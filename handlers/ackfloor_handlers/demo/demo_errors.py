@@ -1,4 +1,4 @@
-"""What can keep the demo from coming to a verdict; each is one line for people."""
+"""Errors that keep the demo from a verdict; each is one line for people."""
 
 from __future__ import annotations
 

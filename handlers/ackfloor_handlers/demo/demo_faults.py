@@ -1,7 +1,7 @@
-"""What is done to the run: a worker killed with SIGKILL, the broker taken away.
+"""The demo's faults: kills a worker with SIGKILL, takes the broker away.
 
-Right as it happens the group's committed positions are read: records at or above them may be
-handled again, and no others. That is what the reconciliation holds every repetition against.
+At that moment it reads the group's committed positions: records at or above them may be handled
+again, and no others. The reconciliation checks every repetition against them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
     pid, lost = before.pids[victim], before.owned(victim)
     os.kill(pid, signal.SIGKILL)
     at_ms = wall_ms()
-    # Now: before its partitions go to somebody who commits for them.
+    # Now: before the next owner of its partitions commits for them.
     floors = _floors(stage, stage.topics.consumed())
     stage.live.tell(
         f"killed worker {victim} (pid {pid}) with SIGKILL; its {len(lost)} partitions wait"
@@ -71,7 +71,7 @@ def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Di
     Raises:
         DemoFailed: the run does not recover.
     """
-    # Commits of a group that has just been rebalanced come in late.
+    # Just after a rebalance commits arrive late.
     steady_s = time.monotonic() + _STEADY_S
     stage.until(lambda: time.monotonic() >= steady_s, "the group is steady", _STEADY_S + 10)
     places = stage.topics.consumed()

@@ -1,7 +1,7 @@
 """The programs that the demo starts, each on a leash: `ackfloor run`, and Spark's report.
 
-They get the environment without settings that are meant for others: the demo's run is told
-everything here, whatever `ackfloor.toml` lies in the folder it is started from.
+They get the environment without the user's settings: the demo sets everything for its run here,
+whatever `ackfloor.toml` lies in the current folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SPARK_S = 480.0
 
 
 class Program:
-    """A program on a leash, with its output in files; ended when the block is left."""
+    """A program on a leash, with its output in files; ended at the end of the block."""
 
     def __init__(
         self, name: str, argv: list[str], folder: Path, settings: Mapping[str, str]
@@ -83,13 +83,13 @@ class Program:
             raise DemoFailed(f"{self.name} did not end within {within_s:g} s") from None
 
     def end(self) -> None:
-        """Let go of the leash: the program is gone when this returns."""
+        """Close the leash: the program is gone when this returns."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(leash.GRACE_S + 10)
 
     def log_tail(self, lines: int = 25) -> str:
-        """The end of what it logged."""
+        """The end of its log."""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
 
 
@@ -127,7 +127,7 @@ class Pipeline(Program):
         super().__init__("spark", argv, folder, settings)
 
     def report(self) -> SparkReport:
-        """What it says; raises DemoFailed where it failed."""
+        """Its report; raises DemoFailed where it failed."""
         code = self.wait(_SPARK_S)
         if code != 0:
             raise DemoFailed(f"Spark's report ended with code {code}:\n{self.log_tail()}")

@@ -1,7 +1,7 @@
-"""The demo's steps in their order; see the package's own words.
+"""The demo's steps in order; see the package's docstring.
 
-Whatever happens, also Ctrl-C and SIGTERM: the run, Spark and a broker of our own are ended, and
-topics made on a broker that was given are deleted again.
+Whatever happens, Ctrl-C and SIGTERM included: it ends the run, Spark and its own broker, and
+deletes the topics it made on a given broker.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ackfloor_handlers.demo.order_producer import Feed
 from ackfloor_handlers.demo.seeded_orders import EXPECTED, counts, seeded_orders
 from ackfloor_handlers.orders import CONSUME_TIMEOUT
 
-#: On a broker of our own the topics tell the time of the broker: when a record was there.
-#: The group's first assignment waits a little, as it does by default: it is for all workers.
+#: On a broker of our own, timestamps are the broker's: when it appended the record.
+#: The group's first assignment waits a little, as by default: it is for all workers.
 _BROKER_CONFIG = {
     "log.message.timestamp.type": "LogAppendTime",
     "group.initial.rebalance.delay.ms": "2000",
@@ -49,12 +49,12 @@ _HALF_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was asked for; the options of the command.
+    """The options of the command.
 
     Attributes:
         rate: orders a second; 0 for all at once.
         outage_s: for how long the broker is taken away; 0 for not at all.
-        keep: leave the topics on a broker that was given.
+        keep: leave the topics on a given broker.
         log_file: where the workers' log is kept; None for nowhere.
         page: where Spark's failure report is kept as a page; None for nowhere.
     """
@@ -77,7 +77,7 @@ def run_demo(**options: Any) -> int:
 
     Raises:
         DemoRefused: it can't be run as asked.
-        AckfloorError: it could not be run to its end; the message says why.
+        AckfloorError: it did not run to its end; the message says why.
     """
     plan = Plan(**options)
     if plan.spark and find_spec("pyspark") is None:
@@ -111,7 +111,7 @@ def _act(
     console: Console,
     stack: ExitStack,
 ) -> tuple[Facts, list[Row]]:
-    """From the start of the workers to what the topics say at the end, and how the run ended."""
+    """Run the workers to the end; returns the topics' facts, and rows on the run itself."""
     service = stack.enter_context(Service(broker.bootstrap_servers, plan.workers, folder))
     feed = Feed(broker.bootstrap_servers, seeded_orders(plan.orders, plan.seed), plan.rate)
     with LiveView(console, "ackfloor demo", plan.orders) as live:
@@ -155,7 +155,7 @@ def _act(
 
 
 def _disturb(plan: Plan, stage: Stage, broker: Broker) -> list[Disturbance]:
-    """Half-way, do to the run what was asked for."""
+    """Half-way, inject the faults that were asked for."""
     if not plan.kill and not plan.outage_s:
         return []
     handled = sum(n for kind, n in counts(plan.orders).items() if EXPECTED[kind].reason is None)
@@ -183,7 +183,7 @@ def _tell(out: Console, account: Account, facts: Facts, took_s: float) -> None:
 
 @contextmanager
 def _topics(broker: Broker, plan: Plan) -> Iterator[Topics]:
-    """The demo's topics, deleted again where the broker stays and they are not to be kept."""
+    """The demo's topics, deleted at the end where the broker stays, unless `keep`."""
     with closing(Topics(broker.bootstrap_servers)) as topics:
         topics.make_room(replace=plan.replace)
         try:
@@ -196,7 +196,7 @@ def _topics(broker: Broker, plan: Plan) -> Iterator[Topics]:
 
 @contextmanager
 def _folder(log_file: Path | None) -> Iterator[Path]:
-    """A folder for what the programs write; the run's log is kept where that was asked for."""
+    """A folder for the programs' output; keeps the run's log in `log_file`."""
     target = None if log_file is None else log_file.resolve()
     with tempfile.TemporaryDirectory(prefix="ackfloor-demo-") as name:
         try:
@@ -209,7 +209,7 @@ def _folder(log_file: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo in order, as Ctrl-C does."""
+    """SIGTERM and SIGHUP end the demo cleanly, as Ctrl-C does."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

@@ -1,7 +1,7 @@
 """The stage: the run, the topics and the live view together, and the waits between the steps.
 
-Every wait looks at the run a few times a second, shows it, and fails as soon as the run has ended
-or nothing has moved for long; none waits for ever.
+Every wait checks the run a few times a second, shows it, and fails as soon as the run has ended or
+nothing has moved for long; none waits for ever.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ackfloor_handlers.demo.run_watch import (
 from ackfloor_handlers.orders import RECEIPTS
 
 LOOK_EVERY_S: Final = 0.2
-#: Without a record settled for so long, nothing will come any more. Longer than a circuit
-#: breaker withholds a bad record at the head of a lane: 20 trials, five seconds apart.
+#: After so long without a settled record the demo gives up. Longer than a circuit breaker
+#: withholds a bad record at the head of a lane: 20 trials, five seconds apart.
 STANDSTILL_S: Final = 180.0
 
 
@@ -40,7 +40,7 @@ def wall_ms() -> int:
 
 
 class Stage:
-    """Where the steps take place."""
+    """Runs the steps' waits, and shows the run."""
 
     def __init__(self, topics: Topics, service: Service, feed: Feed, live: LiveView) -> None:
         self.topics = topics
@@ -51,7 +51,7 @@ class Stage:
         self._counts = Counts()
 
     def look(self) -> None:
-        """See how the run is, and show it."""
+        """Read the run's state, and show it."""
         self.service.check()
         view = fetch_state(self.service.address)
         metrics = fetch(self.service.address, "/metrics")
@@ -61,7 +61,7 @@ class Stage:
             self.live.show(view, self._counts, self.feed.confirmed)
 
     def until(self, done: Callable[[], bool], what: str, within_s: float) -> None:
-        """Look until something is so.
+        """Wait until a condition holds.
 
         Raises:
             DemoFailed: it took longer than `within_s` seconds, or the run has ended.
@@ -76,10 +76,10 @@ class Stage:
             time.sleep(LOOK_EVERY_S)
 
     def until_settled(self) -> None:
-        """Look until the group has settled every record, of the retry topics too.
+        """Wait until the group has settled every record, of the retry topics too.
 
         Raises:
-            DemoFailed: nothing was settled any more although there was something left.
+            DemoFailed: records are left, and none was settled for `STANDSTILL_S`.
         """
         left: int | None = None
         moved_s = time.monotonic()
@@ -104,17 +104,17 @@ class Stage:
         return len(at_work) == workers and owned >= set(self.topics.consumed())
 
     def workers_lost(self) -> int:
-        """How many worker processes ended so far."""
+        """How many worker processes have ended."""
         return self._counts.total(WORKER_EXITS)
 
     def receipts(self) -> int:
-        """How many receipts were written so far; 0 while the broker is away."""
+        """How many receipts are written; 0 while the broker is away."""
         places = [(RECEIPTS, partition) for partition in range(PARTITIONS)]
         ends = _asked(lambda: sum(self.topics.ends(places).values()))
         return ends or 0
 
     def _why(self) -> str:
-        """What is known of the reasons: faults, what is left, the end of the log."""
+        """The likely reasons: faults, unsettled records, the end of the log."""
         left = [
             f"{part.place[0]}/{part.place[1]} of worker {part.worker}: floor {part.floor}, "
             f"{part.open} open, {part.left} to go"

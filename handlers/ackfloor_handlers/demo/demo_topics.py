@@ -1,7 +1,7 @@
-"""The demo's topics on a broker, and what the broker says of them: ends and committed positions.
+"""The demo's topics on a broker, with their ends and committed positions.
 
-Every topic that belongs to the demo is found by name: the source, the receipts, and the group's
-retry and dead-letter topics of the source.
+The demo finds its topics by name: the source, the receipts, and the group's retry and dead-letter
+topics of the source.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SOURCE: Final = TOPIC
 DLQ: Final = dlq_topic(SOURCE, GROUP)
 _ANSWER_S = 10.0
 _GONE_S = 20.0
-#: Where the client library's own words go: a screen of them helps nobody while a broker is away.
+#: The client library's log: a screen of its lines does not help while a broker is away.
 CLIENT_LOG: Final = logging.getLogger("ackfloor_handlers.demo.kafka")
 CLIENT_LOG.addHandler(logging.NullHandler())
 CLIENT_LOG.propagate = False
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """What every client of the demo is made with."""
+    """The settings of every client of the demo."""
     return {
         "bootstrap.servers": bootstrap_servers,
         "client.id": "ackfloor-demo",
@@ -57,17 +57,17 @@ class Topics:
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
         self._admin = AdminClient(client_settings(bootstrap_servers))
-        # Asks for positions and never joins the group. The admin client could as well, but one
-        # that has seen its coordinator go away gets no answer from it ever again.
+        # Reads positions and never joins the group. The admin client could as well, but once its
+        # coordinator has gone away it never gets an answer again.
         self._reader = Consumer(
             {**client_settings(bootstrap_servers), "group.id": GROUP, "enable.auto.commit": False}
         )
 
     def make_room(self, *, replace: bool) -> None:
-        """See to it that nothing is there under the demo's names.
+        """Make sure that no topics with the demo's names exist.
 
         Raises:
-            DemoRefused: topics of these names exist, and `replace` does not allow to delete them.
+            DemoRefused: such topics exist, and `replace` does not allow to delete them.
             KafkaUnreachable: no broker answers.
         """
         there = self.existing()
@@ -111,7 +111,7 @@ class Topics:
         )
         found = {(tp.topic, tp.partition): done.result().offset for tp, done in answers.items()}
         if any(end < 0 for end in found.values()):
-            # So the client tells it where a broker has not answered and others have.
+            # This is how the client reports that one of several brokers has not answered.
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
         return found
 
@@ -122,10 +122,10 @@ class Topics:
         return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
     def unsettled(self) -> int:
-        """Records that the group has not settled; 0 means that all is done.
+        """Records that the group has not settled; 0 means that all are settled.
 
         The commits are read first: where they equal ends that were read later, nothing was
-        written in between, and what is settled writes nothing more.
+        written in between, and settled records write nothing more.
         """
         committed = self.committed()
         ends = self.ends(self.consumed())
@@ -142,7 +142,7 @@ class Topics:
         self._wait(lambda: not self.existing(), f"{', '.join(names)} are deleted")
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the consumer."""
         self._reader.close()
 
     def _listed(self) -> dict[str, int]:

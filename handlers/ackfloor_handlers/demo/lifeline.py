@@ -1,10 +1,10 @@
-"""A leash: a small process that ends a program when whoever started it is gone.
+"""A leash: a small process that ends a program when the process that started it is gone.
 
-Run as a script (`python -P lifeline.py PROGRAM ...`) with a pipe as stdin. SIGTERM and SIGINT are
-passed on; when the pipe closes, however its other end ended, the program gets SIGTERM, every
-`PATIENCE_S` seconds another one, and SIGKILL if it has not ended after `GRACE_S` seconds. Its exit
-code becomes the leash's own, once whatever it started in its session (a Java process that ends a
-little later) is gone as well.
+Run as a script (`python -P lifeline.py PROGRAM ...`) with a pipe as stdin. It passes on SIGTERM and
+SIGINT; when the pipe closes, however its other end ended, it sends the program SIGTERM, another one
+every `PATIENCE_S` seconds, and SIGKILL if it has not ended after `GRACE_S` seconds. It exits with
+the program's code, once whatever that started in its session (a Java process that ends a little
+later) is gone as well.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import time
 
 GRACE_S = 15.0
 PATIENCE_S = 5.0
-#: Seconds for what the program leaves behind in its session to end by itself.
+#: Seconds that processes left in the program's session have to end by themselves.
 AFTERMATH_S = 5.0
 _LOOK_EVERY_S = 0.1
 
 
 def main(argv: list[str]) -> int:
-    """Hold a program; returns its exit code."""
+    """Run a program; returns its exit code."""
     # A session of its own: Ctrl-C in a terminal reaches the owner alone.
     program = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
 
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 
 def _clear(group: int) -> None:
-    """Wait for the end of a process group, and force it after a while."""
+    """Wait for the end of a process group, and kill it after a while."""
     kill_at_s = time.monotonic() + AFTERMATH_S
     try:
         while time.monotonic() < kill_at_s:
@@ -62,7 +62,7 @@ def _clear(group: int) -> None:
             time.sleep(0.02)
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass  # nobody is left
+        pass  # none is left
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The live view: throughput, floor and gaps per partition, parked, dead-lettered, and the news.
 
-In a terminal a picture that redraws itself; elsewhere a line for every piece of news and every
-few seconds. It shows what it is given and decides nothing.
+In a terminal it redraws a table; elsewhere it prints a line for every piece of news and every few
+seconds. It decides nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _BAR = 40
 
 
 class LiveView:
-    """What people see while the orders are handled.
+    """The display while the orders are handled.
 
     Args:
-        console: where to; standard error, because standard output is for the account.
+        console: standard error, because standard output is for the account.
         total: how many orders there are.
     """
 
@@ -144,7 +144,7 @@ def _reasons(by_reason: Mapping[str, int]) -> Text:
 
 
 def _partitions(view: RunView, seen: Mapping[Place, PartitionView]) -> RenderableType:
-    """The source's partitions; one without a worker as it was seen last."""
+    """The source's partitions; one without a worker in its last state."""
     source = Table("partition", "worker", box=None, header_style="bold", padding=(0, 1))
     for name in ("floor", "gaps", "open", "to go"):
         source.add_column(name, justify="right")

@@ -1,7 +1,7 @@
-"""Feeding the source topic: orders come at a steady rate, each confirmed and entered in a ledger.
+"""Produces the orders at a steady rate, and records in a ledger where each was confirmed.
 
-A thread of its own produces, so that orders keep coming whatever happens to the workers; while
-the broker is away they wait in the client.
+It has its own thread, so that orders keep coming whatever happens to the workers; while the broker
+is away they wait in the client.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Feed:
             self._producer.poll(_TICK_S if self._rate else 0)
 
     def _finish(self) -> None:
-        """Wait for the last confirmations, unless nobody waits for them any more."""
+        """Wait for the last confirmations, unless the block has ended."""
         give_up_s = time.monotonic() + _FLUSH_S
         while len(self._producer) and not self._stop.is_set():
             self._producer.poll(_TICK_S)

@@ -1,7 +1,7 @@
-"""Watching the run from outside: its `/state` and `/metrics`, as any operator would.
+"""Watches the run from outside: its `/state` and `/metrics`, as an operator would.
 
-What a worker counted ends with it, so counters are summed up as Prometheus does: a value that
-went down began anew.
+A worker's counts end with it, so counters are summed up as Prometheus does: a value that went down
+is a reset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ackfloor_handlers.demo.account.facts import Place
 
-#: Counter -> the label that the demo tells apart.
+#: Counter -> the label that the demo groups by.
 COUNTERS = {
     "ackfloor_messages_acked_total": "",
     "ackfloor_messages_parked_total": "reason",
@@ -66,7 +66,7 @@ class RunView:
         return {p.worker for p in self.partitions if p.place[0] == topic}
 
     def has_recovered(self, places: Iterable[Place], since_ms: int) -> bool:
-        """Whether all went on after `since_ms`: every partition owned, no fault, none overdue."""
+        """Whether all recovered after `since_ms`: every partition owned, no fault, none overdue."""
         fresh = all(taken_ms > since_ms for taken_ms in self.taken_ms.values())
         owned = {p.place for p in self.partitions}
         overdue = any(p.overdue for p in self.partitions)
@@ -74,12 +74,12 @@ class RunView:
 
 
 NOTHING = RunView({}, {}, (), ())
-#: A waiting record that is due for so long is overdue.
+#: A waiting record this long past its due time is overdue.
 OVERDUE_MS = 500
 
 
 def read_state(tree: Mapping[str, Any]) -> RunView:
-    """What `/state` says."""
+    """The run's view from `/state`."""
     workers = {int(name): worker for name, worker in tree["workers"].items() if worker}
     return RunView(
         pids={number: worker["pid"] for number, worker in workers.items()},
@@ -128,7 +128,7 @@ class Counts:
         )
 
     def read(self, exposition: str) -> None:
-        """Take in what `/metrics` says."""
+        """Take in a page of `/metrics`."""
         for family in text_string_to_metric_families(exposition):
             for sample in family.samples:
                 if sample.name in COUNTERS:
@@ -141,7 +141,7 @@ class Counts:
         self._sums[name][labels.get(COUNTERS[name], "")] += value - before * (value >= before)
 
     def by_label(self, name: str) -> dict[str, int]:
-        """A counter by the label that the demo tells apart, the largest first."""
+        """A counter by the label that the demo groups by, the largest first."""
         sums = {label: int(total) for label, total in self._sums[name].items() if total}
         return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
 

@@ -1,8 +1,8 @@
-"""The seeded orders: which misbehave, how, and what must become of each.
+"""The seeded orders: which misbehave, how, and how each must end.
 
-Pure and deterministic: the same count and seed give the same bytes. What an order does is in its
-card (see `ackfloor_handlers.payments`); what it must end as is in `EXPECTED`, and the
-reconciliation compares the two with what the topics say.
+Pure and deterministic: the same count and seed give the same bytes. An order's card says how it
+behaves (see `ackfloor_handlers.payments`), `EXPECTED` how it must end, and the reconciliation
+compares the two with the topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Kind(StrEnum):
-    """How an order behaves; the values are what people read."""
+    """How an order behaves; the values are for people."""
 
     OK = "ok"
     SLOW = "slow"
@@ -36,11 +36,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must become of an order.
+    """How an order must end.
 
     Attributes:
         attempt: the delivery that ends it.
-        parked: the reason of each failed delivery before, as the retry topics tell it.
+        parked: the reason of each failed delivery before, from the retry topics.
         reason: why it is dead-lettered; None where it is handled.
         error: the error's class in the dead letter; empty for any.
     """

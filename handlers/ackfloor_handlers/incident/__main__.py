@@ -1,4 +1,4 @@
-"""`python -m ackfloor_handlers.incident begin|mend`: the incident begins, and is mended outside.
+"""`python -m ackfloor_handlers.incident begin|mend`: starts the incident, repairs what is outside.
 
 `begin` creates the topics and writes to them. The seed decides which payments have a coupon, and
 whose row is locked.
@@ -25,7 +25,7 @@ _ANSWER_S = 60.0
 
 
 def records(chance: random.Random) -> Iterator[tuple[str, str | None, object]]:
-    """What is written: topic, key and value."""
+    """The records to write: topic, key and value."""
     with_coupon = set(chance.sample(range(RECORDS), RECORDS // 8))
     for number in range(RECORDS):
         payment: dict[str, object] = {"id": number, "cents": 100 + number}
@@ -43,7 +43,7 @@ def begin(servers: str, seed: int) -> None:
     """Create the topics, break what is outside, and write the records.
 
     Raises:
-        KafkaException: the broker does not do it.
+        KafkaException: the broker refused.
     """
     chance = random.Random(seed)  # noqa: S311 -- the same incident for the same seed
     FOLDER.mkdir(exist_ok=True)

@@ -16,9 +16,9 @@ GROUP = "shop"
 BAD_RELEASE = "2.4.0"
 
 app = App(group=GROUP)
-#: Short, so that what can't be charged is a dead letter within seconds.
+#: Short, so that a payment that can't be charged is a dead letter within seconds.
 SOON = RetryPolicy.fixed("500ms", max_redeliveries=2)
-#: One retry topic for each, so that there is less to look at.
+#: One retry topic for each, so that there is less to read.
 LATER = RetryPolicy.fixed("5s")
 
 
@@ -29,7 +29,7 @@ class Coupon(BaseModel):
 
 
 class Payment(BaseModel):
-    """What is charged; most customers have no coupon."""
+    """A payment to charge; most customers have no coupon."""
 
     id: int
     cents: int
@@ -66,7 +66,7 @@ async def ship(number: int) -> None:
 
 @app.handler("points", ordering="key", consume_timeout="5m", retry=LATER)
 async def credit(points: Points) -> None:
-    """Credit a customer's points, one after the other."""
+    """Credit a customer's points, in order."""
     await lock_row(points.customer)
 
 

@@ -1,7 +1,7 @@
-"""What the shop depends on, as files of the working folder: a warehouse, and a table's locks.
+"""The shop's dependencies, as files of the working folder: a warehouse, and a table's locks.
 
-In life these would be other people's machines. Here `python -m ackfloor_handlers.incident mend` is
-the other people.
+In production they run on other people's machines. Here `python -m ackfloor_handlers.incident mend`
+repairs them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class WarehouseDown(ConnectionError):
 
 
 async def pick(number: int) -> int:
-    """Have the warehouse pick a parcel; its number there.
+    """Have the warehouse pick a parcel; returns its number.
 
     Raises:
         WarehouseDown: it does not answer.
@@ -44,7 +44,7 @@ def _is_locked(customer: str) -> bool:
 
 
 def mend() -> list[str]:
-    """Let the warehouse answer again, and end the session that holds the row; what was done."""
+    """Let the warehouse answer again, and end the row's session; returns what was done."""
     mended = []
     if WAREHOUSE_DOWN.exists():
         WAREHOUSE_DOWN.unlink()

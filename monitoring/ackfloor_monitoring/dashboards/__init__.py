@@ -1,1 +1,1 @@
-"""The dashboard: what it shows, and how Grafana reads it."""
+"""The dashboard: its panels, and the JSON that Grafana reads."""

@@ -1,6 +1,6 @@
-"""Grafana: the dashboard as it reads it, `ackfloor.json`, written from our rows (make docs).
+"""Grafana: writes the dashboard, `ackfloor.json`, from our rows (make docs).
 
-A test compares the file with what this prints, and asks a real Prometheus every expression.
+A test compares the file with this output, and runs every expression on a real Prometheus.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ROWS = (
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
 _CHOSEN = 'job=~"$job", group=~"$group"'
-#: What `panels` writes short, as first thing in braces.
+#: The short forms that `panels` puts first in braces.
 _SELECTIONS = {
     "$h": f'{_CHOSEN}, topic=~"$topic", handler=~"$handler"',
     "$t": f'{_CHOSEN}, topic=~"$topic"',
     "$s": _CHOSEN,
 }
 _HEIGHT = {"stat": 4}
-#: Variable -> the series it is chosen from, in the order in which one chooses.
+#: Variable -> the series that it is chosen from, in the order of choice.
 _VARIABLES = {
     "job": "ackfloor_workers_expected",
     "group": 'ackfloor_workers_expected{job=~"$job"}',
@@ -44,7 +44,7 @@ def selected(expr: str) -> str:
 
 
 def dashboard() -> dict[str, Any]:
-    """The whole of it."""
+    """The whole dashboard."""
     return {
         "uid": "ackfloor",
         "title": "ackfloor",

@@ -1,21 +1,21 @@
-"""Panels: what a dashboard is made of; `work` and `trouble` have ours, `grafana` writes them.
+"""Panels: the parts of a dashboard; `work` and `trouble` have ours, `grafana` writes them.
 
-Every expression keeps to what is scraped, so the dashboard needs no rules. `$s` stands for the
-selection of job and group, `$h` and `$t` for it with the handlers and topics chosen. Several
-workers and runs may tell of the same partition: its gauges are read as the largest of them.
+Every expression uses scraped series alone, so the dashboard needs no rules. `$s` stands for the
+selection of job and group, `$h` and `$t` add the chosen handlers and topics. Several workers and
+runs may report the same partition: the largest value of a gauge counts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Where several runs or workers say the same thing, one of them counts.
+#: Where several runs or workers report the same value, one of them counts.
 ONE = "without (instance, pod, worker)"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One expression, and how its series are called."""
+    """One expression, and the names of its series."""
 
     expr: str
     legend: str = ""
@@ -26,8 +26,8 @@ class Panel:
     """One picture.
 
     Attributes:
-        text: what it says and what to look for.
-        unit: Grafana's name of it.
+        text: what it shows and what to look for.
+        unit: its name in Grafana.
         kind: `timeseries`, `stat` or `table`.
         width: of 24.
         red_from: a stat is red from here on.
@@ -45,7 +45,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels that belong together; folded rows are loaded when they are opened."""
+    """Panels that belong together; a folded row loads when it is opened."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -84,7 +84,7 @@ def rate(metric: str, by: str, selection: str = "$h") -> str:
 
 
 def rated(metric: str, by: str = "handler", legend: str = "", selection: str = "$h") -> Target:
-    """The same as lines that are called by these labels, and by what is said of them."""
+    """The same as lines named by these labels, and by `legend`."""
     return Target(rate(metric, by, selection), f"{_named(by)} {legend}".rstrip())
 
 

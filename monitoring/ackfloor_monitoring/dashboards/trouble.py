@@ -1,4 +1,4 @@
-"""Trouble: the rows on what fails, what is held up or full, and what Kafka and the run do."""
+"""Trouble: the rows on failures, on what is blocked or full, and on Kafka and the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILURES = Row(
         ),
         graph(
             "Dead letters by reason",
-            "What was given up, and why.",
+            "Records given up, and why.",
             rated("ackfloor_messages_dead_lettered_total", "handler, reason"),
             unit="cps",
         ),
@@ -49,7 +49,7 @@ FAILURES = Row(
         ),
         graph(
             "Retry topics",
-            "What waits in each.",
+            "Records that wait in each.",
             by_topic("ackfloor_kafka_open_messages", '$s, kind="retry"'),
             stacked=True,
         ),
@@ -65,12 +65,12 @@ FAILURES = Row(
         ),
         graph(
             "Dead-letter topics",
-            "Letters that nothing was done with.",
+            "Not replayed, discarded or archived.",
             by_topic("ackfloor_kafka_open_messages", '$s, kind="dlq"'),
         ),
         graph(
             "Oldest dead letter",
-            "How long the oldest one has waited that nothing was done with.",
+            "Age of the oldest that was not replayed, discarded or archived.",
             Target(
                 "time() - min by (topic) (ackfloor_kafka_oldest_dead_letter_timestamp_seconds{$s})",
                 "{{topic}}",
@@ -232,7 +232,7 @@ RUN = Row(
     (
         graph(
             "Commits",
-            "Positions committed, and those refused by reason.",
+            "Positions committed, and those refused, by reason.",
             rated("ackfloor_commits_total", "group", selection="$s"),
             rated("ackfloor_commit_failures_total", "group, reason", selection="$s"),
             unit="cps",

@@ -1,4 +1,4 @@
-"""Work: the rows on how far it is, how much it does and how long that takes."""
+"""Work: the rows on progress, throughput and latency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUMMARY = Row(
         ),
         stat(
             "Not settled",
-            "Records of source topics that nobody has settled, as Kafka sees it.",
+            "Unsettled records of source topics, as Kafka sees it.",
             f'sum(max {ONE} (ackfloor_kafka_open_messages{{$t, kind="source"}}))',
         ),
         stat(
@@ -44,14 +44,14 @@ SUMMARY = Row(
         ),
         stat(
             "Dead letters",
-            "Those that nobody has replayed, discarded or archived.",
+            "Those not replayed, discarded or archived.",
             f'sum(max {ONE} (ackfloor_kafka_open_messages{{$s, kind="dlq"}}))',
             red=1,
         ),
         stat(
             "Faults and open breakers",
-            "What outside keeps records open, and circuit breakers that are not closed; /readyz "
-            "names them.",
+            "Outside faults that keep records open, and circuit breakers that are not closed; "
+            "/readyz names them.",
             "sum(ackfloor_faults_in_force{$s})",
             red=1,
         ),
@@ -84,7 +84,7 @@ PROGRESS = Row(
         ),
         graph(
             "Settled above the floor",
-            "The gap set: what is done and still waits for the floor.",
+            "The gap set: settled records that wait for the floor.",
             Target(f"max {ONE} (ackfloor_gap_messages{{$t}})", "{{topic}}/{{partition}}"),
         ),
         graph(

@@ -1,6 +1,6 @@
-"""Exposition: the page `/metrics` of a registry, in the format that is asked for.
+"""Exposition: the page `/metrics` of a registry, in the format that the client asks for.
 
-The families of metrics that stand there are made here from their definitions.
+It makes the page's metric families from their definitions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def metrics_page(registry: CollectorRegistry) -> Page:
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
         except (ValueError, TypeError, IndexError):
-            # An Accept header whose version is none: the library compares it unchecked.
+            # An Accept header with an invalid version: the library does not check it.
             encode, content_type = choose_encoder("")
         chosen: Any = registry
         if "name[]" in request.query:

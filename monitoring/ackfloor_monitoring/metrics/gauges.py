@@ -1,9 +1,9 @@
-"""Gauges: what the newest snapshot says, each with the way it is read from it.
+"""Gauges: the values of the newest snapshot, each with the function that reads it.
 
-Nothing here is kept between two reads, so the series of a revoked partition vanish with it. A
-reader that returns None leaves its series out: no commit yet, nothing open, end unknown. Times
-are exported as timestamps, because an age is right between two scrapes only as `time() - x`; that
-of the last turn is an age, because it must be right where a clock is wrong.
+Nothing is kept between two reads, so the series of a revoked partition vanish with it. A reader
+that returns None leaves its series out: no commit yet, nothing open, end unknown. Times are
+exported as timestamps, because an age is right between two scrapes only as `time() - x`; the last
+turn is an age, because it must be right where a clock is wrong.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Merge: the reports of all workers as one exposition, told apart by the label `worker`.
+"""Merge: the reports of all workers as one exposition, with the label `worker`.
 
-Read at scrape time from the newest reports alone: a worker that died takes all its series with
-it, and the one that takes its number starts its counters at 0, which Prometheus reads as a
-reset. What a worker counted after its last report is lost with it: counters are for rates,
-the topics are the truth. For a moment around a rebalance two workers may both show a partition;
-alerts on partitions should therefore ignore `worker`.
+Each scrape reads the newest reports alone: a dead worker's series vanish, and its successor starts
+its counters at 0, which Prometheus reads as a reset. What a worker counted after its last report
+is lost with it: counters are for rates, the topics are the truth. For a moment around a rebalance
+two workers may both show a partition; alerts on partitions should therefore ignore `worker`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ackfloor_monitoring.metrics.worker_report import Report, Trace
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How far the group had come at a moment, as Kafka saw it."""
+    """The group's progress at a moment, as read from Kafka."""
 
     at_ms: int
     seen: Sequence[Progress]
@@ -46,9 +45,9 @@ class RunCollector(Collector):
     Args:
         reports: the newest report of each worker that runs.
         worker_exits: how many worker processes have ended.
-        settings: how the run stands to its settings.
-        look: what the run last saw on Kafka.
-        turn_ages_s: how long ago each worker's loop has made its last turn.
+        settings: whether settings are in force, refused or waiting for a restart.
+        look: the group's progress as last read from Kafka.
+        turn_ages_s: how long ago each worker's loop made its last turn.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class RunCollector(Collector):
         self._turn_ages_s = turn_ages_s
 
     def describe(self) -> Iterable[Metric]:
-        """The families without samples: what the registry knows names by."""
+        """The families without samples, for the registry's names."""
         return _families().values()
 
     def collect(self) -> Iterable[Metric]:
@@ -119,7 +118,7 @@ class _Scrape:
             family.add_metric((self._group, *labels), value)
 
     def add_settings(self, state: SettingsState) -> None:
-        """How the run stands to its settings."""
+        """Whether settings are in force."""
         self.add(d.RELOADS, (), state.reloads)
         self.add(d.RELOAD_FAILURES, (), state.failures)
         good = not state.error and not state.refused_by
@@ -129,7 +128,7 @@ class _Scrape:
         self.add(d.RESTART_NEEDED, (), len(state.needs_restart))
 
     def add_look(self, look: Look) -> None:
-        """What the run saw on Kafka."""
+        """What the run read from Kafka."""
         self.add(g.KAFKA_LOOK, (), look.at_ms / 1000)
         for seen in look.seen:
             labels = (seen.topic, str(seen.partition), seen.kind)
@@ -139,7 +138,7 @@ class _Scrape:
                 self.add(g.KAFKA_OLDEST, labels[:2], seen.oldest_ms / 1000)
 
     def add_report(self, worker: str, report: Report) -> None:
-        """Everything a worker told."""
+        """Everything in a worker's report."""
         for spec in d.COUNTERS:
             traces = dict(report.traces.get(spec.name, ()))
             for labels, count in report.counters.get(spec.name, ()):

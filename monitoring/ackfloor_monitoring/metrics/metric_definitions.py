@@ -1,4 +1,4 @@
-"""The table of metrics: those that events feed are here, `gauges` has those of the snapshot.
+"""The table of metrics: those counted from events; `gauges` has those of the snapshot.
 
 `METRICS` is all of them, in the order of the exposition and of docs/reference/metrics.md.
 """
@@ -30,7 +30,7 @@ END_TO_END_SECONDS = (
     *(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
     *(60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0),
 )
-#: How far from its promise something happened: 100 ms for timeouts, 250 ms for retries.
+#: How late something happened; the limits are 100 ms for timeouts, 250 ms for retries.
 LATENESS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0, 300.0)
 
 RECEIVED = _flow(

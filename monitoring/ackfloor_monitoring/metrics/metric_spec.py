@@ -1,8 +1,8 @@
 """MetricSpec: what one metric is, in one place, for the exposition and for the reference.
 
 Names follow Prometheus's rules: the prefix `ackfloor_`, base units as suffix, `_total` for
-counters. The words are the project's: a *position* is the next offset, an *offset* is a record's
-own, and the two never mix in one metric.
+counters. A *position* is the next offset, an *offset* is a record's own, and the two never mix in
+one metric.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""RunMetrics: the supervisor's side. Keeps the newest report of each worker and serves them.
+"""RunMetrics: in the supervisor, keeps the newest report of each worker and serves them.
 
-The supervisor's loop calls `update` and `worker_gone`; requests come on the server's threads.
-One lock around two small dictionaries is all they share: reports are immutable.
+The supervisor's loop calls `update` and `worker_gone`; the server's threads handle requests. They
+share two small dictionaries under one lock: reports are immutable.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class RunMetrics:
         self._monotonic = monotonic
         self._lock = Lock()
         self._reports: dict[int, Report] = {}
-        #: When each of them came: a worker reports within a turn, and what it says of the time by
-        #: its own wall clock is no age.
+        #: When each of them arrived: a worker reports within a turn, and its own wall clock gives
+        #: no age.
         self._turned_s: dict[int, float] = {}
-        #: Since when it is said of each of them, without a break, that its event loop stands still.
+        #: Since when each of them has reported, without a break, that its event loop is blocked.
         self._blocked_s: dict[int, float] = {}
         self._gone_s: dict[int, float] = {}
         #: A worker, or None for the run itself -> why it can't start yet.
@@ -103,7 +103,7 @@ class RunMetrics:
             self._waits[worker] = why
 
     def update(self, worker: int, report: bytes) -> None:
-        """Take a worker's newest report; one that can't be read is logged once and left out."""
+        """Take a worker's newest report; one that can't be read is logged once and ignored."""
         try:
             read = Report.from_bytes(report)
         except ReportRefused as exc:
@@ -131,15 +131,15 @@ class RunMetrics:
             self._worker_exits += 1
 
     def settings(self, state: SettingsState) -> None:
-        """How the run stands to its settings now; immutable, swapped in one assignment."""
+        """Which settings are in force now; immutable, swapped in one assignment."""
         self._settings = state
 
     def progress(self, seen: Sequence[Progress] | None) -> None:
-        """How far the group has come as Kafka sees it; immutable and swapped, like the settings."""
+        """The group's progress as read from Kafka; immutable and swapped, like the settings."""
         self._look = None if seen is None else Look(self._now_ms(), seen)
 
     def control(self, path: str, answer: Control) -> None:
-        """Answer what is posted to this path."""
+        """Answer POST requests to this path."""
         self._controls[path] = answer
 
     def reports(self) -> dict[int, Report]:
@@ -148,9 +148,9 @@ class RunMetrics:
             return dict(self._reports)
 
     def turn_ages_s(self) -> dict[int, float]:
-        """How long ago each worker that runs has made its last turn that is known of, in seconds.
+        """How long ago each running worker made its last known turn, in seconds.
 
-        A quiet one tells every three seconds.
+        An idle one reports every three seconds.
         """
         now_s = self._monotonic()
         with self._lock:
@@ -212,7 +212,7 @@ class RunMetrics:
 
 
 def _notes(state: SettingsState) -> Iterator[dict[str, str]]:
-    """What people should know of a run that is ready: it works, by settings that are older."""
+    """Notes on a run that is ready: it works, with older settings."""
     if state.error:
         yield {"check": "settings", "message": f"the old settings stay: {state.error}"}
     for worker, why in sorted(state.refused_by.items()):

@@ -33,7 +33,7 @@ class Tally:
         self.values[labels] = self.values.get(labels, 0) + count
 
     def seed(self, labels: Labels) -> None:
-        """Make a series exist at 0, so that its first increase is an increase."""
+        """Make a series exist at 0, so that Prometheus sees its first increase."""
         self.values.setdefault(labels, 0)
 
 

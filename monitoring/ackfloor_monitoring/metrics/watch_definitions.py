@@ -1,7 +1,6 @@
 """The table of metrics of `ackfloor spark watch`: of the pipeline, and of the failures it stores.
 
-They are here and not beside the watch because the reference of all metrics is written from them
-where no Spark is.
+They are not beside the watch because `make docs` reads them where Spark is not installed.
 """
 
 from __future__ import annotations

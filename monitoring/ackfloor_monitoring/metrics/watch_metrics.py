@@ -1,7 +1,7 @@
-"""WatchMetrics: the numbers of a watch, from whichever thread they come, as one exposition.
+"""WatchMetrics: the metrics of `ackfloor spark watch`, from all threads, as one exposition.
 
-Threads: the listener's, the one of `Ingest.run`, and the server's. One lock around a few
-dictionaries is all they share, and nothing is waited for while it is held.
+Threads: the listener's, the one of `Ingest.run`, and the server's. They share a few dictionaries
+under one lock, and never wait while they hold it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Progress:
 
 
 class WatchMetrics(Collector):
-    """Counts and levels of a watch; collected whenever they are asked for.
+    """Counters and gauges of a watch; collected at each scrape.
 
     Args:
-        now_s: the wall's clock.
+        now_s: the wall clock.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -68,7 +68,7 @@ class WatchMetrics(Collector):
         self._durations = Distribution(d.BATCH_DURATION.buckets)
         self._handlers = Names(MOST_HANDLERS)
         self._topics = Names(MOST_TOPICS)
-        # What alerts watch starts at 0: an increase from nothing is not seen.
+        # Counters that alerts watch start at 0: Prometheus does not see an increase from nothing.
         for spec in (d.RECORDS, d.BATCHES, d.GONE):
             self._add(spec, (), 0)
         self._values[d.LAST_PROGRESS][()] = now_s()
@@ -95,14 +95,14 @@ class WatchMetrics(Collector):
                 self._durations.add((), progress.duration_s)
 
     def idle(self) -> None:
-        """The stream has looked and there is nothing new."""
+        """The stream has read, and there is nothing new."""
         with self._lock:
             self._values[d.LAST_PROGRESS][()] = self._now_s()
             self._values[d.INPUT_RATE][()] = 0
             self._values[d.LAG] = dict.fromkeys(self._values[d.LAG], 0)
 
     def failed(self, error: Exception) -> None:
-        """Something failed and is tried again."""
+        """Something failed and is retried."""
         kind = (type(error).__name__,)
         with self._lock:
             self._add(d.ERRORS, kind, 1)
@@ -114,7 +114,7 @@ class WatchMetrics(Collector):
             self._values[d.GONE][()] = offsets
 
     def stored(self, group: str, handler: str, stage: str, reason: str, rows: int) -> None:
-        """Rows were stored; none of them, and the series is there."""
+        """Rows were stored; with 0 the series exists."""
         with self._lock:
             labels = self._handler(group, handler)
             for spec in (d.NEW, d.SURGES):
@@ -142,7 +142,7 @@ class WatchMetrics(Collector):
                 self._add(d.SURGING, self._handler(group, handler), count)
 
     def describe(self) -> Iterable[Metric]:
-        """The families without samples: what the registry knows names by."""
+        """The families without samples, for the registry's names."""
         return [family_of(spec, spec.labels) for spec in d.WATCH_METRICS]
 
     def collect(self) -> Iterable[Metric]:

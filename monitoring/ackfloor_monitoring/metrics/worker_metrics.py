@@ -1,8 +1,8 @@
-"""WorkerMetrics: the worker's side. Events become tallies; `report` is what is sent.
+"""WorkerMetrics: in a worker, counts events and makes the report that is sent.
 
-Events come in batches on the owner thread, so the cost of a record is that of its share of a
-batch. `report` may be called from any thread: one lock, taken once for a batch of events and
-once for a report, keeps the two apart.
+Events come in batches on the owner thread, so a record costs its share of a batch. Any thread may
+call `report`: one lock, taken once for a batch of events and once for a report, keeps the two
+apart.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from ackfloor_monitoring.metrics.worker_report import Report, Trace
 
 #: Classes of exceptions that keep their name as a label.
 MOST_ERRORS = 50
-#: How a refusal begins that the client or the broker has a name for.
+#: The beginning of an error to which the client or the broker gives a name.
 KAFKA_ERROR = re.compile(r"_?([A-Z][A-Z0-9_]*):")
 UNCONFIRMED = "unconfirmed"
 #: Attempts that keep their number as a label.
@@ -65,7 +65,7 @@ MOST_ATTEMPTS = 10
 
 
 class WorkerMetrics:
-    """Counts what one worker's events tell.
+    """Counts one worker's events.
 
     Args:
         buckets: other edges for a histogram, by its full name.
@@ -134,7 +134,7 @@ class WorkerMetrics:
                     count(event)
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """Keep the newest snapshot: gauges are read from it where they are asked for."""
+        """Keep the newest snapshot: the supervisor reads gauges from it."""
         with self._lock:
             self._snapshot = snapshot
             for handler in snapshot.handlers:
@@ -167,7 +167,7 @@ class WorkerMetrics:
         return report.to_bytes()
 
     def _seed(self, topic: str, source: str, handler: str) -> None:
-        """Let the counters that alerts watch start at 0: an increase from nothing is not seen."""
+        """Start the counters that alerts watch at 0: an increase from nothing is not seen."""
         key = (topic, source, handler)
         if key in self._seeded:
             return

@@ -1,8 +1,7 @@
-"""Report: what a worker tells the supervisor, as JSON over their private pipe.
+"""Report: what a worker sends the supervisor, as JSON over their private pipe.
 
-Rows instead of objects keep it small and quick; `SHAPE`, the names of all their columns, goes
-with it, so that a worker of another version (upgraded in place and restarted) is refused rather
-than misread.
+Rows instead of objects keep it small and quick; it carries `SHAPE`, the names of all columns, so
+that the report of another version (upgraded in place and restarted) is refused, not misread.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _ROW: dict[type[Any], attrgetter[tuple[Any, ...]]] = {
 
 
 class Trace(NamedTuple):
-    """A trace that tells of a series.
+    """A trace of a series.
 
     Attributes:
         value_s: the duration that was observed in it.
@@ -57,7 +56,7 @@ class ReportRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One worker's findings. Labels come without `group` and `worker`.
+    """One worker's report. Labels come without `group` and `worker`.
 
     Attributes:
         pid: its process, for people who want to look at it or end it.

@@ -1,13 +1,13 @@
 """Health: whether the run is alive and whether it is ready, and why not.
 
-Alive fails only for what a restart cures: a loop that makes no turns, an event loop that has stood
-still for so long that whatever blocks it was parked, a worker process that ended and isn't coming
-back. A record that is stuck, a handler that hangs or a broker that is away never fail it: parking
-cures the first two, and a restart would only deliver again.
+Alive fails only for what a restart cures: a loop that makes no turns, an event loop that is blocked
+for so long that the record that blocks it was parked, a worker process that ended and was not
+replaced. A stuck record, a handler that hangs or a broker that is away never fail it: parking cures
+the first two, and a restart would only deliver again.
 
-Ready fails for everything a person should know of: workers missing, starting, draining or
-without an assignment or a broker that lets them in, faults that keep records open (a circuit
-breaker that is not closed and a right that is missing are some), handlers that asked for a pause.
+Ready fails for everything an operator should know: workers missing, starting, draining or without
+an assignment or a broker that authorizes them, faults that keep records open (such as an open
+circuit breaker or a missing permission), handlers that asked for a pause.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from math import inf
 
 from ackfloor.observe import Fault, Snapshot
 
-#: The kind of the fault that an event loop is which stands still.
+#: The kind of the fault of a blocked event loop.
 BLOCKED = "event_loop"
-#: The kind of the fault that a circuit breaker is which is not closed; its subject is the handler.
+#: The kind of the fault of a circuit breaker that is not closed; its subject is the handler.
 BREAKER = "breaker"
 
 
@@ -48,8 +48,8 @@ class WorkerFacts:
         gone_s: how long ago its process ended, None while one runs.
         waits: why it, or the run, can't start yet: no broker answers, or lets it in.
         turn_age_s: how long ago its loop made its last turn.
-        blocked_s: for how long it has said that its event loop stands still. Like the other ages by
-            a clock that does not jump.
+        blocked_s: for how long it has reported that its event loop is blocked. All ages are by a
+            clock that does not jump.
     """
 
     snapshot: Snapshot | None = None
@@ -159,7 +159,7 @@ def _of_snapshot(
 
 
 def _next_trial(fault: Fault, snapshot: Snapshot) -> str:
-    """When a handler whose circuit breaker is not closed is tried next, where that is known."""
+    """When the next trial of a handler's open circuit breaker is due, where known."""
     if fault.kind != BREAKER:
         return ""
     found = (h.breaker.next_trial_s for h in snapshot.handlers if h.name == fault.subject)

@@ -1,8 +1,8 @@
-"""Server: a small HTTP server on a thread of its own, for pages made on request.
+"""Server: a small HTTP server on its own thread, for pages made on request.
 
-GET and HEAD read pages; POST asks one of the run's controls, which know who may. One connection
-serves one request, so a stopped server leaves nothing behind. What a page raises is logged and
-answered with 500; it never ends the server.
+GET and HEAD read pages; POST calls one of the run's controls, which check permissions. One
+connection serves one request, so a stopped server leaves nothing behind. What a page raises is
+logged and answered with 500; it never ends the server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIX = "set --listen host:port, for example --listen 127.0.0.1:9601 (port 0 takes
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a page may look at; header names in lower case."""
+    """What a page may read; header names in lower case."""
 
     headers: Mapping[str, str]
     query: Mapping[str, list[str]]
@@ -74,7 +74,7 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Binds without asking the name service who it is."""
+    """Binds without a look-up of the host's own name."""
 
     def __init__(
         self, family: int, address: Any, pages: Mapping[str, Page], controls: Mapping[str, Control]
@@ -88,7 +88,7 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """A client that went away is no news."""
+        """Log errors, except those of a client that went away."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             log.error("serving %s failed", client_address, exc_info=error)
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._asked())
 
     def _asked(self) -> Response:
-        """What a control answers."""
+        """A control's answer."""
         control = self.server.controls.get(urlsplit(self.path).path)
         if control is None:
             return self._not_allowed()

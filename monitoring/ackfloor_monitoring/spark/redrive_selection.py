@@ -1,8 +1,8 @@
-"""Which dead letters a condition over the table of failures means.
+"""Selects dead letters by an SQL condition over the table of failures.
 
-Only coordinates leave Spark: one row per partition, its offsets in order, each once. What is sent
-is read from Kafka again, because the table may hold a redacted payload; and whether it may be sent
-is decided there, by its dispositions.
+Only coordinates leave Spark: one row per partition, its offsets in order, each once. A redrive
+reads the records from Kafka again, because the table may hold a redacted payload; their
+dispositions there decide whether they may be sent.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def dead_letters(failures: DataFrame, where: str) -> DataFrame:
         where: SQL over its columns.
 
     Raises:
-        WhereRefused: it can't be understood.
+        WhereRefused: Spark can't parse it.
     """
     with readable_where_errors(where, failures):
         return (
@@ -76,7 +76,7 @@ def choose(failures: DataFrame, where: str) -> list[Chosen]:
     """The same in plain Python, by topic.
 
     Raises:
-        WhereRefused: the condition can't be understood, or fails on a row.
+        WhereRefused: Spark can't parse the condition, or it fails on a row.
     """
     rows = dead_letters(failures, where)
     chosen: dict[str, Chosen] = {}
@@ -89,7 +89,7 @@ def choose(failures: DataFrame, where: str) -> list[Chosen]:
 
 @contextmanager
 def readable_where_errors(where: str, failures: DataFrame) -> Iterator[None]:
-    """Around what evaluates a condition: Spark's pages about it become one sentence."""
+    """Around the evaluation of a condition: turns Spark's errors into one sentence."""
     try:
         yield
     except ParseException as error:
@@ -104,7 +104,7 @@ def readable_where_errors(where: str, failures: DataFrame) -> Iterator[None]:
     except PySparkException as error:
         raise WhereRefused(where, _first_sentence(str(error)), _CORRECT) from error
     except Py4JJavaError as error:
-        # Where rows are fetched one by one, it comes as a failed wait around what Spark says.
+        # Where rows are fetched one by one, a failed wait wraps Spark's error.
         _, message = io.root_cause(error)
         if not message.startswith("["):
             raise
@@ -112,7 +112,7 @@ def readable_where_errors(where: str, failures: DataFrame) -> Iterator[None]:
 
 
 def _first_sentence(text: str) -> str:
-    """The first sentence of what Spark says, without its class and its SQLSTATE."""
+    """The first sentence of Spark's error, without its class and its SQLSTATE."""
     text = text.strip().partition("\n")[0]
     if text.startswith("["):
         text = text.partition("] ")[2]

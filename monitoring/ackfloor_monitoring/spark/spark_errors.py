@@ -1,19 +1,19 @@
-"""What can go wrong in an analytics job beyond what `ackfloor.errors` names.
+"""Errors of analytics jobs, beside those of `ackfloor.errors`.
 
 AckfloorError
 ├── StartError
 │   └── SparkNotStarted      no usable Java, or it did not come up: 3
 ├── SecuritySettingRefused   a setting that Spark's Kafka client cannot be given: 2
 ├── WhereRefused             a condition that Spark can't evaluate: 2
-├── KafkaRefused             a broker answered, and said no: 1
+├── KafkaRefused             a broker refused the client: 1
 ├── NoTopics                 the group has nothing to read: 1
 ├── ReadFailed               Spark gave up half-way: 1
 ├── NothingToReport          the table has no failure in it: 1
 ├── UnknownRelease           no failure in the table names it: 2
 ├── TableRefused             a folder is no table of failures, or one of another version: 2
 ├── StoreFailed              the table could not be read or written: 1
-├── AnotherIngest            somebody else has begun to write the table: 1
-├── StreamBroken             a stream can't go on as it is: ingest begins it anew
+├── AnotherIngest            another ingest has begun to write the table: 1
+├── StreamBroken             a stream can't go on as it is: ingest starts it anew
 └── PageNotWritten           the report's file can't be written: 2
 """
 
@@ -42,7 +42,7 @@ class WhereRefused(AckfloorError):
 
 
 class KafkaRefused(AckfloorError):
-    """A broker answered, and said no."""
+    """A broker refused the client."""
 
 
 class NoTopics(AckfloorError):
@@ -78,7 +78,7 @@ class AnotherIngest(AckfloorError):
 
 
 class StreamBroken(AckfloorError):
-    """A stream can't go on as it is: ingest begins it anew."""
+    """A stream can't go on as it is: ingest starts it anew."""
 
 
 class PageNotWritten(AckfloorError):

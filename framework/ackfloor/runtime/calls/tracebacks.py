@@ -1,9 +1,9 @@
-"""Tracebacks: what Python prints of an exception, without looking at its source files each time.
+"""Tracebacks: formats them as Python does, without reading source files each time.
 
-The standard library asks the file system for each file of each traceback whether it has changed,
-and parses each line to underline a part of it. While it asks, other threads take the interpreter,
-and it has to wait for its turn: with a handler that fails for every record this was the limit. Such
-a handler raises in the same few places. So what is printed of a place is kept.
+The standard library checks each file of each traceback for changes, and parses each line to
+underline a part of it. While it does, other threads take the interpreter, and it waits for its
+turn: with a handler that fails for every record this was the limit. Such a handler raises in the
+same few places. So the text of a place is cached.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Iterable
 from types import CodeType, TracebackType
 
-#: Places that are kept: code that is made anew again and again must not fill the memory.
+#: Places that are cached: code that is made anew again and again must not fill the memory.
 MOST = 4_096
-#: Longer ones are left to the standard library, which shortens what repeats itself.
+#: The standard library formats longer ones: it shortens repeated frames.
 DEEPEST = 50
-#: Of these the standard library tells more than their text: where, or what may have been meant.
+#: The standard library adds to the text of these: the place, or a suggestion.
 LOOKED_UP = (SyntaxError, NameError, AttributeError, ImportError)
 
 #: (code, instruction) -> what is printed of it, its file, and its function.
@@ -30,7 +30,7 @@ Frames = list[tuple[str, str]]
 
 
 def format_exception(exc: BaseException) -> tuple[str, Frames]:
-    """A traceback as it is printed, and file and function of its frames, outermost first."""
+    """A traceback as Python prints it, and file and function of its frames, outermost first."""
     chain = _chain(exc)
     stacks = [_stack(one.__traceback__) for one, _ in chain]
     if any(isinstance(one, BaseExceptionGroup) for one, _ in chain) or None in stacks:
@@ -45,7 +45,7 @@ def format_exception(exc: BaseException) -> tuple[str, Frames]:
 
 
 def _chain(exc: BaseException) -> list[tuple[BaseException, str]]:
-    """What led to an exception, and it, in the order of telling, each with the words before it."""
+    """An exception and its causes, in printed order, each with the line printed before it."""
     found: list[tuple[BaseException, str]] = []
     seen: set[int] = set()
     one: BaseException | None = exc

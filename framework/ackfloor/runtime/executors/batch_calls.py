@@ -1,4 +1,4 @@
-"""What the calls of batch handlers have in common, on the event loop and on threads."""
+"""Batch calls: what batch handlers share on the event loop and on threads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ackfloor.runtime.executors.window import Window
 
 
 def startable(batch: Batch, *, stopping: bool) -> bool:
-    """Take out what has ended or must not start any more; returns whether anything is left.
+    """Take out what has ended or must not start; returns whether anything is left.
 
-    Call it once the slot shows the batch: a revoke marks its assignment first and looks at the
-    slots second, so either we see the mark or it sees us.
+    Call it once the slot shows the batch: a revoke marks its assignment first and reads the slots
+    second, so either we see the mark or it sees us.
     """
     batch.items = [d for d in batch.items if not (stopping or d.closed or d.assignment.stopping)]
     return bool(batch.items)
@@ -35,14 +35,14 @@ def post(
     inbox: Inbox,
     now_s: float,
 ) -> None:
-    """The call has ended: the owner thread gives its outcome to what nobody has answered.
+    """The call has ended: the owner thread gives its outcome to unanswered deliveries.
 
     Args:
         batch: what it was called with.
-        outcome: what its end means; None where it was cut short and all had ended before.
+        outcome: the call's; None where it was cancelled after all had ended.
         exc: what it raised, if anything.
         window: the handler's.
-        inbox: where the end is posted.
+        inbox: where the outcome is posted.
         now_s: monotonic seconds.
     """
     matters = batch.unanswered()
@@ -58,7 +58,7 @@ def post(
 
 
 def given_up(batch: Batch) -> bool:
-    """Whether a slot may be told to give up a batch, for the first time: all of it has ended."""
+    """Whether a slot may give up this batch, for the first time: all of it has ended."""
     if batch.abandoned or not all(d.closed or d.outcome is not None for d in batch.items):
         return False
     batch.abandoned = True

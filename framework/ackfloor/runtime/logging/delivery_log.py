@@ -74,7 +74,7 @@ class DeliveryLog:
                 if self._dead.admits(now_s):
                     _dead(event)
             elif isinstance(event, PublishFailed):
-                # Of each record once: what becomes of all that wait is told by their fault.
+                # Each record once: the fault's own line covers all that wait.
                 if event.tries == 1 and self._unwritten.admits(now_s):
                     _unwritten(event)
             else:
@@ -133,8 +133,8 @@ class DeliveryLog:
         """A partition left while a handler was at one of its records."""
         if self._left.admits(now_s):
             log.warning(
-                "%s: the partition left while handler %s was running; the handler is given up, "
-                "the record comes again where the partition went",
+                "%s: the partition left while handler %s was running; the handler is abandoned, "
+                "the record will be redelivered",
                 named(delivery),
                 _handler(delivery),
                 extra=place_of(delivery),

@@ -1,7 +1,7 @@
-"""RateLimit: log lines of one kind, at most a few in a second; the others are counted.
+"""RateLimit: logs at most a few lines of one kind in a second, and counts the others.
 
-When a dependency dies, everything fails at once. The first few lines say what happens. What was
-left out is told as a number with the next line after its second, or by `flush`.
+When a dependency dies, everything fails at once. The first few lines say what happens. The number
+of suppressed lines is logged with the next line after that second, or by `flush`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class RateLimit:
     """One kind of line.
 
     Args:
-        log: where the number of those left out is told.
-        summary: what is told then, with one `%d`.
+        log: where the number of suppressed lines is logged.
+        summary: that log line, with one `%d`.
     """
 
     __slots__ = ("_lines", "_log", "_since_s", "_summary", "_suppressed")
@@ -40,7 +40,7 @@ class RateLimit:
         return False
 
     def flush(self, now_s: float) -> None:
-        """Begin a new window if this one is over, and tell what it suppressed."""
+        """Begin a new window if this one is over, and log how many lines it suppressed."""
         if now_s - self._since_s < WINDOW_S:
             return
         if self._suppressed:

@@ -4,10 +4,10 @@ The Kafka client waits by the wall clock (librdkafka #2145): a wait that is unde
 is set back by an hour takes an hour longer. That holds for the owner thread's poll and for every
 thread of the client, those that send heartbeats included, so a worker that still makes turns may
 have left its group without knowing. Nothing wakes such a wait from outside. So the worker is
-replaced: in order where its owner thread comes by, else by the supervisor.
+replaced: it drains where its owner thread still makes turns, else the supervisor kills it.
 
-A thread of its own looks, because the owner thread may be the one that waits. A clock that is set
-forward ends waits early, which harms nobody.
+A separate thread checks, because the owner thread may be the one that waits. A clock that is set
+forward ends waits early, which does no harm.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 LOOK_S = 1.0
-#: What is late by less than so many seconds is not worth another start.
+#: A clock set back by less is not worth a restart.
 HARMLESS_S = 3.0
-#: Clocks that were read within so many seconds were read at once.
+#: Two reads within so many seconds count as one moment.
 INSTANT_S = 0.5
 
 
@@ -28,7 +28,7 @@ class ClockWatch:
     """Compares the wall clock with the monotonic one.
 
     Args:
-        on_set_back: is told by how many seconds; on a thread of the watch's own.
+        on_set_back: called with the seconds, on the watch's own thread.
         wall: the wall clock, in seconds.
         monotonic: the monotonic clock.
     """
@@ -45,11 +45,11 @@ class ClockWatch:
         self._ahead_s = self._ahead()
 
     def start(self) -> None:
-        """Look every second, for as long as the process lives."""
+        """Check every second, for as long as the process lives."""
         threading.Thread(target=self._run, name="ackfloor:clock", daemon=True).start()
 
     def look(self) -> None:
-        """Compare the clocks with what they were at the last look."""
+        """Compare the clocks with what they were at the last check."""
         ahead_s = self._ahead()
         set_back_s, self._ahead_s = self._ahead_s - ahead_s, ahead_s
         if set_back_s > HARMLESS_S:
@@ -63,10 +63,10 @@ class ClockWatch:
             after_s = self._monotonic()
             if after_s - before_s < INSTANT_S:
                 return wall_s - after_s
-            # The process stood still between the two: that is no jump.
+            # The process was suspended between the reads: that is no jump.
 
     def _run(self) -> None:
         while True:
-            # By the monotonic clock: this wait survives what it looks for.
+            # By the monotonic clock: a wall clock set back does not lengthen this wait.
             time.sleep(LOOK_S)
             self.look()

@@ -1,28 +1,27 @@
-"""Garbage: how often a worker process looks for objects that only refer to each other.
+"""Garbage collection: a worker process runs Python's cycle collector less often.
 
-Theory. Reference counts free nearly everything. For the rest the interpreter looks at its youngest
-objects whenever 700 more were made than freed (2,000 from Python 3.13 on), at older ones after
-every tenth such look, and now and then at all. A worker makes two objects for a record when it is
-read and frees them when it is settled, by the thousand in between: the collector looks at open
-records again and again, and finds nothing. That was a fifth of the CPU time of a handler that does
-nothing.
+Reference counts free nearly everything. For cycles the interpreter scans its youngest objects
+whenever 700 more were made than freed (2,000 from Python 3.13 on), older ones after every tenth
+such scan, and now and then all. A worker makes two objects for a record when it reads it and frees
+them when it settles it, with thousands open in between: the collector scans open records again and
+again, and finds nothing. That was a fifth of the CPU time of a handler that does nothing.
 
-So what is there when the worker starts is not looked at any more, and young objects less often.
-What a handler leaves behind in circles waits a little longer: at most `YOUNG` objects of it.
+So objects that exist when the worker starts are not scanned any more, and young ones less often. A
+handler's cycles are freed a little later: at most `YOUNG` objects wait.
 """
 
 from __future__ import annotations
 
 import gc
 
-#: How many more objects are made than freed before the youngest are looked at.
+#: How many more objects are made than freed before the youngest are scanned.
 YOUNG = 20_000
 
 
 def look_less_often() -> None:
-    """For this process, before the user's lifespan, which may say otherwise.
+    """For this process, before the user's lifespan, which may change it.
 
-    A collector that was switched off, or that looks less often already, stays as it is.
+    A collector that is off, or that runs less often already, stays as it is.
     """
     young, *older = gc.get_threshold()
     if 0 < young < YOUNG:

@@ -1,17 +1,16 @@
 """Channel: the pipe between a worker process and its supervisor.
 
-Frames of one kind byte and a body, both ways. The end matters as much as what is said: a worker
-that reads end-of-file has lost its supervisor and drains, so that no worker outlives a killed
-`run`.
+Frames of one kind byte and a body, both ways. A worker that reads end-of-file has lost its
+supervisor and drains, so that no worker outlives a killed `run`.
 
-Reports come from the thread that owns the consumer. A supervisor that does not read (it is
-stopped, or busy) must not make that thread wait, so a report finds room or is left out: the next
-one says all it would have said. The same holds the other way: one worker that is stopped must
-not stop the supervisor of the others, so a frame to it finds room or is sent again later.
+The owner thread sends the reports. A supervisor that does not read (it is stopped, or busy) must
+not make that thread wait, so a report that finds no room is dropped: the next one holds all of it.
+The same holds the other way: a stopped worker must not block the supervisor of the others, so a
+frame that finds no room is sent again later.
 
-In a worker a thread of its own reads (`listen`), from before the app is imported, and puts what
-it hears into a mailbox: the owner thread takes it out at its next turn. A kind that this version
-does not know comes from a supervisor of another one, and is left out and logged.
+In a worker a separate thread reads (`listen`), from before the app is imported, and puts frames
+into a mailbox: the owner thread takes them out at its next turn. A frame of unknown kind comes from
+a supervisor of another version; it is logged and ignored.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Kind(Enum):
     REPORT = b"R"
     #: JSON: {"status": "running", ...}.
     STATUS = b"S"
-    #: JSON: whether it took the settings that it was sent.
+    #: JSON: whether it accepted the settings that were sent.
     SETTINGS_TAKEN = b"T"
-    #: JSON: records that are suspects no longer, [[topic, partition, offset], ...].
+    #: JSON: records that are no longer suspects, [[topic, partition, offset], ...].
     OVER = b"O"
     #: JSON: what it did about waiting records.
     RETRY_NOW_DONE = b"D"
@@ -57,7 +56,7 @@ class Kind(Enum):
     RETRY_NOW = b"E"
     #: JSON: the circuit breakers that operators force, all of them.
     BREAKERS = b"F"
-    #: JSON: the circuit breakers that were open in the worker whose place this one takes.
+    #: JSON: the circuit breakers that were open in the worker that this one replaces.
     RESUME = b"A"
 
 
@@ -65,7 +64,7 @@ class Kind(Enum):
 Mailbox = deque[tuple[Kind, bytes]]
 
 
-#: Bytes asked for on the way, in each direction; the system may grant less.
+#: Socket buffer asked for, in each direction; the system may grant less.
 BUFFER_BYTES = 1 << 20
 
 
@@ -88,7 +87,7 @@ def send(connection: Connection, kind: Kind, body: bytes) -> bool:
 
 
 def send_if_room(connection: Connection, kind: Kind, body: bytes) -> bool:
-    """Send one frame; False where there is no room for it now, or nobody to read it."""
+    """Send one frame; False where the pipe is full, or the other side is gone."""
     room = select.poll()
     try:
         room.register(connection, select.POLLOUT)
@@ -100,17 +99,17 @@ def send_if_room(connection: Connection, kind: Kind, body: bytes) -> bool:
 
 
 def send_report(connection: Connection, body: bytes) -> bool:
-    """Send a report; False where there is no room for it now, or nobody to read it."""
+    """Send a report; False where the pipe is full, or the supervisor is gone."""
     return send_if_room(connection, Kind.REPORT, body)
 
 
 def send_status(connection: Connection, **status: object) -> bool:
-    """Tell the supervisor what the worker is doing."""
+    """Send the supervisor the worker's status."""
     return send(connection, Kind.STATUS, json.dumps(status).encode())
 
 
 def receive(connection: Connection) -> tuple[Kind, bytes] | None:
-    """Read one frame; None where its kind is not known to this version.
+    """Read one frame; None where this version does not know its kind.
 
     Raises:
         EOFError: the other side is gone.
@@ -120,12 +119,12 @@ def receive(connection: Connection) -> tuple[Kind, bytes] | None:
     try:
         return Kind(frame[:1]), frame[1:]
     except ValueError:
-        log.warning("left out a frame of a kind that is not known: %r", frame[:1])
+        log.warning("ignored a frame of unknown kind %r", frame[:1])
         return None
 
 
 def listen(connection: Connection, mail: Mailbox) -> None:
-    """Put what the supervisor says into the mailbox; returns when the supervisor is gone."""
+    """Put the supervisor's frames into the mailbox; returns when the supervisor is gone."""
     while True:
         try:
             frame = receive(connection)

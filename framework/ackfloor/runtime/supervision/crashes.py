@@ -1,11 +1,10 @@
 """Crashes: how many worker processes have died with a record in flight; the supervisor's count.
 
-The rules for what becomes of a suspect are the core's (core/scheduling/crash_suspects.py). Here is
-the one that makes them just: a record comes to the count that condemns it only by a death with
-nothing else in flight. What an abandoned handler works at is in flight as well.
+The core's rules say what happens to a suspect (core/scheduling/crash_suspects.py). The rule here
+keeps them just: a record reaches the count that condemns it only by a crash with nothing else in
+flight. What an abandoned handler works at is in flight as well.
 
-The count lives as long as the run and is the run's own: workers of another host learn for
-themselves.
+The count lasts as long as the run; workers on another host count for themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ackfloor.core.records.outcomes import CONDEMNED
 from ackfloor.runtime.supervision import channel
 from ackfloor.runtime.supervision.in_flight_memory import RecordId
 
-#: Suspects that are remembered; those with fewest deaths are forgotten first.
+#: Suspects that are kept; those with the fewest crashes are dropped first.
 MOST = 4_000
 #: Suspects that are named in the log.
 NAMED = 5
@@ -36,7 +35,7 @@ class Crashes:
     """The suspects of one run.
 
     Attributes:
-        edition: changes whenever workers should be told.
+        edition: changes whenever workers need the new counts.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Crashes:
         self.edition = 0
 
     def died(self, in_flight: Sequence[RecordId], how: str) -> bool:
-        """A process died; returns whether that condemns a record."""
+        """Count a process's death; returns whether it condemns a record."""
         for record in in_flight:
             count = self._counts.setdefault(record, _Count())
             if count.crashes + 1 < CONDEMNED or len(in_flight) == 1:
@@ -63,7 +62,7 @@ class Crashes:
             self._counts.pop(RecordId(topic, partition, offset), None)
 
     def tell(self, connection: Connection) -> bool:
-        """Tell a worker of all suspects; False where it has no room for that now."""
+        """Send a worker all suspects; False where its pipe has no room now."""
         groups: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
         for record, count in self._counts.items():
             group = groups.setdefault((record.topic, record.partition, count.how), [])
@@ -73,7 +72,7 @@ class Crashes:
 
 
 def suspects_in(body: bytes) -> Iterator[tuple[str, int, int, int, str]]:
-    """What `Crashes.tell` said, as `Suspects.learn` takes it."""
+    """What `Crashes.tell` sent, as `Suspects.learn` takes it."""
     for topic, partition, how, records in json.loads(body):
         for offset, crashes in records:
             yield topic, partition, offset, crashes, how

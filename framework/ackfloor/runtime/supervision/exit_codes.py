@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a process says when it ends."""
+    """The exit code of a process."""
 
     OK = 0
     FAILURE = 1

@@ -1,18 +1,18 @@
 """InFlightMemory: which records a worker process is handling, in memory that outlives the process.
 
-A record that kills its process can't be counted by anybody inside it. So before a handler starts,
-its slot writes the record's identity into an area of shared memory that the supervisor made; the
-slot's next record overwrites it, and a slot that goes idle clears it. When the process has died,
-whatever still stands there was in flight.
+A process that a record kills can't count that record. So before a handler starts, its slot writes
+the record's identity into an area of shared memory that the supervisor made; the slot's next record
+overwrites it, and a slot that goes idle clears it. When the process has died, whatever still stands
+there was in flight.
 
 A mark is one word of 64 bits: an index of (topic, partition), then the offset. One word is written
-at once or not at all, and one word costs a record 80 ns. What an index means stands in the same
-area, so nothing that the process has said or not said matters. An offset takes 48 bits: a million
-records a second for nine years.
+at once or not at all, and one word costs a record 80 ns. The names behind the indexes stand in the
+same area, so no message of the process is needed. An offset takes 48 bits: a million records a
+second for nine years.
 
-The first word says that the process ended in order: its exit code can't, because `os._exit(1)` in
+The first word says that the process exited cleanly: its exit code can't, because `os._exit(1)` in
 a handler looks like any failure. The next two are signs of life: how many turns its owner thread
-has made, and during which of them it was noticed that the machine's clock was set back.
+has made, and in which of them it noticed that the machine's clock was set back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXITED_CLEANLY = 0
 _TURNS = 1
 _SET_BACK = 2
 _FIRST_SLOT = 3
-#: Where slots that are not watched write; nobody reads it.
+#: Where slots that are not watched write; it is never read.
 _BLIND = _FIRST_SLOT + MOST_SLOTS
 _NAMES_LENGTH = _BLIND + 1
 _NAMES_AT = (_NAMES_LENGTH + 1) * 8
@@ -56,7 +56,7 @@ class Signs(NamedTuple):
 
     Attributes:
         turns: how many turns its owner thread has made; 0 until the first turn begins.
-        set_back: how many turns it had made when it noticed last that the clock was set back.
+        set_back: how many turns it had made when it last noticed that the clock was set back.
     """
 
     turns: int
@@ -93,7 +93,7 @@ class Area:
         return Signs(self._cells[_TURNS], set_back)
 
     def in_flight(self) -> list[RecordId]:
-        """What the process was handling when it died; nothing where it ended in order."""
+        """What the process was handling when it died; nothing after a clean exit."""
         if self._cells[_EXITED_CLEANLY]:
             return []
         cells = self._cells[_FIRST_SLOT:_BLIND].tolist()
@@ -113,7 +113,7 @@ class InFlightMemory:
     """The worker's side. Slots write `cells[slot] = assignment.mark | offset` themselves.
 
     Args:
-        descriptor: the area's; None where nobody would read it.
+        descriptor: the area's; None without a supervisor.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -179,7 +179,7 @@ class InFlightMemory:
         self.cells[_SET_BACK] = self._turns
 
     def exited_cleanly(self) -> None:
-        """The process is about to end in order: whatever still runs did not end it."""
+        """The process is about to exit cleanly: whatever still runs did not crash it."""
         self.cells[_EXITED_CLEANLY] = 1
 
 

@@ -1,4 +1,4 @@
-"""What a process that keeps others running does about signals: they become flags."""
+"""Signals of a process that supervises others: they become flags."""
 
 from __future__ import annotations
 

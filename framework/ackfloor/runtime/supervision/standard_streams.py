@@ -1,6 +1,6 @@
-"""The standard streams are there, also where whoever started this has closed them (`2>&-`).
+"""Opens standard streams that were closed at the start (`2>&-`).
 
-Else the next file or socket gets their number, and a process that is started with it logs into it.
+Else the next file or socket gets their number, and child processes log into it.
 """
 
 from __future__ import annotations

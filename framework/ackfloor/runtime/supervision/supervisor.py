@@ -1,18 +1,17 @@
-"""Supervisor: N worker processes, restarted when they die, ended in order.
+"""Supervisor: starts N worker processes, restarts those that die, drains all at the end.
 
 The supervisor never touches Kafka and never imports the user's app. It starts workers, reads their
-channel, passes their reports to the one monitoring address, and restarts what ends unasked,
+channel, passes their reports to the one monitoring address, and restarts each that ends unasked,
 whatever its exit code: with a growing backoff, or at once after `WORN_OUT`. A worker that could not
-start, and one that lost its name, end the run instead. Of a worker that crashed it finds out which
-records were in flight (`in_flight_memory`), counts (`crashes`) and tells all workers. One that
-makes no turn any more is killed and replaced (`turn_watch`). Signals only set flags; the loop acts
-on them.
+start, and one that lost its name, end the run instead. When a worker crashes, the supervisor reads
+which records were in flight (`in_flight_memory`), counts them (`crashes`) and sends the counts to
+all workers. It kills and replaces a worker that makes no more turns (`turn_watch`). Signals only
+set flags; the loop acts on them.
 
-First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that is still there
-`GRACE_S` seconds after its own bound is killed, and writes its stacks before (SIGQUIT): what it was
-stuck in is known then. SIGUSR1 is passed on, but not to a worker that is
-still importing: it would die of it; SIGTERM it may die of: it has nothing open. SIGHUP is for
-the settings, or is passed on likewise where they are not the supervisor's.
+First SIGTERM or SIGINT: workers drain. Second: they stop now. A worker that still runs `GRACE_S`
+seconds after its shutdown timeout writes its stacks (SIGQUIT) and is killed. SIGUSR1 is passed on,
+but not to a worker that is still importing: it would die. It may die of SIGTERM: it has nothing
+open. SIGHUP rereads the settings, or is passed on where workers read them.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ log = logging.getLogger("ackfloor.supervisor")
 
 FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 30.0
-#: A worker that ran this long starts its backoff afresh.
+#: After a run of this length a worker's backoff starts over.
 STEADY_S = 60.0
 #: What a worker may need beyond its shutdown timeout: to cancel handlers, leave the group, and
 #: close the lifespan and the publisher.
 GRACE_S = 15.0
 POLL_S = 0.1
-#: Between two attempts to get a name that the group has not released.
+#: Between two attempts to join under a name that the group has not released.
 HELD_UP_S = 3.0
-#: Seconds a worker has to end after the second signal.
+#: Seconds a worker has to exit after the second signal.
 FORCED_S = 2.0
-#: Seconds that all who are to be killed have for writing their stacks; one of few has a tenth.
+#: Seconds in which all workers write their stacks before the kill; each gets a tenth at most.
 STACK_DUMP_S = 1.0
 
 
-#: Tells a worker (by number) something; False where it has no room for it now, or is gone.
+#: Sends a frame to a worker (by number); False where its pipe is full, or it is gone.
 Tell = Callable[[int, channel.Kind, bytes], bool]
 
 
@@ -62,7 +61,7 @@ class LiveSettings(Protocol):
     """The settings of a run while it runs; called on the supervisor's thread."""
 
     def reread(self) -> None:
-        """SIGHUP came."""
+        """SIGHUP arrived."""
         ...
 
     def started(self, worker: int, tell: Tell) -> None:
@@ -70,7 +69,7 @@ class LiveSettings(Protocol):
         ...
 
     def received(self, worker: int, kind: channel.Kind, body: bytes) -> None:
-        """A worker said something that is neither a report nor a status."""
+        """A worker sent a frame that is neither a report nor a status."""
         ...
 
     def status(self, worker: int, status: str) -> None:
@@ -82,7 +81,7 @@ class LiveSettings(Protocol):
         ...
 
     def step(self, tell: Tell) -> None:
-        """Do what is to be done; called several times a second."""
+        """Do what is due; called several times a second."""
         ...
 
 
@@ -91,14 +90,14 @@ class _Worker:
     """One worker's place: the process in it changes.
 
     Attributes:
-        area: what the process leaves behind of the records in flight.
-        suspects_edition: which edition of the suspects it has been told.
+        area: shared memory that shows which records were in flight.
+        suspects_edition: which edition of the suspects was sent to it.
         catches_signals: it has sent a frame, so its signal handlers are set.
-        ran: some process in this place has come as far as running.
-        status: what the process said last that it does.
+        ran: a process in this place has reported `running`.
+        status: the last status that the process sent.
         watch: how long it has made no turn.
         given_up: it was killed because it made no turn.
-        blameless: that was for what the clock did to it, not for a record.
+        blameless: the clock was the cause, not a record.
     """
 
     number: int
@@ -118,13 +117,13 @@ class _Worker:
 
 
 class Supervisor:
-    """Keeps worker processes running until it is told to stop.
+    """Keeps worker processes running until `request_stop`.
 
     Args:
         command: argv of a worker; `--number N --channel FD` is appended.
         workers: how many.
         monitor: takes the workers' reports, None for no monitoring.
-        settings: what workers are told of settings, None where they read them themselves.
+        settings: sends settings to workers; None where they read them themselves.
         shutdown_s: how long a worker may drain, in seconds.
         on_status: called with (worker number, status dict) for each status frame.
     """
@@ -170,7 +169,7 @@ class Supervisor:
         return {w.number: w.process.pid for w in self._workers if w.process is not None}
 
     def tell(self, number: int, kind: channel.Kind, body: bytes) -> bool:
-        """Tell a worker something; False where it has no room for it now, or is gone."""
+        """Send a worker a frame; False where its pipe is full, or it is gone."""
         connection = self._workers[number].connection
         return connection is not None and channel.send_if_room(connection, kind, body)
 
@@ -200,14 +199,14 @@ class Supervisor:
     def _spawn(self, worker: _Worker) -> None:
         worker.connection, theirs = channel.pair()
         worker.area = Area()
-        # Before it starts, so that it knows the suspects before it has a partition.
+        # Before it starts, so that it knows the suspects before it owns a partition.
         worker.suspects_edition = 0
         self._tell_suspects(worker)
         handed = {"--channel": theirs.fileno(), "--in-flight": worker.area.descriptor}
         argv = [*self._command, "--number", str(worker.number)]
         argv += [word for name, fd in handed.items() for word in (name, str(fd))]
         with theirs:
-            # A session of its own: Ctrl-C in a terminal reaches the supervisor alone.
+            # Its own session: Ctrl-C in a terminal reaches the supervisor alone.
             worker.process = subprocess.Popen(
                 argv,
                 pass_fds=tuple(handed.values()),
@@ -225,7 +224,7 @@ class Supervisor:
             self._settings.started(worker.number, self.tell)
 
     def _read(self) -> None:
-        """Take the frames that have arrived, waiting a moment for the first."""
+        """Read one frame of each worker that sent any; waits `POLL_S` for the first."""
         open_ = {w.connection: w for w in self._workers if w.connection is not None}
         if not open_:
             time.sleep(POLL_S)
@@ -265,9 +264,9 @@ class Supervisor:
             self._on_status(worker.number, status)
 
     def _watch_turns(self, worker: _Worker, now_s: float) -> None:
-        """Kill a worker that makes no turn any more; it is replaced when it has ended.
+        """Kill a worker that makes no more turns; it is replaced when it has ended.
 
-        It is not asked to drain: whoever could do that makes turns.
+        It is not asked to drain: that takes turns.
         """
         process, watch = worker.process, worker.watch
         if process is None or worker.area is None or worker.given_up:
@@ -285,11 +284,11 @@ class Supervisor:
         if worker.catches_signals:
             process.send_signal(signal.SIGQUIT)
             time.sleep(STACK_DUMP_S / 10)
-        # Nobody waits for it: there are others to see to.
+        # No wait for its exit: the other workers need this loop.
         process.kill()
 
     def _tell_suspects(self, worker: _Worker) -> None:
-        """Tell a worker of the suspects, if there is news and it has room."""
+        """Send a worker the suspects, if they changed and its pipe has room."""
         edition = self._crashes.edition
         if (
             worker.connection is not None
@@ -299,7 +298,7 @@ class Supervisor:
             worker.suspects_edition = edition
 
     def _monitored(self, tell: Callable[[RunMonitor], None]) -> None:
-        """Tell the monitor something; what it raises must not end the workers."""
+        """Call the monitor; what it raises must not end the workers."""
         if self._monitor is None:
             return
         try:
@@ -309,7 +308,7 @@ class Supervisor:
 
     def _on_exit(self, worker: _Worker, code: int) -> None:
         worker.process = None
-        # What it said last has arrived, and nobody has read it.
+        # Its last frames have arrived and are not read yet.
         while worker.connection is not None and worker.connection.poll():
             self._take(worker, worker.connection)
         if worker.connection is not None:
@@ -326,7 +325,7 @@ class Supervisor:
             worker.restart_at_s = time.monotonic()
             return
         if in_flight:
-            # Whatever its code says: a handler may have called `os._exit`.
+            # Whatever its exit code: a handler may have called `os._exit`.
             self._suspect(worker, in_flight, code)
             worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
             return
@@ -336,7 +335,7 @@ class Supervisor:
             self.request_stop()
             return
         if code == Exit.FENCED:
-            # Started again it would expel the other one, and so on for ever.
+            # Restarted, it would fence the other run, and so on for ever.
             log.error("worker %d lost its name to another run; stopping this run", worker.number)
             self._exit = Exit.FAILURE
             self.request_stop()
@@ -345,7 +344,7 @@ class Supervisor:
 
     @staticmethod
     def _records_in_flight(worker: _Worker) -> list[RecordId]:
-        """The records that its process had in flight; none where it ended in order."""
+        """The records that its process had in flight; none after a clean exit."""
         if worker.area is None:
             return []
         in_flight = worker.area.in_flight()
@@ -356,7 +355,7 @@ class Supervisor:
     def _suspect(self, worker: _Worker, in_flight: list[RecordId], code: int) -> None:
         log.error("worker %d died while it handled %s", worker.number, named(in_flight))
         if self._crashes.died(in_flight, exit_text(code)):
-            # One crash less to come: what is next is not to wait for what is over.
+            # This record won't crash it again, so the backoff starts over.
             worker.crashes = 0
 
     def _note_exit(self, worker: _Worker, code: int) -> None:
@@ -374,7 +373,7 @@ class Supervisor:
             log.warning("worker %d asked to be replaced; restarting it now", worker.number)
             return 0.0
         if code == Exit.HELD_UP:
-            log.warning("worker %d asks for its name again in %g s", worker.number, HELD_UP_S)
+            log.warning("worker %d: its name is not free; retry in %g s", worker.number, HELD_UP_S)
             return HELD_UP_S
         if time.monotonic() - worker.started_s >= STEADY_S:
             worker.crashes = 0
@@ -396,7 +395,7 @@ class Supervisor:
             self._kill_at_s = now_s + self._shutdown_s + GRACE_S
         elif self._stops > 1 and self._kill_at_s is not None:
             self._kill_at_s = min(self._kill_at_s, now_s + FORCED_S)
-            # Again each time: two that arrive in one moment are one to the worker.
+            # Again each time: two pending SIGTERMs reach the worker as one.
             self._signal_all(signal.SIGTERM)
 
     def _signal_all(self, number: int, *, only_catching: bool = False) -> None:
@@ -416,7 +415,7 @@ class Supervisor:
                 self._on_exit(worker, process.returncode)
 
     def _dump_stacks(self) -> None:
-        """Let workers write their stacks, one after the other: else they would be one tangle."""
+        """Have workers write their stacks, one by one: else the lines would mix."""
         for worker in self._workers:
             process = worker.process
             if process is None or process.poll() is not None:

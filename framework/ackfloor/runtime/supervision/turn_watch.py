@@ -1,22 +1,22 @@
 """TurnWatch: how long a worker process has made no turn, as its supervisor has seen it.
 
-Only time in which the supervisor itself was at work counts. So a machine that was suspended, or a
-container that was frozen and goes on, does not look like a worker that stands still.
+Only time in which the supervisor itself ran counts. So a suspended machine, or a frozen container,
+does not look like a stuck worker.
 
-How long is too long depends on what it does. Before its first turn it imports the app and enters
-the lifespan, which may take any time. A turn may take long in a rebalance while brokers are silent,
+The limit depends on what the worker does. Before its first turn it imports the app and enters the
+lifespan, which may take any time. A turn may take long in a rebalance while brokers don't answer,
 and does where a handler holds the interpreter's lock. But where the clock was set back during a
-turn, the wait that it stands in ends when the clock has caught up, see `clock_watch`.
+turn, the client waits until the clock has caught up, see `clock_watch`.
 """
 
 from __future__ import annotations
 
 from ackfloor.runtime.supervision.in_flight_memory import Signs
 
-#: Seconds without a turn that a worker is given whose clock was set back meanwhile: more than any
-#: single request to a broker takes.
+#: Most seconds without a turn where the clock was set back meanwhile: more than any single request
+#: to a broker takes.
 SET_BACK_S = 15.0
-#: Seconds that any other is given: less than liveness has (120 s), which would end the whole run.
+#: Most seconds otherwise: less than liveness allows (120 s), which would end the whole run.
 STILL_S = 100.0
 #: The most that counts of the time between two looks, which are to be a tenth of a second apart.
 LONGEST_LOOK_S = 1.0
@@ -39,7 +39,7 @@ class TurnWatch:
         self._turns = 0
 
     def look(self, signs: Signs, now_s: float) -> None:
-        """Take in what the process shows, at these monotonic seconds."""
+        """Take in the process's signs of life, at these monotonic seconds."""
         passed_s = min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
         if signs.turns != self._turns or not signs.turns:
@@ -50,10 +50,10 @@ class TurnWatch:
         self.set_back = signs.turns == signs.set_back > 0
 
     def stuck(self, status: str, drain_s: float) -> bool:
-        """Whether the process is to be given up.
+        """Whether the process is to be killed.
 
         Args:
-            status: what it says that it does.
+            status: its last status.
             drain_s: how long one that drains may take without a turn.
         """
         if status == "draining":

@@ -1,13 +1,12 @@
 """Driver: turns a worker's loop by hand, until everything is at rest.
 
-Two kinds of waiting are told apart. What waits for the manual clock (a retry's due time, a
+It distinguishes two kinds of waiting. What waits for the manual clock (a retry's due time, a
 deadline, `asyncio.sleep`) is at rest. What waits for the real world (a `def` handler on its
-thread, an async handler on a socket or on `asyncio.to_thread`) is given a grace in real time,
-renewed by every change; if nothing comes, it counts as stuck and is not waited for again until
-it moves.
+thread, an async handler on a socket or on `asyncio.to_thread`) gets a grace in real time, renewed
+by every change; after it, the handler counts as stuck and is not waited for again until it moves.
 
-Time is walked, not jumped: the clock stops at every moment at which the engine or the event
-loop has something to do, the engine goes first, and everything comes to rest before the next.
+Time passes in steps: the clock stops at every moment at which the engine or the event loop has
+something to do, the engine goes first, and everything comes to rest before the next.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ackfloor.runtime.loop.loop import Loop
 from ackfloor.testing.kit.manual_event_loop import ManualEventLoop
 from ackfloor.testing.memory.manual_clock import ManualClock
 
-#: Turns after which work that begets work is taken to do so for ever.
+#: Turns after which work that causes more work is taken to be endless.
 MOST_TURNS = 100_000
 _NAMED = 5
 
@@ -40,7 +39,7 @@ class Driver:
 
     Args:
         loop: the worker's owner loop; the caller's thread becomes its owner.
-        source: what the loop listens to.
+        source: what the loop polls.
         inbox: what its executors post to.
         event_loop: where its async handlers run.
         clock: its clock.
@@ -84,7 +83,7 @@ class Driver:
         """Turn until nothing more happens at this time.
 
         Raises:
-            Unsettled: there is no end to it.
+            Unsettled: it never ends.
         """
         until_s = time.monotonic() + self._give_up_s
         for turn in range(MOST_TURNS):
@@ -133,16 +132,16 @@ class Driver:
             waited_s += min(now_s - looked_s, 2 * pause_s)
             looked_s, pause_s = now_s, min(pause_s * 2, 0.002)
         self._stuck |= awaited
-        # Once more round: a stuck handler may have published something before it got stuck.
+        # One more turn: a stuck handler may have published something before it got stuck.
         return True
 
     def _progress(self, awaited: set[TrackedDelivery]) -> tuple[int, int, int]:
-        """Changes whenever a handler starts, ends, or turns to something else outside."""
+        """Changes whenever a handler starts, ends, or waits for something else outside."""
         started = sum(1 for delivery in awaited if delivery.started_s)
         return started, sum(1 for d in awaited if d.outcome), self._event_loop.outside()
 
     def _awaited(self) -> Iterator[TrackedDelivery]:
-        """Deliveries that the real world may answer."""
+        """Deliveries that may be answered in real time."""
         outside = self._event_loop.outside() > 0
         for delivery in chain(self._in_flight(), self._abandoned):
             handler = delivery.assignment.handler
@@ -179,7 +178,7 @@ class Driver:
     # Time.
 
     def advance(self, seconds: float) -> None:
-        """Walk through time, stopping wherever something is due."""
+        """Move the clock in steps, stopping wherever something is due."""
         end_s = self._clock.monotonic() + seconds
         self.settle()
         while self._clock.monotonic() < end_s:

@@ -4,8 +4,8 @@ The worker is the real one: engine, executors, decoding, middleware and lifespan
 production. Only what is outside is replaced: Kafka by a broker in memory, time by a manual
 clock, the asyncio loop by one on that clock. The calling thread is the worker's owner thread, so
 nothing happens between two calls of the harness, and a test sees the same every time. Handlers with
-`executor="process"` run on threads here, in the test's process: what they do is seen by the test,
-and patched by it; that they can be killed is for a test on Kafka.
+`executor="process"` run on threads here, in the test's process, where the test can see and patch
+what they do; to test that they can be killed, use a real Kafka.
 """
 
 from __future__ import annotations
@@ -237,14 +237,14 @@ class Harness:
         self.settle()
 
     def rebalance(self) -> None:
-        """Take all partitions away and give them back: running handlers may end (the drain
-        timeout passes at most), floors are committed, what is open comes again."""
+        """Revoke all partitions and assign them again: running handlers may end (within the
+        drain timeout), floors are committed, open records are redelivered."""
         self._running()
         self.broker.rebalance(self._settings.group)
         self.settle()
 
     def restart(self) -> None:
-        """Crash the worker and start another: what was not committed comes again."""
+        """Crash the worker and start another: what was not committed is redelivered."""
         memory_worker, _ = self._running()
         self._memory_worker = self._driver = None
         memory_worker.crash()
@@ -289,7 +289,7 @@ class Harness:
         return [parked(r) for r in self.broker.records(dlq_topic(topic, self._settings.group))]
 
     def published(self, topic: str) -> list[SeenRecord]:
-        """What is in any topic: what handlers have published there."""
+        """The records of any topic: what handlers have published there."""
         return [seen(record) for record in self.broker.records(topic)]
 
     def floor(self, topic: str, partition: int = 0) -> int:

@@ -3,15 +3,15 @@
 `asyncio.sleep(60)` on it ends when the clock has been moved by 60 seconds, and not before.
 
 How rest is known. An event loop asks its selector to wait only when no callback is ready. The
-selector here, asked to wait, first looks whether anything has arrived; if not, the loop is at
-rest, and it notes when its next timer is due and then waits for its wake-up pipe alone.
+selector here first polls for anything that has arrived; if nothing has, the loop is at rest, and it
+notes when its next timer is due and then waits for its wake-up pipe alone.
 
 Why that is exact. `settle` puts a callback (the ping) at the end of the ready queue and waits
 until the loop is at rest *after* the ping has run. Everything that the calling thread had
 caused before is in the ready queue before the ping, so it has run to its next real wait.
 
-Why a move of the clock is not missed. The loop publishes the due time and then looks at the
-clock; whoever moves the clock moves it and then looks at the due time. One sees the other.
+Why a move of the clock is not missed. The loop publishes the due time and then reads the clock;
+whoever moves the clock moves it and then reads the due time. One sees the other.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
 
     def _rest(self, timeout_s: float | None) -> bool:
         """The loop would wait; returns whether it may block until it is woken."""
-        # The loop worked its timeout out from the time it was last told.
+        # The loop computed its timeout from the time it last read.
         due_s = inf if timeout_s is None else self._seen_s + timeout_s
         with self._at_rest:
             if self._free_running and (timeout_s or inf) < _LONGEST_SELECT_S and due_s < LAST_S:
@@ -174,7 +174,7 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def free_running(self) -> Iterator[None]:
-        """Meanwhile, timers don't wait for the clock: they move it. None does afterwards."""
+        """Within the block, timers don't wait for the clock: they move it."""
         self._free_running = True
         self.call_soon_threadsafe(lambda: None)
         try:

@@ -45,8 +45,8 @@ class ManualEventLoopThread(EventLoopThread):
 
     Args:
         clock: the loop's clock.
-        observations: is told what no coroutine could raise to anybody.
-        give_up_s: real seconds after which a coroutine that was waited for is given up.
+        observations: records exceptions that no coroutine can raise to a caller.
+        give_up_s: most real seconds to wait for a coroutine.
     """
 
     # Its sign of life would be a timer to stop at, twice in every second of manual time.
@@ -60,7 +60,7 @@ class ManualEventLoopThread(EventLoopThread):
         self.manual.set_exception_handler(self._raised)
 
     def start(self) -> None:
-        """Start the thread; the loop runs when this returns, so nobody takes it for at rest."""
+        """Start the thread; the loop runs when this returns, so it does not count as at rest."""
         running = threading.Event()
         self.manual.call_soon(running.set)
         super().start()
@@ -74,7 +74,7 @@ class ManualEventLoopThread(EventLoopThread):
         """As any event loop's thread; time passes as the coroutine needs it.
 
         Raises:
-            Unsettled: it waits for something else than time.
+            Unsettled: it waits for something other than time.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self.manual)
         with self.manual.free_running():
@@ -183,7 +183,7 @@ class MemoryWorker:
         )
 
     def close(self) -> None:
-        """End in order; handlers that still run are cut short, their records stay open."""
+        """Shut down cleanly; handlers that still run are cancelled, their records stay open."""
         # Time may pass for those that have ignored their cancellation, and only where no other
         # handler would take it for its own.
         passing = nullcontext() if self._handlers_run() else self.events.manual.free_running()
@@ -200,7 +200,7 @@ class MemoryWorker:
         )
 
     def crash(self) -> None:
-        """Be gone as far as the broker knows: nothing is committed, parked or given up.
+        """Crash, as the broker sees it: nothing is committed, parked or given up.
 
         Python's own clean-up (`finally`, the lifespan's exit) still runs, because the process
         goes on; what it raises is noted and not raised.

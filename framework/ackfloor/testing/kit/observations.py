@@ -1,4 +1,4 @@
-"""Observations: what a harness saw, in the words a test asserts with.
+"""Observations: what a harness saw, in the form a test asserts on.
 
 The records here are plain data with everything decoded that a test compares: raw key and value,
 the record's own headers (ours are taken out and given as fields), origin, attempt, reason.
@@ -25,7 +25,7 @@ from ackfloor.ports import Observer
 
 T = TypeVar("T")
 
-#: What a handler raises on purpose to say how a delivery ends: no error.
+#: What a handler raises on purpose to end a delivery: no error.
 _ASKED = ("Retry", "DeadLetter")
 
 
@@ -165,8 +165,8 @@ class Observations:
         handled: settled as handled, in order.
         discarded: settled by an explicit `Discard`, in order.
         errors: exceptions of handlers, timeouts, late answers, failed observers.
-        abandoned: timed out, and their threads had not returned when last looked at.
-        listening: off while a worker that has crashed is cleaned up: what it answers is lost.
+        abandoned: timed out, and their threads had not returned at the last check.
+        listening: off while a crashed worker is cleaned up: its answers are lost.
     """
 
     handled: list[HandledRecord] = field(default_factory=list)
@@ -178,7 +178,7 @@ class Observations:
     _late_reported: int = 0
 
     def answered(self, delivery: TrackedDelivery, *, late: bool) -> None:
-        """A delivery came back."""
+        """A delivery was answered."""
         outcome = delivery.outcome
         if not self.listening:
             return
@@ -207,7 +207,7 @@ class Observations:
         )
 
     def raised(self, where: str, exc: BaseException) -> None:
-        """Something was raised where no delivery could carry it."""
+        """Something was raised outside of any delivery."""
         self.errors.append(Trouble(where, f"{type(exc).__qualname__}: {exc}"))
 
     def raised_late(self, item: tuple[TrackedDelivery, BaseException]) -> None:
@@ -242,7 +242,7 @@ class Observations:
 
 
 class WatchedEngine(Engine):
-    """An engine that tells a witness how deliveries ended."""
+    """An engine that records how deliveries ended."""
 
     def __init__(self, observations: Observations, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

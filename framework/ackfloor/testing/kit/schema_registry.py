@@ -46,7 +46,7 @@ class SchemaRegistry:
             harness = Harness(app, settings={"registry": {"url": registry.url}})
 
     Args:
-        username: whom it answers; None for everybody.
+        username: who is allowed; None for everybody.
         password: the user's.
     """
 
@@ -56,16 +56,16 @@ class SchemaRegistry:
         self._lock = threading.Lock()
         self._schemas: list[_Schema] = []
         self._subjects: dict[str, list[int]] = {}
-        #: The HTTP status that it answers everything with, such as 503; None: it works.
+        #: The HTTP status of every answer, such as 503; None: it works.
         self.fault: int | None = None
-        #: What it was asked, as `GET /schemas/ids/1`, in order.
+        #: The requests it got, as `GET /schemas/ids/1`, in order.
         self.asked: list[str] = []
         self._server: ThreadingHTTPServer | None = None
 
     def __enter__(self) -> Self:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._requests())
         self._server.daemon_threads = True
-        # Waits for requests until `close`; looks that often whether it came.
+        # Serves until `close`; checks for it that often.
         threading.Thread(
             target=self._server.serve_forever, args=(0.02,), name="schema-registry", daemon=True
         ).start()
@@ -118,7 +118,7 @@ class SchemaRegistry:
         return number
 
     def schema(self, number: int) -> dict[str, Any]:
-        """A schema as the API tells it: `id`, `guid`, `schema`."""
+        """A schema as the API returns it: `id`, `guid`, `schema`."""
         return self._schemas[number - 1].to_dict(number)
 
     def _requests(self) -> type[BaseHTTPRequestHandler]:
@@ -145,7 +145,7 @@ class SchemaRegistry:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Nothing: `asked` has it."""
+                """Do nothing: `asked` records it."""
 
         return Requests
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def settings_of(app: App, given: Mapping[str, Mapping[str, object]]) -> Settings:
     """An app's settings from code alone; how to reach Kafka does not matter here."""
     in_code = sections_of(app.group, {**app.options, "kafka": {}})
-    # Time stands still meanwhile, so nothing is held up by a schema that is asked for.
+    # Manual time stands still while a schema is fetched, so a long wait delays nothing.
     patient = {"registry": {"wait": "10s"}}
     return Settings.from_code(overlaid(overlaid(patient, in_code), given))
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables with others on top: what both have is taken from above, tables are merged."""
+    """Tables with others on top: `above` wins where both have a key; tables are merged."""
     merged = {**below, **above}
     for name in below.keys() & above.keys():
         if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):

@@ -1,9 +1,9 @@
 """Local brokers that outlive the command that started them, each under a name.
 
-What is known of one is a file in the user's state folder: its address, its folder, and the identity
-(pid and start time) of its guard and nodes, so that a process that merely got the same pid later is
-never killed. The file is written before the guard is told to stay: a start that is interrupted
-leaves either nothing or a broker that `take_down` finds. One lock per name orders its commands.
+Each has a file in the user's state folder: its address, its folder, and the identity (pid and start
+time) of its guard and nodes, so that a process that merely got the same pid later is never killed.
+The file is written before the guard detaches: a start that is interrupted leaves either nothing or
+a broker that `take_down` finds. One lock per name orders its commands.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BrokerNameRefused(BackgroundBrokerRefused):
 
 @dataclass(frozen=True, slots=True)
 class BackgroundBroker:
-    """One broker in the background, as written down when it was started."""
+    """One broker in the background, as recorded at its start."""
 
     name: str
     bootstrap_servers: str
@@ -64,7 +64,7 @@ class BackgroundBroker:
 
 
 def state_dir() -> Path:
-    """Where background brokers are written down.
+    """Where background brokers are recorded.
 
     ACKFLOOR_STATE_DIR, else `ackfloor` in XDG_STATE_HOME, else `~/.local/state/ackfloor`.
     """
@@ -122,7 +122,7 @@ def take_down(name: str) -> BackgroundBroker | None:
 
 
 def background_brokers() -> list[BackgroundBroker]:
-    """All that are written down, running or not, by name."""
+    """All that are recorded, running or not, by name."""
     found = (_read(file) for file in sorted(state_dir().glob("*.json")))
     return [broker for broker in found if broker is not None]
 
@@ -154,7 +154,7 @@ def _check_same(broker: BackgroundBroker, nodes: int, port: int | None) -> None:
 
 
 def _remove(broker: BackgroundBroker) -> None:
-    """End its guard in order, then by force whatever is left; then the data."""
+    """Terminate its guard, kill whatever is left, then remove the data."""
     if not broker.guard.end(signal.SIGTERM, _END_TIMEOUT_S):
         broker.guard.end(signal.SIGKILL, _END_TIMEOUT_S)
     for process in (broker.guard, *broker.processes):

@@ -1,7 +1,7 @@
 """Which broker to use: a given one, else one in Docker, else a local one of our own.
 
-The tests and the demo take theirs from `open_broker`. The choice is logged and told in
-`Broker.description`, so that nobody wonders which broker a run went to.
+The tests and the demo take theirs from `open_broker`. The choice is logged, and
+`Broker.description` names it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class Broker:
     """A broker to connect to, and where it came from.
 
-    `cluster` is set only for origin "local": what belongs to somebody else is not ours to kill.
+    `cluster` is set only for origin "local": other people's brokers are not ours to kill.
     """
 
     bootstrap_servers: str
@@ -68,7 +68,7 @@ def open_broker(
         jvm_args: as in `KafkaCluster`, for one of our own.
 
     Raises:
-        AckfloorError: no broker can be had; the message says how to give one.
+        AckfloorError: no broker is available; the message says how to give one.
     """
     with ExitStack() as stack:
         broker = _given() or (_in_docker(stack, config or {}) if nodes == 1 else None)
@@ -89,7 +89,7 @@ def _in_docker(stack: ExitStack, config: Mapping[str, str]) -> Broker | None:
         return None
     try:
         return Broker(stack.enter_context(_container(config)), "docker")
-    # No image, no room, no network: whatever Docker says, the local broker is still there.
+    # No image, no room, no network: whatever the error, the local broker is still there.
     except Exception as error:  # noqa: BLE001
         _log.warning(
             "Docker answers but %s did not start (%s); taking a local broker", _IMAGE, error
@@ -100,7 +100,7 @@ def _in_docker(stack: ExitStack, config: Mapping[str, str]) -> Broker | None:
 def docker_answers() -> bool:
     """Whether testcontainers is installed and the engine it would use answers within a second.
 
-    Asked over a socket of our own: Docker's client leaves one open when nobody answers. Engines
+    Asked over our own socket: Docker's client leaves one open when no engine answers. Engines
     behind ssh count as absent.
     """
     try:

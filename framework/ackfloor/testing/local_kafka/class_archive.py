@@ -1,15 +1,14 @@
-"""An archive of the classes that a Java program loads: made once, each later start takes half.
+"""An archive of the classes that a Java program loads: made once, it halves each later start.
 
-Until a broker answers Java has read, checked and linked some ten thousand classes, most of the
-seconds that it takes. It can keep what came of that in a file, which later processes map into their
-memory (class data sharing, JEP 350; from Java 25 on with what lambdas come to, JEP 514). A
-*training run* writes the file when it ends in order, so it holds the classes of what that run did.
+Before a broker answers, Java reads, checks and links some ten thousand classes, which takes most of
+the start. It can save the result in a file that later processes map into their memory (class data
+sharing, JEP 350; from Java 25 on with resolved lambdas, JEP 514). A *training run* writes the file
+when it exits cleanly, so the file holds the classes that this run used.
 
 A file is good for one Java and one class path, so its name is made of the Java and the jars. Java
-itself looks at them again: where something differs it goes on without the file, and says nothing.
-What it does not survive is a file that lacks something. So a training run writes beside the place,
-Java tries what came, it is brought to the disk and only then moved there; and its size is in its
-name, so that half of one, from a copy that was cut short, is none.
+itself checks them again: where something differs it starts without the file, silently. A truncated
+file crashes it. So a training run writes to a temporary place, Java tries the file, it is synced to
+disk and only then moved; and its size is in its name, so that an incomplete copy is not used.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ from ackfloor.testing.local_kafka.java import Java
 #: The first Java that writes its archive (a "cache") in one run, and builds on none of its own.
 _FIRST_WITH_CACHE = 25
 _TRY_TIMEOUT_S = 60
-#: The home of a user that has none, on Debian: there never is an archive there.
+#: The home of a user without one, on Debian: it never holds an archive.
 _NO_HOME = Path("/nonexistent")
 #: Variables that Java takes options from.
 _JAVA_READS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 #: Java does not take these together with ours.
 _CHOOSING = ("-Xshare:", "-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=", "-XX:AOT")
 _MAKING = ".making-"
-#: What was not used for so long is of another Java, or of packages that are gone.
+#: A file unused for so long is of another Java, or of packages that are gone.
 _KEPT_S = 30 * 86_400
 
 
 class ArchiveFailed(AckfloorError):
-    """No archive of classes could be made; everything works without."""
+    """No archive of classes could be made; everything works without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The archive of one program on one Java, there or not yet.
+    """The archive of one program on one Java; it may not exist yet.
 
     Attributes:
-        java: what it is of.
+        java: what it is for.
         folder: where it is, or will be.
-        stem: what its name begins with.
+        stem: the beginning of its name.
     """
 
     java: Java
@@ -62,7 +61,7 @@ class ClassArchive:
 
     @classmethod
     def of(cls, java: Java, program: str, jars: Iterable[Path]) -> ClassArchive:
-        """The archive of a program; its name tells the program, and hashes the rest.
+        """The archive of a program; its name holds the program, and a hash of the rest.
 
         Args:
             java: what runs it.
@@ -79,7 +78,7 @@ class ClassArchive:
 
     @property
     def path(self) -> Path | None:
-        """The archive, whole; None where there is none."""
+        """The complete archive; None where there is none."""
         for path in self.folder.glob(f"{self.stem}-*.jsa"):
             with suppress(OSError):
                 if path.name == self._name(path.stat().st_size) and os.access(path, os.R_OK):
@@ -87,17 +86,17 @@ class ClassArchive:
         return None
 
     def options(self, beside: Iterable[str] = ()) -> tuple[str, ...]:
-        """What Java is given to start with the archive; nothing where there is none.
+        """Java's options to start with the archive; empty where there is none.
 
         Args:
-            beside: its other options. Where these, or those that Java takes from the environment,
-                choose an archive themselves, that one counts.
+            beside: its other options. An archive that these, or options in the environment,
+                choose takes precedence.
         """
         path = self.path
         if path is None or _choose(beside) or _chosen_around() is not None:
             return ()
         with suppress(OSError):
-            os.utime(path)  # it is of use: `_forget_others` leaves it
+            os.utime(path)  # it is in use: `_forget_others` keeps it
         return self._options_for(path)
 
     def works(self) -> bool:
@@ -107,11 +106,11 @@ class ClassArchive:
 
     @contextmanager
     def training(self) -> Iterator[tuple[str, ...]]:
-        """What Java is given for a training run, which has ended in order when the block is left.
+        """Java's options for a training run, which must exit cleanly before the block ends.
 
         Raises:
-            ArchiveFailed: the folder can't be written, this Java can't make archives or is told
-                about them elsewhere, or the run wrote none that works.
+            ArchiveFailed: the folder can't be written, this Java can't make archives, the
+                environment chooses one, or the run wrote none that works.
         """
         self._check()
         try:
@@ -122,7 +121,7 @@ class ClassArchive:
         with aside as making:
             written, java_log = Path(making, "archive"), Path(making, "said")
             flag = "AOTCacheOutput" if self._caches else "ArchiveClassesAtExit"
-            # Java writes of archives on standard output, which is the program's.
+            # Java logs about archives on standard output, which is the program's.
             tell = "aot*=error,cds*=error" if self._caches else "cds*=error"
             yield (f"-XX:{flag}={written}", f"-Xlog:{tell}:file={java_log}")
             if not written.is_file():
@@ -139,7 +138,7 @@ class ClassArchive:
         self._forget_others(path)
 
     def _check(self) -> None:
-        """Raise ArchiveFailed where no training run could end well."""
+        """Raise ArchiveFailed where no training run could succeed."""
         chosen = _chosen_around()
         if chosen is not None:
             raise ArchiveFailed(f"{chosen} chooses an archive for each Java: unset it first")
@@ -168,7 +167,7 @@ class ClassArchive:
         return (f"-XX:SharedArchiveFile={path}", "-Xlog:cds*=off")
 
     def _trouble_with(self, path: Path) -> str | None:
-        """What comes of a start with this file, where that is no good."""
+        """Why a start with this file fails; None where it works."""
         command = [str(self.java.executable), *self._options_for(path), "-version"]
         with TemporaryDirectory() as dying:  # what Java leaves of itself when it dies
             try:
@@ -185,7 +184,7 @@ class ClassArchive:
         return None
 
     def _forget_others(self, path: Path) -> None:
-        """Remove what this one takes the place of, and what nobody has used for long."""
+        """Remove the files that this one replaces, and those unused for long."""
         oldest_s = time.time() - _KEPT_S
         for other in (*self.folder.glob("*.jsa"), *self.folder.glob(f"{_MAKING}*")):
             with suppress(OSError):
@@ -228,7 +227,7 @@ def _chosen_around() -> str | None:
 
 
 def _last_line(java_log: Path) -> str:
-    """The last that Java has said of it, as the end of a sentence."""
+    """Java's last log line, as the end of a sentence."""
     try:
         *_, last = java_log.read_text("utf-8", "replace").splitlines() or [""]
     except OSError:

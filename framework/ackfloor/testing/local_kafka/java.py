@@ -92,7 +92,7 @@ def _bundled(refused: list[str]) -> Java | None:
 
 
 def _version(executable: str) -> int | None:
-    """The major version; None where it does not run (macOS has a stub that only says so)."""
+    """The major version; None where it does not run (macOS has a stub that only fails)."""
     try:
         ran = subprocess.run(
             [executable, "-version"],

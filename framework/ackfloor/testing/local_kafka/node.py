@@ -42,7 +42,7 @@ class BrokerConfigRefused(AckfloorError):
 class Node:
     """Where one node listens and keeps its data. Ids start at 1.
 
-    `advertised_port` is what clients are told: the client port (0 stands for it), or the port of
+    `advertised_port` is advertised to clients: the client port (0 stands for it), or the port of
     a proxy in front of it.
     """
 
@@ -80,7 +80,7 @@ class Node:
             return STARTED_MARK in log.read()
 
     def log_tail(self, lines: int = 25) -> str:
-        """The last lines of the broker's log, or a word that there are none."""
+        """The last lines of the broker's log, or a note that it is empty."""
         try:
             text = self.log.read_text("utf-8", "replace").strip()
         except OSError:
@@ -105,7 +105,7 @@ def place_nodes(count: int, data_dir: Path, first_port: int | None) -> list[Node
 
 
 def free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
-    """Different loopback ports that nobody listens on; each of `taken` must be free as well.
+    """Different free loopback ports; each of `taken` must be free as well.
 
     Raises:
         BrokerConfigRefused: a port of `taken` is in use, or no free ones are left.

@@ -1,7 +1,6 @@
-"""What a broker needs, got and made ahead: its jars, and an archive of its classes.
+"""Prepares a broker's start: fetches its jars and makes an archive of its classes.
 
-Whoever starts brokers often does this once: in the image that tests run in, or on a machine of
-one's own.
+Do this once where brokers start often: in the image that tests run in, or on your own machine.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from ackfloor.testing.local_kafka.cluster import DEFAULT_JVM_ARGS, KafkaCluster,
 from ackfloor.testing.local_kafka.jars import broker_jars
 from ackfloor.testing.local_kafka.java import JavaChoice, find_java
 
-#: Writing the archive is most of how the training run ends.
+#: The training run writes the archive at its exit, which takes long.
 _ENDS_WITHIN_S = 180.0
 
 
 def prepare_broker(java: JavaChoice | None = None) -> tuple[ClassArchive, bool]:
-    """Fetch the jars of a broker and make the archive of its classes, where they are not there.
+    """Fetch the jars of a broker and make the archive of its classes, where missing.
 
     Args:
         java: as in `KafkaCluster`.
@@ -24,7 +23,7 @@ def prepare_broker(java: JavaChoice | None = None) -> tuple[ClassArchive, bool]:
     Returns the archive, and whether it was made now.
 
     Raises:
-        ArchiveFailed: this Java, or this folder, is not fit for one; the jars are there then.
+        ArchiveFailed: this Java, or this folder, can't have one; the jars are fetched.
         ClusterFailed, JavaMissing, JarRefused, JarsUnavailable, MissingExtra: as they say.
     """
     archive = broker_archive(find_java(java), broker_jars())
@@ -34,6 +33,6 @@ def prepare_broker(java: JavaChoice | None = None) -> tuple[ClassArchive, bool]:
         archive.training() as options,
         KafkaCluster(java=java, jvm_args=(*DEFAULT_JVM_ARGS, *options)) as cluster,
     ):
-        # In order, and not as the block's end does it: only then Java writes.
+        # A clean stop, unlike the block's end: only then Java writes.
         cluster.stop_node(1, grace_s=_ENDS_WITHIN_S)
     return archive, True

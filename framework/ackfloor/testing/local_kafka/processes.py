@@ -1,7 +1,7 @@
 """The owner's side of the guard, and the identity of a process beyond its pid.
 
-A pid is reused by the system; together with the moment the process started it is not. So whatever
-outlives a command is remembered, and killed, by both.
+The system reuses a pid, but not a pid with its start time. So whatever outlives a command is
+recorded, and killed, by both.
 """
 
 from __future__ import annotations

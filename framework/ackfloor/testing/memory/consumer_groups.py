@@ -1,11 +1,11 @@
 """Consumer groups in memory: who owns which partition, and what was committed.
 
 A partition moves in two steps, as in Kafka's cooperative protocol: its owner gives it up inside
-its own poll, and only then can the next one take it. A member that is expelled loses everything
-at once and learns of it at its next poll.
+its own poll, and only then can the next one take it. An expelled member loses everything at once;
+its next poll reports that.
 
-Commits are those of Kafka too: any live member may commit for any partition, and one that was
-expelled is refused until it has joined again.
+Commits work as in Kafka: any live member may commit for any partition; an expelled one is refused
+until it has joined again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Member:
 
     Attributes:
         topics: what it subscribes to.
-        lost: partitions taken from it that it has not been told of.
+        lost: partitions taken from it and not yet reported to it.
         expelled: whether it must join again.
         joins: how often it has joined; what it began before the last time is refused.
     """
@@ -70,7 +70,7 @@ class Group:
         self.plan(partitions)
 
     def expel(self, member: Member, partitions: Mapping[str, int]) -> None:
-        """A member did not answer in time: its partitions are given away behind its back."""
+        """A member's session timed out: its partitions go to others at once."""
         member.lost.extend(self.owned(member))
         member.expelled = True
         self.leave(member, partitions)
@@ -101,7 +101,7 @@ class Group:
         ]
 
     def to_assign(self, member: Member) -> list[TopicPartition]:
-        """What is free and meant for a member."""
+        """What is free and planned for a member."""
         return [
             key
             for key, target in self._targets.items()

@@ -6,7 +6,7 @@ from math import inf
 
 
 class FaultPlan:
-    """What fails next: for each subject (a topic, a group) an error and how often it comes."""
+    """What fails next: for each subject (a topic, a group) an error and how often."""
 
     __slots__ = ("_faults",)
 

@@ -16,7 +16,7 @@ from ackfloor.core.records.record import Now
 from ackfloor.core.values.durations import parse_duration
 
 _NS = 1_000_000_000
-#: Where the monotonic clock begins: not 0, which means "never" in many a place.
+#: Where the monotonic clock begins: not 0, which often means "never".
 FIRST_S = 1_000
 #: Beyond this, seconds as floats get coarser than an event loop's resolution.
 LAST_S = 16_000_000
@@ -24,7 +24,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """Implements `ports.Clock`; moves only when it is told to.
+    """Implements `ports.Clock`; moves only when a test moves it.
 
     Args:
         start: the wall-clock time at which it begins; always the same unless given, so that
@@ -52,7 +52,7 @@ class ManualClock:
         return datetime.fromtimestamp(self.now().wall_ms / 1000, UTC)
 
     def advance(self, by: timedelta | str) -> None:
-        """Move both clocks, and let everybody who follows the clock catch up.
+        """Move both clocks, and call every follower.
 
         Args:
             by: a timedelta, or text with a unit ("30s", "1h30m").
@@ -67,7 +67,7 @@ class ManualClock:
         time.sleep(0)
 
     def move_to(self, mono_s: float) -> None:
-        """Move to a monotonic time and tell nobody; a time that has passed changes nothing."""
+        """Move to a monotonic time, calling no follower; a past time changes nothing."""
         if mono_s > LAST_S:
             raise ValueError(f"a manual clock runs for {LAST_S - FIRST_S} seconds, not further")
         with self._lock:

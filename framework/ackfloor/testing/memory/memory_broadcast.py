@@ -27,7 +27,7 @@ class MemoryBroadcastSource(MemorySource):
         self._known: dict[str, int] = {}
 
     def _join(self, member: Member) -> None:
-        """Nobody is joined: what is there now is read from its end."""
+        """Join no group: partitions that exist now are read from their end."""
         self._known = dict.fromkeys(member.topics, 0)
         self._find(end=True)
 
@@ -58,7 +58,7 @@ class MemoryBroadcastSource(MemorySource):
             self._call(lambda: listener.on_assigned(starts))
 
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
-        """There is nobody to commit for: every position is as good as committed."""
+        """There is no group to commit for: every position is reported as committed."""
         answers: list[tuple[CommitPosition, str | None]] = [(p, None) for p in positions]
         if not wait:
             self._answers.extend(answers)

@@ -1,8 +1,8 @@
 """MemoryBroker: Kafka as far as a consumer group can see it, inside the test's process.
 
-Topics are partitioned logs, groups have members, committed positions and metadata, and whatever
-goes wrong with a real broker can be made to go wrong here: rebalances, lost members, refused
-commits and writes, records too large, holes in the log, retention.
+Topics are partitioned logs, groups have members, committed positions and metadata, and a test can
+cause the faults of a real broker: rebalances, lost members, refused commits and writes, records too
+large, holes in the log, retention.
 
 `MemorySource` and `MemorySink` implement the ports that the Kafka client implements in
 production and pass the same contract suite. One lock guards the broker; it is never held while
@@ -50,9 +50,9 @@ class MemoryBroker:
         self._publish_faults = FaultPlan()
         self._commit_faults = FaultPlan()
         self._next_keyless = count()
-        #: Held for every look and change; notified when there may be news for a waiting poll.
+        #: Held for every read and change; notified when a waiting poll may have news to report.
         self.changed = threading.Condition(threading.RLock())
-        #: Counts changes: who has looked at this version need not look again.
+        #: Counts changes: who has read this version need not read again.
         self.version = 0
 
     # Topics and what is in them.
@@ -87,7 +87,7 @@ class MemoryBroker:
         self.changed.notify_all()
 
     def give_up(self, group: str, member: Member, partitions: Sequence[TopicPartition]) -> None:
-        """A member has given partitions up; those that others were given meanwhile are theirs."""
+        """A member gives partitions up; those that others own by now stay theirs."""
         with self.changed:
             mine = set(self.group(group).owned(member))
             self.group(group).release([key for key in partitions if key in mine])
@@ -142,7 +142,7 @@ class MemoryBroker:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Raise PublishFailed where a record would not be taken; counts as one attempt."""
+        """Raise PublishFailed where a record would be refused; counts as one attempt."""
         with self.changed:
             logs = self._topics.get(topic)
             if logs is None:
@@ -227,7 +227,7 @@ class MemoryBroker:
             self._has_changed()
 
     def join(self, group: str, member: Member) -> None:
-        """A member joins: from now on it is meant to have its share of the partitions."""
+        """A member joins: from now on it has a share of the partitions."""
         with self.changed:
             self.group(group).join(member, self._counts())
             self._has_changed()
@@ -239,7 +239,7 @@ class MemoryBroker:
             self._has_changed()
 
     def expel(self, group: str, member: Member) -> None:
-        """A member outlived its session timeout; it learns of it at its next poll."""
+        """A member's session timed out; its next poll reports that."""
         with self.changed:
             self.group(group).expel(member, self._counts())
             self._has_changed()
@@ -310,7 +310,7 @@ class MemoryPublisher:
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
     ) -> None:
-        """Write one record and tell how it went, in this call."""
+        """Write one record and report the result, in this call."""
         if not self._open:
             on_done(PublishFailed("the worker has ended"))
             return
@@ -324,7 +324,7 @@ class MemoryPublisher:
             on_done(None)
 
     def close(self, timeout_s: float) -> None:  # noqa: ARG002
-        """Nothing is ever outstanding here."""
+        """Do nothing: no write is ever outstanding here."""
         self._open = False
 
 

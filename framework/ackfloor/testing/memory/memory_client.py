@@ -63,7 +63,7 @@ class MemorySource:
     # One poll.
 
     def poll(self, timeout_s: float, *, ahead: bool = True) -> int:  # noqa: ARG002
-        """Report what there is; see `ports.Source`. A log in memory holds nothing back."""
+        """Report what there is; see `ports.Source`. `ahead` changes nothing here."""
         if self._failed is not None:
             raise SourceFailed(f"the consumer has failed: {self._failed}") from self._failed
         if timeout_s > 0:
@@ -111,7 +111,7 @@ class MemorySource:
         return self._broker.log(*key).has(self._positions[key])
 
     def _rebalance(self, listener: SourceListener) -> None:
-        """Lose, give up and take over partitions, in this order."""
+        """Report lost partitions, then revoke, then assign."""
         broker, member = self._broker, self._member
         if member.expelled:
             lost, member.lost = member.lost, []
@@ -155,7 +155,7 @@ class MemorySource:
         return StartPosition(*key, found.position, True, found.metadata)
 
     def _skip_lost(self, listener: SourceListener) -> None:
-        """Retention has taken what was to be read next: go on at what is left."""
+        """Retention deleted the records to read next: go on at the log's start."""
         gone: list[tuple[TopicPartition, int]] = []
         with self._broker.changed:
             for key, position in self._positions.items():
@@ -217,16 +217,16 @@ class MemorySource:
 
     @staticmethod
     def poll_limit_s() -> None:
-        """Nobody waits: a member in memory may stand still for ever."""
+        """No limit: a member in memory may go without polls for ever."""
 
     @staticmethod
     def troubles() -> Mapping[str, Trouble]:
-        """Nothing: a broker in memory lets everybody in."""
+        """Nothing: a broker in memory authorizes everybody."""
         return {}
 
     @staticmethod
     def look_closer() -> None:
-        """There is nothing to see."""
+        """Do nothing."""
 
     def high_watermarks(self) -> Mapping[tuple[str, int], int]:
         """The end of each assigned partition's log."""
@@ -236,7 +236,7 @@ class MemorySource:
             return {(key.topic, key.partition): self._broker.log(*key).end for key in keys}
 
     def close(self) -> None:
-        """Give everything up and leave the group."""
+        """Give up all partitions and leave the group."""
         listener, self._listener = self._listener, None
         if listener is None:
             return
@@ -261,25 +261,25 @@ class MemorySource:
     # What a test does to it.
 
     def kill(self) -> None:
-        """Die without a word: nothing is reported, given up or committed any more."""
+        """Crash: nothing is reported, given up or committed any more."""
         self._listener = None
         self._forget(list(self._positions))
         self._broker.leave(self._group, self._member)
         self._member.expelled = True
 
     def expel(self) -> None:
-        """Outlive the session timeout: the partitions go to others, and are lost here."""
+        """Let the session time out: the partitions go to others, and are lost here."""
         self._broker.expel(self._group, self._member)
 
 
 class MemorySink:
-    """Writes parcels to a broker in memory; implements `ports.Sink`."""
+    """Writes records to a broker in memory; implements `ports.Sink`."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._listener: SinkListener | None = None
         self._open = False
-        #: Written or refused, and not reported: (parcel, error).
+        #: Written or refused, and not reported: (write, error).
         self._outstanding: list[tuple[PendingWrite, PublishFailed | None]] = []
 
     def open(self, listener: SinkListener) -> None:
@@ -288,7 +288,7 @@ class MemorySink:
         self._open = True
 
     def publish(self, write: PendingWrite) -> None:
-        """Write a parcel; it is reported by the next poll."""
+        """Write a record; the next poll reports it."""
         if not self._open:
             if self._listener is not None:
                 self._listener.on_publish_failed(write, "the worker is closing", too_large=False)
@@ -320,7 +320,7 @@ class MemorySink:
                 self._listener.on_publish_failed(write, str(error), too_large=too_large)
 
     def pending(self) -> int:
-        """Parcels that were not reported yet."""
+        """Writes that were not reported yet."""
         return len(self._outstanding)
 
     def close(self, timeout_s: float) -> None:  # noqa: ARG002
@@ -329,7 +329,7 @@ class MemorySink:
         self._open = False
 
     def kill(self) -> None:
-        """Die without a word: what is outstanding is never reported."""
+        """Crash: what is outstanding is never reported."""
         self._listener = None
         self._open = False
         self._outstanding = []

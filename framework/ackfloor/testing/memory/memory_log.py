@@ -45,7 +45,7 @@ class MemoryRecord:
     def __len__(self) -> int:
         return 0 if self._value is None else len(self._value)
 
-    # An empty value is no absent record: without this, `if record` would say so.
+    # Without this a record with an empty value would be false in `if record`.
     def __bool__(self) -> bool:
         return True
 
@@ -70,7 +70,7 @@ class MemoryRecord:
         return self._value
 
     def headers(self) -> Headers | None:
-        """The headers in order; None where there are none, as the real client says it."""
+        """The headers in order; None where there are none, as in the real client."""
         return self._headers or None
 
     def timestamp(self) -> tuple[int, int]:
@@ -117,7 +117,7 @@ class PartitionLog:
         self.end += count
 
     def drop(self, offset: int) -> bool:
-        """Take one record away (compaction); False where there is none."""
+        """Remove one record (compaction); False where there is none."""
         index = bisect_left(self._records, offset, key=_offset)
         if index == len(self._records) or self._records[index].offset() != offset:
             return False
@@ -125,7 +125,7 @@ class PartitionLog:
         return True
 
     def trim(self, start: int) -> None:
-        """Take away everything below `start` (retention)."""
+        """Remove everything below `start` (retention)."""
         self.start = max(self.start, min(start, self.end))
         del self._records[: bisect_left(self._records, self.start, key=_offset)]
 

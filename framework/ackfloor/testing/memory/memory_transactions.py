@@ -1,8 +1,8 @@
 """MemoryTransactionalSink: the transactions of the in-memory broker.
 
-A transaction is carried out by the poll after the one that it was begun in, so that a crash, a
-rebalance or a fault can come in between. As on a real broker all of it is written or none, and
-one that was begun before its partitions moved is refused.
+The poll after the one that began a transaction carries it out, so that a crash, a rebalance or a
+fault can come in between. As on a real broker all of it is written or none, and one that was begun
+before its partitions moved is refused.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class MemoryTransactionalSink:
         self._open = False
 
     def kill(self) -> None:
-        """Die without a word: what was begun is never carried out."""
+        """Crash: what was begun is never carried out."""
         self._listener = None
         self._open = False
         self._begun = []

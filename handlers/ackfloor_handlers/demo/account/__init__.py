@@ -1,1 +1,1 @@
-"""The demo's account: what was produced against what the topics, the group and Spark say."""
+"""The demo's account: checks the topics, the group and Spark against what was produced."""

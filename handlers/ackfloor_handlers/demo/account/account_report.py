@@ -1,4 +1,4 @@
-"""The account as people read it: Spark's causes, the table, what came twice, the verdict."""
+"""Prints the account: Spark's causes, the table, what came twice, the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROBLEMS = 12
 
 
 def console_out() -> Console:
-    """Standard output; in a pipe nothing has to be folded."""
+    """Standard output; in a pipe lines are not folded."""
     console = Console()
     if console.is_terminal or "COLUMNS" in os.environ:
         return console
@@ -31,7 +31,7 @@ def console_out() -> Console:
 
 
 def timing_rows(precision: Spread, lateness: Spread, facts: Facts) -> list[Row]:
-    """The precision of deadlines and retries; measured, and no part of the verdict."""
+    """The precision of deadlines and retries; not part of the verdict."""
     clock = "broker's time" if all(record.by_broker for record in facts.parked) else "worker's time"
     return [
         Row("deadline precision p50 / p99", "within 100 ms", str(precision), True, clock),
@@ -42,7 +42,7 @@ def timing_rows(precision: Spread, lateness: Spread, facts: Facts) -> list[Row]:
 
 
 def print_causes(console: Console, spark: SparkReport) -> None:
-    """Why deliveries failed, most frequent first, as Spark's report has it."""
+    """Why deliveries failed, most frequent first, from Spark's report."""
     table = Table(title="Failures by cause (Spark, from the retry and dead-letter topics)")
     for name in ("handler", "error", "the latest one said"):
         table.add_column(name)
@@ -60,7 +60,7 @@ def print_causes(console: Console, spark: SparkReport) -> None:
 
 
 def show_page(console: Console, page: Path) -> None:
-    """Say where the report is, and open it where somebody sits at a desktop."""
+    """Print where the report is, and open it on a desktop."""
     console.print(f"The failure report is in {page}", highlight=False, soft_wrap=True)
     desktop = sys.platform in {"darwin", "win32"} or bool(
         {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
@@ -107,7 +107,7 @@ def _first(account: Account) -> str:
 
 
 def _print_repeats(console: Console, account: Account) -> None:
-    """What was delivered more than once: how many for which cause, and the first of each."""
+    """Orders delivered more than once: how many for which cause, and the first of each."""
     by_cause: dict[str, list[tuple[Story, Why]]] = {}
     for story, why in account.repeats:
         by_cause.setdefault(why.cause, []).append((story, why))

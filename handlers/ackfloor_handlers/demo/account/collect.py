@@ -1,4 +1,4 @@
-"""Collecting: every record of the receipts, the retry topics and the DLQ, read back from Kafka."""
+"""Reads every record of the receipts, the retry topics and the DLQ back from Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_S = 20.0
 
 @dataclass(slots=True)
 class Collected:
-    """What the topics held when everything was settled.
+    """The topics' records after everything was settled.
 
     Attributes:
         records: how many records each retry and dead-letter topic holds.
@@ -78,14 +78,14 @@ def _messages(bootstrap_servers: str, ends: dict[Place, int]) -> Iterator[Messag
 
 
 def _read(batch: Iterable[Message], left: set[Place]) -> Iterator[Message]:
-    """The records of a batch; partitions that are at their end are taken off the list."""
+    """The records of a batch; removes partitions at their end from `left`."""
     for message in batch:
         error = message.error()
         if error is None:
             yield message
             continue
         topic, partition = message.topic(), message.partition()
-        # Anything else is transient: the client tries again, and patience ends in time.
+        # Anything else is transient: the client retries, and the caller has a time limit.
         if error.name() == "_PARTITION_EOF" and topic is not None and partition is not None:
             left.discard((topic, partition))
 

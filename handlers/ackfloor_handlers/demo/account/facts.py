@@ -1,7 +1,7 @@
-"""Facts: what was produced, and what the topics, the group and Spark say afterwards.
+"""Facts: what was produced, and what the topics, the group and Spark hold afterwards.
 
-Plain data between the steps that touch Kafka and those that judge. An *origin* is the place of an
-order in the source topic: partition and offset; by it everything is matched.
+Plain data between the steps that use Kafka and those that judge. An *origin* is the place of an
+order in the source topic: partition and offset; everything is matched by it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Parked:
     """A record of a retry tier or of the dead-letter topic.
 
     Attributes:
-        origin: None where its headers do not say.
+        origin: None where its headers lack it.
         headers: the record's own, without ours.
         appended_ms: the record's timestamp: the broker's where `by_broker`.
     """
@@ -73,7 +73,7 @@ class Parked:
 
     @property
     def reason(self) -> str:
-        """Why it was parked, empty where the headers do not say."""
+        """Why it was parked; empty where the headers lack it."""
         return "" if self.envelope.reason is None else self.envelope.reason.value
 
     @property
@@ -94,15 +94,15 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Something that was done to the run, and what it may cost.
+    """A fault that the demo injected, and its possible effects.
 
     Attributes:
         what: for people: "worker 1 killed".
         until_ms: until when a record may have been handled without its commit getting through.
         over_ms: when every partition had a worker, and the broker answered, again.
-        floors: the group's committed position in each partition that it hit, read as it
-            happened; records at or above it may be delivered again.
-        timeouts: whether handlers may have been cut off because their receipts could not be
+        floors: the group's committed position in each affected partition at that moment;
+            records at or above it may be redelivered.
+        timeouts: whether handlers may have timed out because their receipts could not be
             written.
     """
 
@@ -120,12 +120,12 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class SparkReport:
-    """What Spark's failure report says of the retry and dead-letter topics.
+    """Spark's failure report on the retry and dead-letter topics.
 
     Attributes:
         records: rows of its table, one for each record of those topics.
-        recovered, dead, open: messages that failed at least once, by what became of them; open
-            are those that wait, and those of which it can't tell.
+        recovered, dead, open: messages that failed at least once, by outcome; open are those
+            that wait, and those with an unknown outcome.
         causes: the failure groups, as they stand in the report's JSON.
     """
 
@@ -138,7 +138,7 @@ class SparkReport:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything the verdict rests on."""
+    """All evidence of the verdict."""
 
     ledger: Ledger
     receipts: Sequence[Receipt]

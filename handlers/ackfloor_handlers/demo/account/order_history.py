@@ -1,10 +1,9 @@
-"""A story: everything the topics say about one order, and whether it is as it must be.
+"""A story: all that the topics hold of one order, and whether that is correct.
 
-An order may be delivered again only where something was done to the run: a worker killed, the
-broker taken away. Then a record comes again that had been handled without its commit getting
-through, and such a record was at or above the position that the group had committed by then. A
-handler whose receipt could not be written in time is cut off by its timeout and comes again as
-well. Nothing else explains a repetition.
+An order may be redelivered only after a fault of the demo: a worker killed, the broker taken away.
+Kafka then redelivers records that were handled without their commit getting through; these were at
+or above the position that the group had committed by then. A handler that could not write its
+receipt times out, and its record is redelivered as well. Nothing else explains a repetition.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ackfloor_handlers.demo.seeded_orders import EXPECTED, Expected, Order
 
 
 class Why(NamedTuple):
-    """Why an order was delivered again: what happened, and to which record of it."""
+    """Why an order was redelivered: what happened, and to which record of it."""
 
     cause: str
     evidence: str
@@ -37,12 +36,12 @@ class Story:
 
     @property
     def expected(self) -> Expected:
-        """What must become of it."""
+        """How it must end."""
         return EXPECTED[self.order.kind]
 
     @property
     def repeated(self) -> bool:
-        """Whether a delivery of it was repeated, or it ended twice."""
+        """Whether one of its deliveries was repeated, or it ended twice."""
         attempts = [record.envelope.attempt for record in self.parked]
         ends = len(self.receipts) + len(self.dead)
         return ends > 1 or len(attempts) > len(set(attempts))
@@ -52,7 +51,7 @@ class Story:
 
 
 def wrong(story: Story, disturbances: Sequence[Disturbance]) -> Iterator[str]:
-    """What is not as it must be, in words; nothing where all is well."""
+    """What is wrong with it; empty where all is well."""
     expected = story.expected
     if not story.receipts and not story.dead:
         yield "neither handled nor dead-lettered"
@@ -65,7 +64,7 @@ def wrong(story: Story, disturbances: Sequence[Disturbance]) -> Iterator[str]:
 
 
 def changed(story: Story) -> Iterator[str]:
-    """Parked records whose bytes are not those that were produced."""
+    """Parked records whose bytes differ from those produced."""
     order = story.order
     for record in (*story.parked, *story.dead):
         where = f"in {record.topic}/{record.partition}/{record.offset}"
@@ -154,7 +153,7 @@ def _wrongly_parked(
 
 
 def _cut_off(record: Parked, disturbances: Sequence[Disturbance]) -> bool:
-    """Whether a handler timed out because what it waits for was taken away."""
+    """Whether a handler timed out because the broker was away."""
     return record.timed_out and any(
         disturbance.timeouts and disturbance.covers(record.started_ms, record.appended_ms)
         for disturbance in disturbances

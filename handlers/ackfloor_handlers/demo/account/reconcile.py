@@ -1,7 +1,7 @@
-"""Reconciliation: facts in, an account out. Pure; nothing is forgiven that is not explained.
+"""Reconciliation: facts in, an account out. Pure; every repetition needs an explanation.
 
-Every order must have ended, once or with a reason for more, in the way its kind says; what is
-dead-lettered must be byte-identical to what was produced; and Spark must count what is there.
+Every order must have ended as its kind says, once or with a reason for more; a dead letter must be
+byte-identical to the produced record; and Spark must count what is there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Row:
 
 @dataclass(slots=True)
 class Account:
-    """The verdict, what it rests on, and what does not add up.
+    """The verdict, its evidence, and what does not add up.
 
     Attributes:
-        repeats: of each order delivered more than once: which, and why.
+        repeats: the orders delivered more than once, and why.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -64,7 +64,7 @@ def reconcile(facts: Facts, orders: int) -> Account:
 
 
 def _sorted_by_order(facts: Facts) -> tuple[list[Story], list[str]]:
-    """Every order's story, and what belongs to no order."""
+    """Every order's story, and the records of no order."""
     stories = {origin: Story(origin, order, facts.source) for origin, order in facts.ledger.items()}
     foreign = []
     for receipt in facts.receipts:

@@ -1,8 +1,8 @@
-"""Timing: how precise deadlines and retries were, from what the topics say.
+"""Timing: how precise deadlines and retries were, from the topics.
 
 Deadline precision is the time from a handler's start to its record being in a retry or
 dead-letter topic, less the consume timeout. Retry lateness is the time from a redelivery's due
-time to its handler's start. What fell into a disturbance is counted apart: while a partition has
+time to its handler's start. Times within a disturbance are counted apart: while a partition has
 no worker, or the broker is away, nothing can be on time.
 """
 
@@ -17,7 +17,7 @@ from ackfloor_handlers.demo.account.facts import Disturbance, Facts
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Durations in ms: those of undisturbed times, sorted, and how many there were besides."""
+    """Durations in ms: the undisturbed ones, sorted, and how many others there were."""
 
     values_ms: tuple[int, ...]
     disturbed: int = 0
@@ -36,7 +36,7 @@ class Spread:
 
 
 def deadline_precision(facts: Facts, timeout_ms: int) -> Spread:
-    """How long after its deadline a stuck order was in its next topic."""
+    """How long after its deadline a stuck order reached its next topic."""
     outages = [disturbance for disturbance in facts.disturbances if disturbance.timeouts]
     spans = [
         (record.started_ms, record.appended_ms)

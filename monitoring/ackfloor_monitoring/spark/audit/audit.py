@@ -4,13 +4,13 @@ Theory. A message's life begins with its first failure, or with a replay, and ea
 of it leaves one record: attempt 1 in a retry topic, attempt 2 in the next, up to the dead-letter
 topic, or up to a success, which leaves none. So the attempts of a life are a chain without a gap:
 a record of attempt n can only come from a delivery of the record of attempt n - 1. A replay is
-attempt 0 of the life that follows, and stands on the dead letter of the life before. Where
+attempt 0 of the life that follows, and comes from the dead letter of the life before. Where
 parking is not transactional, a crash between a park and its ack repeats a delivery, and one
-attempt has two records: a double, and all that can be wrong there.
+attempt has two records: a double, and the only fault there.
 
-What the table can't show is not judged: a life that began before the table's first record; the
-missing tier records of a handler that retries in place, which has none; whether a record waits
-too long, where the group's commits are not known.
+The audit does not judge what the table can't show: a life that began before the table's first
+record; the missing tier records of a handler that retries in place, which has none; whether a
+record waits too long, where the group's commits are not known.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Fault(StrEnum):
 
     @property
     def description(self) -> str:
-        """One line that says what the fault is."""
+        """The fault in one line."""
         return _DESCRIPTIONS[self]
 
 
@@ -71,10 +71,10 @@ _DESCRIPTIONS = {
 
 
 def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
-    """What the audit looks at, a row for each record: keep it, it is read several times.
+    """The audit's input, a row for each record: cache it, it is read several times.
 
-    Adds `again` (it only goes on waiting: a hop of an explicit wait), `settled` (null where no
-    commit is known for its partition) and `whole`.
+    Adds `again` (a hop of an explicit wait), `settled` (null where no commit is known for its
+    partition) and `whole`.
 
     Args:
         failures: rows of the table.
@@ -91,7 +91,7 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
             {
                 "attempt": F.coalesce("attempt", zero),
                 "replays": F.coalesce("replays", zero),
-                # A life that began before the table did is not all here.
+                # A life that began before the table is incomplete.
                 "whole": F.coalesce(F.col("first_failed_at") >= F.col("first"), F.lit(True)),
                 "due_ms": F.unix_millis(F.coalesce("not_before", "kafka_time")),
             }
@@ -115,8 +115,8 @@ def fault_rows(
         rows: from `audited`.
         overdue_ms: what was due before and is not settled is overdue, in milliseconds of the wall
             clock; None where the commits are not known.
-        notes: rows of `DISPOSITION`, those that are old enough for what they tell to be in the
-            table; None leaves out what they would tell.
+        notes: rows of `DISPOSITION` that are old enough for their replays to be in the table; None
+            skips their checks.
     """
     own = {Fault.NO_ORIGIN: ~_origin_known(), Fault.STRAY: _is_stray()}
     if overdue_ms is not None:

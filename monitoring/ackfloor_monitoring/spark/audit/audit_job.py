@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """The brokers: the settings as our own clients take them, and as Spark does."""
+    """The brokers' settings, for our own clients and for Spark."""
 
     clients: KafkaOptions
     spark: Mapping[str, str]
@@ -83,7 +83,7 @@ def audit(
 
     Args:
         failures: the table.
-        kafka: where commits and dispositions are; None leaves out what they would tell.
+        kafka: where commits and dispositions are; None skips their checks.
         group: of this group only.
         grace_s: how long past its due time a record may be open, in seconds.
         most: how many findings of each kind are named.

@@ -1,7 +1,7 @@
 """`ackfloor spark`: one file per command, each added to `spark_app` here.
 
-`ackfloor` loads this through its entry point whenever it starts, so nothing here and nothing at
-the head of a command's file imports PySpark; what needs it is imported inside the command.
+`ackfloor` loads this through its entry point whenever it starts, so neither this nor the head of a
+command's file imports PySpark; the commands import what needs it.
 """
 
 from __future__ import annotations

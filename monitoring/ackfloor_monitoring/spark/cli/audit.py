@@ -1,4 +1,4 @@
-"""`ackfloor spark audit`: nothing is missing from the history of failures, or this is."""
+"""`ackfloor spark audit`: finds records missing from the history of failures."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _show(made: Audit) -> None:
         typer.echo(f"{count:>9,}  {fault}: {Fault(fault).description}")
     table = Table(box=SIMPLE_HEAD)
     table.add_column("fault")
-    # Copied into other commands, so they may be folded and never cut.
+    # People copy these into other commands, so they may be folded and never cut.
     for name in ("message", "record"):
         table.add_column(name, overflow="fold")
     for name in ("group", "attempt", "replays"):

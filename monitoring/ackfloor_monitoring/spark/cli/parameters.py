@@ -76,7 +76,7 @@ def ingest_plan(
     *,
     once: bool = False,
 ) -> IngestPlan:
-    """What these options ask of an ingest.
+    """The ingest that these options ask for.
 
     Raises:
         ConfigError, SettingError, MissingExtra: as they say.

@@ -54,7 +54,7 @@ def report(
         typer.Option(
             "--commits/--no-commits",
             help="Ask the brokers what the groups have committed, where a setting names brokers. "
-            "Without it nobody can tell what recovered from what still waits.",
+            "Without it the report can't tell recovered messages from waiting ones.",
         ),
     ] = True,
     brokers: BrokersOption = OF_SETTINGS,
@@ -109,7 +109,7 @@ def _since(text: str, now: datetime) -> datetime:
 
 
 def _check_folder(file: Path) -> None:
-    """Before minutes of work: a page that could not be written."""
+    """Refuse a page that can't be written, before minutes of work."""
     if file.is_dir() or not file.parent.is_dir():
         why = "is a folder" if file.is_dir() else f"has no folder {file.parent} to lie in"
         raise PageNotWritten(f"--html {str(file)!r} {why}; name a file in a folder that exists")

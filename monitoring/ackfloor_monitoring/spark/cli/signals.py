@@ -1,4 +1,4 @@
-"""Signals of commands that run until they are told to stop."""
+"""Signals of commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Stoppable(Protocol):
-    """What ends in order when it is asked to."""
+    """Work that shuts down cleanly on request."""
 
     def stop(self) -> None:
         """End soon."""
@@ -18,7 +18,7 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stopped_by_signals(work: Stoppable) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end it in order; a second one ends it at once."""
+    """SIGTERM and Ctrl-C end it cleanly; a second one ends it at once."""
     before = {}
 
     def ask(number: int, _: object) -> None:

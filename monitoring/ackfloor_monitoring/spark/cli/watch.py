@@ -65,7 +65,7 @@ def watch(
 
     metrics = WatchMetrics(time.time)
     server = PageServer({"/metrics": metrics.page()})
-    # Before Spark: a port that is taken is told at once.
+    # Before Spark: a port that is taken fails at once.
     typer.echo(f"metrics: http://{server.start(listen)}/metrics", err=True)
     try:
         with spark_session("ackfloor spark watch", lasting=True) as spark:

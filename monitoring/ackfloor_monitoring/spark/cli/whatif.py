@@ -30,7 +30,7 @@ def whatif(
         str | None, typer.Option(help="A whole policy: activemq or rocketmq.")
     ] = None,
     max_redeliveries: Annotated[
-        int | None, typer.Option(help="How often a message comes again.", show_default="6")
+        int | None, typer.Option(help="How often a message is redelivered.", show_default="6")
     ] = None,
     initial_delay: Annotated[
         str | None,
@@ -57,9 +57,9 @@ def whatif(
 ) -> None:
     """Say what another retry policy would have made of the failures in the table.
 
-    How many messages would have recovered, how many had become dead letters, how many redeliveries
-    it had taken. The policy is given as to RetryPolicy; what is not said is its default. Nothing
-    is changed. The assumptions behind the numbers are printed with them.
+    How many messages would have recovered, how many would be dead letters, how many redeliveries it
+    would have taken. The options are those of RetryPolicy, with its defaults. Nothing is changed.
+    The assumptions behind the numbers are printed with them.
     """
     options = PolicyOptions(
         preset, max_redeliveries, initial_delay, multiplier, max_delay, jitter, tuple(delay or ())

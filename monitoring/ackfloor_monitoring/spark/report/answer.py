@@ -1,7 +1,7 @@
-"""The report in plain Python: what `build` found, as the page, the terminal and JSON show it.
+"""The report in plain Python: the results of `build`, for the page, the terminal and JSON.
 
-Here without PySpark. Times are in UTC, durations in seconds; None stands for what records do not
-say. The JSON is this tree, name for name: fields are added, never renamed.
+Needs no PySpark. Times are in UTC, durations in seconds; None stands for what records do not
+hold. The JSON is this tree, name for name: fields are added, never renamed.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class Traffic:
     """What retries add to the input of a topic.
 
     Attributes:
-        input: records between the first and the last failing one of each partition: the part of
-            the input that can be seen from here.
+        input: records between the first and the last failing one of each partition: the visible
+            part of the input.
         multiple: `tier_records` divided by `input`.
     """
 
@@ -200,10 +200,10 @@ class Report:
 
     Attributes:
         groups: consumer groups in the table.
-        commits_known: whether the groups' commits could be read: else nobody can tell what
-            recovered from what waits.
-        commits_refused: partitions whose commit's metadata could not be believed: what lies above
-            their position counts as waiting.
+        commits_known: whether the groups' commits could be read: else recovered messages can't
+            be told from waiting ones.
+        commits_refused: partitions whose commit's metadata was refused: records above their
+            position count as waiting.
         bucket_s: the length of a stretch of time, in seconds.
         since: from when on a group of failures is new; with `since_release`, when that began.
         new: groups of failures that were first seen then.

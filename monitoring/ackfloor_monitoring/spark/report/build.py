@@ -1,8 +1,8 @@
-"""Collect the report: the one place that makes Spark work on it.
+"""Build the report: the one place that runs its Spark jobs.
 
-The lives are kept while the parts of the report are summed up from them, a row each. What comes to
-Python is sums. What needs nothing of each other is counted at the same time: alone, each leaves a
-core idle while it is planned and compiled, and while its last task runs.
+The lives are cached while the parts of the report are summed up from them, a row each. Only sums
+come to Python. Independent parts are counted at the same time: alone, each leaves a core idle while
+it is planned and compiled, and while its last task runs.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def build_report(
 
     Args:
         failures: rows of the table `failures`.
-        commits: asks for those of the groups' tiers; None where they are not known.
-        table: what the report calls the table.
+        commits: reads those of the groups' tiers; None where they are not known.
+        table: the table's name in the report.
         since: from when on something is new.
         made_at: now.
 
@@ -98,7 +98,7 @@ def build_report(
             if not total["failures"]:
                 raise NothingToReport(f"{table}: {seen.records} rows and no failure among them")
             new_since = _new_since(counted, since, moment(seen.last_ms))
-            # Nothing is refused from here on, so nobody waits for what is not needed.
+            # Nothing is refused from here on, so no job runs in vain.
             messages = lives.messages(lived)  # cheaper to sum up twice than to keep
             placing = pool.submit(lives.partitions(messages).collect)
             heating = pool.submit(lives.hot_keys(messages, MOST_KEYS).collect)
@@ -137,7 +137,7 @@ def build_report(
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """In memory while it is needed, and on disk what has no room there."""
+    """Cached in memory while it is needed, and on disk where memory is short."""
     kept = frame.persist()
     try:
         yield kept

@@ -1,7 +1,7 @@
-"""Failures counted once, by all columns that the report's tables are made of.
+"""Failures counted once, by all columns of the report's tables.
 
-`counts` comes to some thousand rows, however many deliveries there are; `sums` adds them up. Only
-numbers are aggregated, never text: text would make Spark sort all rows, where it can hash them.
+`counts` has some thousand rows, however many deliveries there are; `sums` adds them up. Only
+numbers are aggregated, never text: for text Spark would sort all rows; numbers it can hash.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _BY = (
 
 
 def counts(deliveries: DataFrame, bucket_ms: int) -> DataFrame:
-    """Records and failures by stretch of time, handler, cause and what else tells them apart.
+    """Records and failures by stretch of time, handler, cause and the columns of `_BY`.
 
     Columns: those of `_BY`, `first_life` (the message was not replayed), `start` of the stretch,
     `cause`; `records`, of them `failures`, `hops`, `replays`, `unreadable`, `without_origin`;
-    `first` and `last` of what is counted.
+    `first` and `last`, the times of these.
     """
     replayed, records = F.col("replayed"), F.col("records")
     return (
@@ -62,7 +62,7 @@ def durations(deliveries: DataFrame) -> DataFrame:
 
 
 def samples(failures: DataFrame, at_ms: Collection[int]) -> DataFrame:
-    """The failures of these moments, with what their messages said; the first record first.
+    """The failures of these moments, with their error messages; the first record first.
 
     Args:
         failures: the table.

@@ -1,14 +1,14 @@
-"""Deliveries that failed: what the report counts, a row each.
+"""Failed deliveries: what the report counts, a row each.
 
-Three kinds of records lie in the topics:
+The topics hold three kinds of records:
 
 * a failed delivery: the handler failed and the record was parked or dead-lettered;
 * a hop: an explicit wait longer than a tier goes on in the next one. Its headers are those of the
   record before, only the tier and the time differ;
-* a replay: a dead letter that was put back to work, with its attempts at 0.
+* a replay: a dead letter that was redriven, with its attempts at 0.
 
-The records of one explicit wait are one row here, found by grouping, so that no record needs to
-know its neighbours. A replay is a row that counts as no failure.
+The records of one explicit wait become one row, by grouping, so that no record needs its
+neighbours. A replay is a row that counts as no failure.
 """
 
 from __future__ import annotations

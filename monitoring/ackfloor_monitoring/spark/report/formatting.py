@@ -1,4 +1,4 @@
-"""Numbers, times and names as people read them; and what the report says in sentences."""
+"""Numbers, times and names as people read them; and the report's sentences."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RECOVERED_NOTE = (
     "it. The time to recover ends when the last wait was over: a bound from below."
 )
 UNKNOWN_NOTE = (
-    "The groups' commits were not read, so nobody can tell here what recovered from what still "
-    "waits: both are counted as unknown. Give --bootstrap-servers to have them distinguished."
+    "The groups' commits were not read, so what recovered can't be told from what still waits: "
+    "both are counted as unknown. Give --bootstrap-servers to have them distinguished."
 )
 
 
@@ -54,7 +54,7 @@ def seconds(amount: float) -> str:
 
 
 def multiple(number: float) -> str:
-    """How many times, with as many digits as it takes to see something."""
+    """How many times, with as many digits as needed."""
     return f"{number:.2f}" if number >= 0.1 or not number else f"{number:.2g}"
 
 
@@ -98,7 +98,7 @@ def spark(trend: Sequence[int], width: int) -> str:
 
 
 def cause_name(group: FailureGroup) -> str:
-    """What a group of failures is called: the error's class, else what groups it."""
+    """The name of a group of failures: the error's class, else what groups it."""
     return group.error_type or group.cause
 
 

@@ -1,4 +1,4 @@
-"""The job: read the table and the groups' commits, hand back the report."""
+"""The job: read the table and the groups' commits, return the report."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def failure_history(
         group: only this consumer group; None for all.
         since: from when on something is new.
         clients: from `ackfloor.redrive.kafka_options`, to read the groups' commits; None leaves
-            them out, and the report says what it then cannot know.
+            them out, and the report says what is unknown then.
 
     Raises:
         TableRefused, StoreFailed: the table cannot be used.
         NothingToReport: it has no failure of the group.
         UnknownRelease: no failure names the release.
-        KafkaUnreachable: the commits cannot be had.
+        KafkaUnreachable: the commits can't be read.
     """
     failures = read_failures(spark, table)
     with readable_store_errors(table):

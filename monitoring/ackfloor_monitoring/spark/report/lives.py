@@ -4,12 +4,12 @@ A message's first life begins with its first failure; each replay begins another
 
 * dead: one of its records is in the dead-letter topic;
 * waiting: one of its tier records is not settled;
-* unknown: of one of its tier records no commit tells whether it is settled;
-* recovered: every tier record is settled and nothing later was written. That is how success looks
-  from the topics: a handler that returned leaves no record. A message that was discarded on
-  purpose, or that retention removed unread, looks the same, so the count is a bound from above.
+* unknown: no commit shows whether one of its tier records is settled;
+* recovered: every tier record is settled and nothing later was written. A success leaves no record
+  in the topics. A message that was discarded on purpose, or that retention removed unread, looks
+  the same, so the count is a bound from above.
 
-When it recovered is not written either. It was not before its last wait was over, so
+The time of recovery is not recorded either. It was not before its last wait was over, so
 `recovery_ms` is a bound from below.
 
 As in `counts`, only numbers are aggregated: an outcome is its place in `OUTCOMES`.
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 OUTCOMES = ("recovered", "dead", "waiting", "unknown")
 _RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
-# A redrive and a park leave the key as it is, so it is part of what a message is.
+# A redrive and a park keep the key, so it is part of a message's identity.
 _LIFE = (*MESSAGE, "key", "replays")
-# Of those beyond it duplicates are not told: a bit for each attempt must fit into a number.
+# Beyond it duplicates are not counted: a bit for each attempt must fit into a number.
 _MOST_ATTEMPTS = 62
 
 
@@ -95,7 +95,7 @@ def _outcome(retried: Column) -> Column:
 
 
 def messages(lives: DataFrame) -> DataFrame:
-    """One row per message: what its last life came to, and all its lives together."""
+    """One row per message: the outcome of its last life, and the sums of all its lives."""
     last = F.max(F.col("replays") * len(OUTCOMES) + F.col("outcome"))
     return lives.groupBy(*MESSAGE, "key").agg(
         (last % len(OUTCOMES)).alias("outcome"),
@@ -152,8 +152,8 @@ def hot_keys(messages: DataFrame, most: int) -> DataFrame:
 def partitions(messages: DataFrame) -> DataFrame:
     """Failures, tier records and outcomes by source partition.
 
-    `span` is how many records the partition took from its first failing one to its last: the part
-    of the input that is seen from here.
+    `span` is how many records the partition took from its first failing one to its last: the
+    visible part of the input.
     """
     return messages.groupBy("group", "origin_topic", "origin_partition").agg(
         F.sum("failures").alias("failures"),

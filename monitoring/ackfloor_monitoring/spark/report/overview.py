@@ -1,4 +1,4 @@
-"""The overview: of which groups and topics there are rows, how many, and from when to when."""
+"""The overview: the table's groups and topics, how many rows each, and their period."""
 
 from __future__ import annotations
 

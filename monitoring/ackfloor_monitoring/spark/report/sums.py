@@ -1,7 +1,7 @@
 """The report's tables as sums over `counts`: causes, handlers, retry topics, releases, times.
 
-The counts come to some thousand rows, however large the table is, and lie in an Arrow table: Spark
-would need longer to plan one of these sums than Arrow for all of them.
+The counts are some thousand rows, however large the table is, in an Arrow table: Spark would need
+longer to plan one of these sums than Arrow for all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The report as tables for the terminal, made to fit into 80 columns.
 
-Names in it come from records, so from anywhere: they are printed as text, never as markup, and
-control characters are shown, not sent to the terminal.
+Names in it come from records, so they may hold anything: they are printed as text, never as markup,
+and control characters are shown, not sent to the terminal.
 """
 
 from __future__ import annotations

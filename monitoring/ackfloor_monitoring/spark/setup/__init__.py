@@ -1,1 +1,1 @@
-"""What Spark needs before it runs: session, jars, Kafka options, and checks of all that."""
+"""Spark's setup: session, jars, Kafka options, and checks of them."""

@@ -1,9 +1,9 @@
-"""The workers' Kafka settings, in librdkafka's words, as options of Spark's Kafka source.
+"""Turns the workers' Kafka settings, librdkafka's, into options of Spark's Kafka source.
 
-Spark talks to Kafka through the Java client, which has other words for the same things: a login
-is one JAAS string, and certificates are stores. What has no counterpart is refused, because a
-security setting that is silently left out is worse than an error. Options that are already in
-Java's words (`kafka.…`) pass as they are.
+Spark uses the Java client, which has other names for the same things: a login is one JAAS string,
+and certificates are stores. A setting without a counterpart is refused, because a security setting
+that is silently left out is worse than an error. Options with Java's names (`kafka.…`) pass as they
+are.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def kafka_options(
 def connection_options(settings: KafkaSettings) -> dict[str, str]:
     """The same from the settings that a worker is given, `[kafka]`.
 
-    Of the properties there, those that decide over access count; what tunes librdkafka means
-    nothing to the Java client. Raises as `kafka_options` does.
+    Of its properties only those for access count; the Java client does not know librdkafka's
+    tuning. Raises as `kafka_options` does.
     """
     known = settings.librdkafka("consumer")
     security = {
@@ -117,7 +117,7 @@ def _stores(settings: dict[str, str]) -> dict[str, str]:
         options["kafka.ssl.keystore.key"] = _key(key)
     algorithm = settings.pop("ssl.endpoint.identification.algorithm", None)
     if algorithm is not None:
-        # Java knows no word for "none": an empty value switches the check off.
+        # Java has no value "none": an empty value switches the check off.
         options["kafka.ssl.endpoint.identification.algorithm"] = (
             "" if algorithm == "none" else algorithm
         )

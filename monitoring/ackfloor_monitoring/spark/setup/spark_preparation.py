@@ -1,7 +1,7 @@
-"""What Spark needs, got and made ahead: its jars, and an archive of the classes that it loads.
+"""Prepares Spark's start: fetches its jars and makes an archive of the classes that it loads.
 
-The training run for the archive stores a few made-up failures and reports on them, so it loads
-what ingest and the report load, but for Kafka's client.
+The training run for the archive stores a few made-up failures and reports on them, so it loads the
+classes of ingest and the report, except Kafka's client.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _LONGEST_WORD = 500
 def prepare_spark(
     java: JavaChoice | None = None, *, tell: Callable[[str], None]
 ) -> tuple[ClassArchive, bool]:
-    """Fetch Spark's jars and make the archive of its classes, where they are not there.
+    """Fetch Spark's jars and make the archive of its classes, where missing.
 
     Args:
         java: as in `local_session`.
-        tell: is told in a sentence what takes its time.
+        tell: called with a sentence before a long step.
 
     Returns the archive, and whether it was made now.
 
     Raises:
-        ArchiveFailed: this Java, or this folder, is not fit for one; the jars are there then.
+        ArchiveFailed: this Java, or this folder, can't have one; the jars are fetched.
         MissingExtra, SparkNotStarted, JarRefused, JarsUnavailable: as they say.
     """
     archive = class_archive(spark_java(java), spark_jars())
@@ -60,11 +60,11 @@ def prepare_spark(
 
 
 def _train(arguments: Sequence[str]) -> None:
-    """Run this file: where its process has ended, Java writes the archive, and ends in turn."""
+    """Run this file: when its Python process exits, Java writes the archive and exits."""
     module = "ackfloor_monitoring.spark.setup.spark_preparation"
     command = [sys.executable, "-m", module, *arguments]
     try:
-        # What is captured ends when the last of them has.
+        # The captured output ends when the last process does.
         ran = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -99,7 +99,7 @@ def _record(offset: int, now: datetime) -> tuple[object, ...]:
 
 
 def main() -> None:
-    """The training run: which Java, or nothing, and the options for it."""
+    """The training run; arguments: which Java, or nothing, and its options."""
     java, *options = sys.argv[1:]
     choice = cast("JavaChoice", java) if java else None
     with (

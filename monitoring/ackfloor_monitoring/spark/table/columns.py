@@ -4,8 +4,8 @@ Header names are the runtime's own constants, so a renamed header breaks this im
 report. Column names are the header names without prefix, dots turned into underscores.
 
 The table `failures` has one row per failure: per record of a retry or dead-letter topic. A
-record is told from all others by (topic id, partition, offset); a topic that was deleted and
-made anew has a new id.
+record's key is (topic id, partition, offset); a topic that was deleted and created anew has a new
+id.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ HEADER_COLUMNS = (
     HeaderColumn(envelope.TRUNCATED, "text"),
 )
 
-# What tells a message from others: it is one of a group, wherever its retries lie.
+# The key of a message: it is one of a group, wherever its retries lie.
 MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
 
-# Midnight UTC of 0001-01-02 and 9999-12-31: what is beyond overflows in Spark or in Python.
+# Midnight UTC of 0001-01-02 and 9999-12-31: times beyond overflow in Spark or in Python.
 EARLIEST_TIME_MS = -62_135_510_400_000
 LATEST_TIME_MS = 253_402_214_400_000
 
@@ -139,16 +139,16 @@ FAILURE = StructType(
         StructField("stage", StringType()),
         # The delay in the retry topic's name, such as "5s"; null in the dead-letter topic.
         StructField("tier", StringType()),
-        # When the handler failed; where no header says so, when the record was written.
+        # When the handler failed; without that header, when the record was written.
         StructField("event_time", TimestampType()),
         # The record's own timestamp.
         StructField("kafka_time", TimestampType()),
         StructField("ingested_at", TimestampType()),
         *(StructField(spec.column, spec.type) for spec in HEADER_COLUMNS if spec.column != "group"),
         StructField("key", BinaryType()),
-        # Null where a redaction rule leaves it out.
+        # Null where a redaction rule removes it.
         StructField("payload", BinaryType()),
-        # Of the record, whatever is left of it here; null for a tombstone.
+        # The record's own, before redaction; null for a tombstone.
         StructField("payload_bytes", LongType()),
         # The user's own, redacted.
         StructField("headers", _HEADERS),

@@ -1,4 +1,4 @@
-"""Dispositions as rows: what was done with which dead letter, as the compacted topics say."""
+"""Dispositions as rows: what was done with which dead letter, from the compacted topics."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def dispositions_pattern(group: str | None) -> str:
 
 
 def dispositions(records: DataFrame) -> DataFrame:
-    """The rows of `DISPOSITION` that records of dispositions topics come to.
+    """The rows of `DISPOSITION`, from records of dispositions topics.
 
-    The last record of a key counts, and one without a value takes it back. What is no disposition
-    is left out, as it is where dead letters are replayed.
+    The last record of a key counts, and one without a value deletes it. What is no disposition is
+    left out, as in a redrive.
     """
     place = F.split(F.col("key").cast("string"), "/")
     note = F.from_json(F.col("value").cast("string"), _NOTE)

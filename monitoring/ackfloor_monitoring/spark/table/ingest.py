@@ -1,15 +1,15 @@
 """Ingest: every record of the retry and dead-letter topics becomes a row of the table, once.
 
-A stream is begun where the table ends (`store`), so each begin is the same: after a kill in the
-middle of a batch, with the checkpoint gone, or in another folder of another machine. What the
-stream can't continue with ends it, is reported, and it is started anew:
+A stream starts where the table ends (`store`), so each start is the same: after a kill in the
+middle of a batch, without the checkpoint, or in another folder of another machine. These end the
+stream, are logged, and it starts anew:
 
-- a topic vanished, or was made anew (seen by its id, which is looked at before every batch);
-- retention was faster than ingest: the records are gone from Kafka, how many is reported;
+- a topic vanished, or was created anew (its id is checked before every batch);
+- retention was faster than ingest: the records are gone from Kafka, how many is logged;
 - the brokers are away: a stream waits for them, a single run fails.
 
-Anything else ends ingest with an error, as does a stream that is begun five times without
-storing anything. Records are never read around.
+Anything else ends ingest with an error, as does a stream that starts five times without storing
+anything. Records are never skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 1
 _ASK_AGAIN_AFTER_S = 5.0
 _MOST_FRUITLESS = 5
-# How Spark says that it can't go on where it was: something is gone or not as it was.
+# Spark's errors where it can't go on: something is gone or has changed.
 _BROKEN = (
     "failOnDataLoss",
     "KAFKA_DATA_LOSS",
@@ -58,11 +58,11 @@ class IngestPlan:
         table: the path of the table.
         kafka: from `options.connection_options`.
         pattern: of the topics, from `io.group_pattern`, anchored.
-        rules: what is taken away before anything is stored.
-        once: end when all that is there now is stored.
+        rules: what is redacted before anything is stored.
+        once: end when all records that exist now are stored.
         every_s: the time from one batch to the next, in seconds.
         keep_s: how long failures are kept, in seconds; None for ever. Whole days go.
-        at_most: the records of one batch.
+        at_most: most records of one batch.
     """
 
     table: str
@@ -110,7 +110,7 @@ class Ingest:
         self._kept_house: date | None = None
         self._unmerged = 0
         self.stored = Stored()
-        # What Spark calls each of its queries, so that a listener knows them.
+        # The name of each of its queries in Spark, so that a listener knows them.
         self.query_name = f"ackfloor-ingest-{uuid.uuid4().hex}"
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class Ingest:
             ReadFailed: each says what to do.
         """
         if store.open_table(self._spark, self._plan.table):
-            self._kept_house = datetime.now(UTC).date()  # a table without rows is in order
+            self._kept_house = datetime.now(UTC).date()  # an empty table needs no clean-up
         fruitless = 0
         while not self._stopping:
             before = self.stored.batches
@@ -138,7 +138,7 @@ class Ingest:
                 fruitless = 1 if self.stored.batches > before else fruitless + 1
                 if fruitless >= _MOST_FRUITLESS:
                     raise ReadFailed(
-                        f"begun {fruitless} times in vain, the last: {broken}"
+                        f"started {fruitless} times without a batch, the last: {broken}"
                     ) from broken
                 self._tell(f"begins anew: {broken}")
             except KafkaUnreachable as away:
@@ -184,7 +184,7 @@ class Ingest:
         return start
 
     def _follow(self, records: DataFrame) -> None:
-        """Store what comes until the stream ends."""
+        """Store batches until the stream ends."""
         self._problem = None
         plan = self._plan
         checkpoint = store.scratch_folder(plan.table, self._writer)
@@ -204,7 +204,7 @@ class Ingest:
                 if self._stopping:
                     query.stop()
                 elif self._kept_house != datetime.now(UTC).date() and not plan.once:
-                    query.stop()  # a new day: cleaned up before the next begin
+                    query.stop()  # a new day: clean up before the next start
             self._progress(query, reported)
         except StreamingQueryException as error:
             self._progress(query, reported)
@@ -220,7 +220,7 @@ class Ingest:
         try:
             self._look_at_topics()
             store.require_writer(self._spark, plan.table, self._writer)
-            # A task is a file in each folder it meets: one a core, not one a partition of Kafka.
+            # Each task writes a file in each folder: one task a core, not one a Kafka partition.
             records = records.coalesce(self._spark.sparkContext.defaultParallelism)
             rows = records.transform(frames.failure_rows, self._ids, now)
             if (oldest := plan.oldest_day(now)) is not None:
@@ -230,22 +230,22 @@ class Ingest:
             self._observer.stored(now)
             self._merge_files()
         except AckfloorError as error:
-            self._problem = error  # through Java only its text would come
+            self._problem = error  # Java would pass on its text alone
             raise
 
     def _merge_files(self) -> None:
-        """Where the batches since the last time may have left many files in a folder."""
+        """Merge files where recent batches may have left many in a folder."""
         self._unmerged += self._spark.sparkContext.defaultParallelism
         if self._unmerged >= store.MANY_FILES:
             self._unmerged = 0
             store.merge_files(self._spark, self._plan.table)
 
     def _look_at_topics(self) -> None:
-        """Ids of topics that came later; raise StreamBroken where one has another id now."""
+        """Learn the ids of new topics; raise StreamBroken where one has another id now."""
         found = io.topic_ids(self._spark, self._plan.kafka, self._plan.pattern)
         for name, now in found.items():
             if self._ids.get(name, now) != now:
-                raise StreamBroken(f"topic {name} was deleted and made anew")
+                raise StreamBroken(f"topic {name} was deleted and created anew")
         self._ids |= found
 
     def _progress(self, query: StreamingQuery, reported: set[int]) -> None:
@@ -261,12 +261,12 @@ class Ingest:
             self._tell(f"stored {records:,} records in {seconds:.1f} s; {int(behind):,} behind")
 
     def _verdict(self, error: StreamingQueryException) -> AckfloorError:
-        """What a stream that failed has died of."""
+        """The cause of a stream's failure."""
         if self._problem is not None:
             return self._problem
         try:
             store.require_writer(self._spark, self._plan.table, self._writer)
-        except AckfloorError as displaced:  # whoever took over has deleted the checkpoint as well
+        except AckfloorError as displaced:  # the new writer has deleted the checkpoint as well
             return displaced
         causes = io.java_causes(getattr(error, "_origin", None))
         kind, text = causes[-1]
@@ -289,7 +289,7 @@ class Ingest:
                 return
 
     def _keep_house(self) -> None:
-        """At the start and once a day: forget old days, merge small files, delete dead ones."""
+        """At the start and once a day: drop old days, merge small files, delete dead ones."""
         now = datetime.now(UTC)
         if self._kept_house == now.date():
             return

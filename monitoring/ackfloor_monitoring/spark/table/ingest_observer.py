@@ -1,4 +1,4 @@
-"""Onlooker: who is told what an ingest does while it runs."""
+"""IngestObserver: called with an ingest's events while it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ackfloor import AckfloorError
 
 
 class IngestObserver:
-    """Is told, and does nothing about it; subclasses do. What it raises ends the ingest."""
+    """Does nothing; subclasses act. What it raises ends the ingest."""
 
     def stored(self, at: datetime) -> None:
         """A batch was stored, its rows with this `ingested_at`. Called on a thread of Spark's."""
@@ -17,4 +17,4 @@ class IngestObserver:
         """Called about once a second while a stream runs, on the thread of `Ingest.run`."""
 
     def failed(self, error: AckfloorError) -> None:
-        """A stream has ended with this; it is begun anew, unless ingest ends with it as well."""
+        """A stream has failed with this; it starts anew, unless ingest ends as well."""

@@ -1,8 +1,8 @@
-"""The only reads from Kafka: what leaves this file is a DataFrame of its records, unchanged.
+"""The only reads from Kafka: they return its records, unchanged, as a DataFrame.
 
-Committed records only: what an aborted transaction wrote and the control records of transactions
-are no failures and are not counted. A batch read covers each partition from its earliest to its
-latest record at the moment Spark plans it.
+Committed records only: records of aborted transactions and control records are no failures and are
+not counted. A batch read covers each partition from its earliest to its latest record at the moment
+Spark plans it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CONNECT_TIMEOUT_S = 15.0
 
 _SOURCE = {
     "includeHeaders": "true",
-    # A count that is silently short is worse than no count.
+    # A count that silently lacks records is worse than no count.
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
     "kafka.allow.auto.create.topics": "false",
-    # The source seeks to a partition's end to learn where that is, and the fetch it leaves behind
-    # there holds up the next one for Kafka's default of 500 ms: per partition, however small.
+    # The source seeks to a partition's end to learn its offset, and the fetch left there delays the
+    # next one by Kafka's default of 500 ms: per partition, however small.
     "kafka.fetch.max.wait.ms": "10",
 }
 _BATCH = {**_SOURCE, "startingOffsets": "earliest", "endingOffsets": "latest"}
@@ -49,7 +49,7 @@ def group_pattern(group: str | None) -> str:
     """The retry and dead-letter topics of a consumer group, or of all, as an anchored pattern."""
     if not group:
         return EVERY_GROUP
-    # Anchored, because Spark's subscribePattern finds anywhere in the name.
+    # Anchored, because Spark's subscribePattern matches anywhere in the name.
     return rf"^.+--{re.escape(group)}--(retry-[0-9]+[a-z]+|dlq)$"
 
 
@@ -61,13 +61,13 @@ def list_topics(
 ) -> list[str]:
     """The names of the existing topics that match, sorted.
 
-    Spark itself would try for three minutes to reach a broker that is away, and tells an empty
-    topic from a missing one by nothing; so this asks first, through the client it brought along.
+    Spark itself would retry for three minutes where a broker is away, and does not distinguish an
+    empty topic from a missing one; so this asks first, through Spark's own client.
 
     Raises:
-        KafkaUnreachable: no broker answered within `connect_timeout_s` seconds, or where that is
-            not given within `CONNECT_TIMEOUT_S`.
-        KafkaRefused: the credentials or permissions do not do.
+        KafkaUnreachable: no broker answered within `connect_timeout_s` seconds, by default
+            `CONNECT_TIMEOUT_S`.
+        KafkaRefused: the credentials or permissions do not suffice.
     """
     names = _ask(spark, kafka_options, _names, connect_timeout_s)
     return sorted(name for name in names if re.search(pattern, name))
@@ -168,9 +168,9 @@ def stream_topics(
         spark: the session.
         kafka_options: from `options.connection_options`.
         pattern: an anchored one.
-        start: the positions to begin at, by topic and partition: of every partition there is.
-            What comes later is read from its first record.
-        at_most: how many records a batch takes.
+        start: the positions to begin at, by topic and partition: of every existing partition.
+            Later ones are read from their first record.
+        at_most: most records of a batch.
     """
     positions = {
         topic: {str(part): at for part, at in each.items()} for topic, each in start.items()
@@ -186,17 +186,17 @@ def stream_topics(
 
 
 def load_class(spark: SparkSession, name: str) -> None:
-    """Load a Java class, as a sign that its jar is here. Py4JJavaError where it is not."""
+    """Load a Java class, to check that its jar is here; else Py4JJavaError."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
     jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
 
 
 @contextmanager
 def readable_spark_errors(what: str = "the topics") -> Iterator[None]:
-    """Around what makes Spark work: its errors, pages of Java each, become one sentence.
+    """Around calls to Spark: turns its errors, pages of Java each, into one sentence.
 
     Args:
-        what: what Spark is about to read, or whatever else it needs.
+        what: what Spark is about to read or use.
     """
     try:
         yield
@@ -216,7 +216,7 @@ def _ask(
     question: Callable[[Any, Any], T],
     timeout_s: float | None = None,
 ) -> T:
-    """What the brokers answer to a question that is given Java and an admin client."""
+    """The brokers' answer to `question`, which gets Java and an admin client."""
     timeout_s = CONNECT_TIMEOUT_S if timeout_s is None else timeout_s
     timeout_ms = str(int(timeout_s * 1000))
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public name for its Java
@@ -295,6 +295,6 @@ def java_causes(exception: Any) -> list[tuple[str, str]]:
 
 
 def root_cause(error: Py4JJavaError) -> tuple[str, str]:
-    """The class of the innermost Java exception, and the first line of what it says."""
+    """The class of the innermost Java exception, and the first line of its message."""
     *_, last = java_causes(error.java_exception)
     return last[0], last[1].partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The rules of `[redaction]` over the rows of the table: what they take away is never stored.
+"""The rules of `[redaction]` over the rows of the table: what they remove is never stored.
 
 Rules that only look at names are Spark's own expressions. Those that look into values are the
 core's functions, run in Python workers, so that a payload is masked here exactly as elsewhere;

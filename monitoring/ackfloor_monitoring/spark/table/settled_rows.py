@@ -1,7 +1,7 @@
-"""Settled: what the commits of groups say of the table's records.
+"""Settled: which of the table's records the groups' commits cover.
 
-A record of a retry topic is settled where the group's commit has it below its position, or in the
-gap set above it. Not known (null) where no commit is known for its partition.
+A record of a retry topic is settled where it lies below the group's committed position, or in the
+gap set above it. Not known (null) where its partition has no known commit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def committed(failures: DataFrame, clients: KafkaOptions) -> list[Settled]:
     """What the groups in the table have committed for the retry topics in it.
 
     Raises:
-        KafkaUnreachable: there is no answer.
+        KafkaUnreachable: no broker answered.
     """
     tiers = failures.where("stage = 'retry' and `group` is not null")
     by_group = tiers.groupBy("group").agg(F.collect_set("topic").alias("topics")).collect()
@@ -76,15 +76,15 @@ def commit_frame(spark: SparkSession, commits: Iterable[Settled]) -> DataFrame:
         }
         for each in commits
     ]
-    # From Arrow they are part of the plan; from Python they would be a job of their own each time.
+    # From Arrow they are part of the plan; from Python they would be a separate job each time.
     return spark.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(COMMIT)))
 
 
 def with_settled(rows: DataFrame, commits: DataFrame) -> DataFrame:
     """Add `settled`, from `topic_id`, `partition` and `offset` and the rows of `COMMIT`."""
     offset, position = F.col("offset"), F.col("position")
-    # A lambda over the runs would not be compiled, and with it nothing of what reads the rows.
-    # Only what lies above the position meets the runs at all: null equals nothing.
+    # A lambda over the runs would not be compiled, nor would anything that reads the rows.
+    # Only records above the position are joined with the runs: null equals nothing.
     above = F.when(offset >= position, F.col("partition"))
     runs = commits.select(
         F.col("topic_id").alias("_topic_id"),

@@ -1,12 +1,12 @@
 """The only reads and writes of the table of failures, a Delta table.
 
-What the table holds is the only record of how far ingest has come. A batch is one commit, and
-within a partition batches follow each other without a gap; so all up to the highest offset that
-is there was stored, and what follows was not. A checkpoint is not asked, so it can be lost.
+The table is the only record of ingest's progress. A batch is one commit, and within a partition
+batches follow each other without a gap; so all up to the highest stored offset was stored, and what
+follows was not. The checkpoint is not used, so it can be lost.
 
-One ingest writes at a time: whoever begins puts a name of its own into the table's properties.
-That commit makes every append fail that has begun before it, and an ingest that finds another
-name than its own stops.
+One ingest writes at a time: each writes its own name into the table's properties when it starts.
+That commit makes every append fail that began before it, and an ingest that finds another name than
+its own stops.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ CLEANED_PROPERTY = "ackfloor.cleaned"
 _SCRATCH = "_ingest"
 # With so many files a day is worth rewriting.
 MANY_FILES = 50
-# Of the session that writes: times as Spark's own default, INT96, and statistics of sizes that
-# nothing here reads are a tenth of what an ingest costs.
+# Of the session that writes: Spark's default times, INT96, and size statistics that nothing here
+# reads would take a tenth of an ingest.
 _WRITING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "parquet.size.statistics.enabled": "false",
@@ -52,7 +52,7 @@ _PROPERTIES = {
     # Delta's own way rewrites, after a process' first commit, every folder with two files;
     # `merge_files` waits until there are many.
     "delta.autoOptimize.autoCompact": "false",
-    # Minimum and maximum are kept for what is searched by: identity, group and the times.
+    # Minimum and maximum are kept for the columns of searches: identity, group and the times.
     "delta.dataSkippingNumIndexedCols": str(FAILURE.fieldNames().index("ingested_at") + 1),
 }
 
@@ -61,16 +61,16 @@ def read_failures(spark: SparkSession, table: str) -> DataFrame:
     """The table, with the columns of `FAILURE`.
 
     Raises:
-        TableRefused: there is none, or it is not one of ours, or of another version.
+        TableRefused: there is none, or it is not ours, or of another version.
     """
     _check_version(table, _properties(spark, table))
     return spark.read.format("delta").load(table)
 
 
 def open_table(spark: SparkSession, table: str) -> bool:
-    """Make the table where there is none yet, and look at its version where there is one.
+    """Create the table where there is none, and check its version where there is one.
 
-    The session is set for writing it from here on. Returns whether there was none.
+    Sets the session's options for writing. Returns whether there was none.
 
     Raises:
         TableRefused: the folder holds something else, or a table of another version.
@@ -98,7 +98,7 @@ def take_over(spark: SparkSession, table: str, writer: str) -> None:
 
 
 def require_writer(spark: SparkSession, table: str, writer: str) -> None:
-    """Raise AnotherIngest where another one has taken over."""
+    """Raise AnotherIngest where another ingest has taken over."""
     if _properties(spark, table).get(WRITER_PROPERTY) != writer:
         raise AnotherIngest(
             f"table {table}: another ingest has begun to write it, so this one stops; "
@@ -107,14 +107,14 @@ def require_writer(spark: SparkSession, table: str, writer: str) -> None:
 
 
 def scratch_folder(table: str, writer: str) -> str:
-    """Where this writer's query may keep its checkpoint; of no use once it has ended."""
+    """Where this writer's query may keep its checkpoint; unused once it has ended."""
     return f"{table}/{_SCRATCH}/{writer}"
 
 
 def next_positions(
     spark: SparkSession, table: str, topic_ids: Collection[str]
 ) -> dict[tuple[str, int], int]:
-    """By topic id and partition the position behind what is stored; none where nothing is."""
+    """The position after the last stored record, by topic id and partition."""
     with readable_store_errors(table):
         rows = (
             spark.read.format("delta")
@@ -131,7 +131,7 @@ def created_at(spark: SparkSession, table: str) -> datetime:
     """When the table was made."""
     with readable_store_errors(table):
         (row,) = spark.sql(f"DESCRIBE DETAIL {_name(table)}").select("createdAt").collect()
-    # Python is given the time in its own zone, without saying so.
+    # Python gets the time in its own zone, unmarked.
     return datetime.fromtimestamp(row["createdAt"].timestamp(), UTC)
 
 
@@ -141,7 +141,7 @@ def append(rows: DataFrame, table: str) -> None:
 
 
 def drop_older(spark: SparkSession, table: str, oldest: date) -> None:
-    """Forget the days before `oldest`; whole folders, so nothing is rewritten."""
+    """Drop the days before `oldest`; whole folders, so nothing is rewritten."""
     with readable_store_errors(table):
         # Delta's DELETE takes no parameters; a date is digits and dashes.
         spark.sql(f"DELETE FROM {_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
@@ -173,7 +173,7 @@ def clean(spark: SparkSession, table: str, today: date) -> None:
 
 @contextmanager
 def readable_store_errors(table: str) -> Iterator[None]:
-    """Around what makes Spark use the table: its errors become one sentence."""
+    """Around Spark's use of the table: turns its errors into one sentence."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # As the runtime reads them; 18 digits always fit.
 _COUNT = r"\A[0-9]{1,18}\z"
 _WHOLE_NUMBER = r"\A-?[0-9]{1,18}\z"
-# A group's name becomes a folder's: what is no name that the runtime accepts must not.
+# A group's name becomes a folder's: names that the runtime refuses must not.
 _GROUP = r"\A[a-zA-Z0-9._]+(?:-[a-zA-Z0-9._]+)*\z"
 _LONGEST_GROUP = 249
 # How the names of other tools' headers begin, by the tool.
@@ -68,7 +68,7 @@ def failure_events(records: DataFrame) -> DataFrame:
     return records.transform(decode_headers).withColumns(
         {
             "stage": F.when(is_dlq, F.lit("dlq")).otherwise(F.lit("retry")),
-            # Without our header the best guess is the record's own time: in a tier that of parking.
+            # Without our header the best guess is the record's own time: in a tier, the parking.
             "event_time": F.coalesce("failed_at", "timestamp"),
         }
     )
@@ -115,7 +115,7 @@ def _place(spec: HeaderColumn) -> str:
 def _typed(spec: HeaderColumn) -> Column:
     text = F.get("_values", (F.col(_place(spec)) - 1).cast("int")).cast("string")
     if spec.kind == "text":
-        # A cast keeps whatever bytes there are; text is what is valid UTF-8.
+        # A cast keeps any bytes; text must be valid UTF-8.
         return F.try_validate_utf8(text)
     if spec.kind == "number":
         return F.when(text.rlike(_COUNT), text.try_cast("bigint"))

@@ -1,1 +1,1 @@
-"""The watch: ingest as a stream that is measured, and whose failures are looked at as they come."""
+"""The watch: ingest as a stream with metrics, and alerts on new and surging failures."""

@@ -1,28 +1,27 @@
 """Detection: which failures are new, and which come far more often than usual. Pure.
 
-A *cause* is a fingerprint of a handler of a group. Time is that of the failures, not of the clock
-on the wall, so what is stored late is judged as it would have been in time.
+A *cause* is a fingerprint of a handler of a group. Time is that of the failures, not the wall
+clock's, so what is stored late is judged as if it had been in time.
 
 **New**: no failure of the cause lies in the look-back before this one.
 
-**Surge**: `n` failures within the window, where `n >= minimum` and `n >= factor * usual`. What is
-usual is the mean of the look-back before the window. The mean alone would be no measure on quiet
-topics, where one failure a day makes two of them a surge; the minimum is what excludes them. With
+**Surge**: `n` failures within the window, where `n >= minimum` and `n >= factor * usual`. The usual
+count is the mean of the look-back before the window. The mean alone does not do on quiet topics,
+where one failure a day makes two of them a surge; the minimum excludes them. With
 the defaults (20, and 5 times the mean) independent failures at a steady rate pass both by chance
 with p <= exp(-u) * (e * u / n)^n (Chernoff), which for n = 20 and u = 4 is below 1e-7. Failures are
 not independent: one message that fails five times is five of them. So a surge says that far more
-fails than did, not why. What goes on for a fifth of the look-back has become usual.
+fails than before, not why. What lasts for a fifth of the look-back has become usual.
 
 Invariants:
 
-- A cause that is in the look-back is not new, whoever has seen it: `learn` and `take` remember the
-  same, so a restart that learns from the table goes on where it was.
-- Nothing is raised for a failure before `live_from_s`: what was there when the history began is
-  the history, and counts as usual. And there is no surge before the history is four windows long:
-  until then what is usual isn't known.
+- A cause in the look-back is not new, whoever has seen it: `learn` and `take` remember the same, so
+  a restart that learns from the table goes on where it was.
+- Failures before `live_from_s` raise nothing: they are the history, and count as usual. And there
+  is no surge before the history is four windows long: until then the usual count isn't known.
 - A surge is raised once, and again only when two windows have passed without one.
-- What is remembered is bounded: at most `MOST_CAUSES`, of each a few dozen counts. Beyond that the
-  causes go that were not seen for the longest time; they would be new again.
+- Memory is bounded: at most `MOST_CAUSES`, of each a few dozen counts. Beyond that the causes go
+  that were not seen for the longest time; they would be new again.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MOST_CAUSES = 10_000
 # The window moves by a fifth of itself, the look-back by a twenty-fourth.
 _SLICES = 5
 _STEPS = 24
-# How many windows back single slices are known, for failures that are stored out of order.
+# How many windows back single slices are kept, for failures that are stored out of order.
 _KEPT_WINDOWS = 4
 
 
@@ -86,17 +85,17 @@ class Rules:
 
     @property
     def slice_s(self) -> float:
-        """By what the window moves."""
+        """The step of the window."""
         return self.window_s / _SLICES
 
     @property
     def step_s(self) -> float:
-        """By what the look-back moves."""
+        """The step of the look-back."""
         return self.look_back_s / _STEPS
 
     @property
     def kept_s(self) -> float:
-        """For how long single slices are of use."""
+        """For how long single slices are kept."""
         return _KEPT_WINDOWS * self.window_s
 
 
@@ -156,11 +155,11 @@ class _History:
 
 
 class Detection:
-    """What was seen, and what of that is worth a word.
+    """The failures seen so far, and which of them raise an alert.
 
     Args:
-        rules: what is.
-        live_from_s: what failed before is history, whenever it is seen.
+        rules: what raises one.
+        live_from_s: earlier failures are history, whenever they are seen.
     """
 
     def __init__(self, rules: Rules, live_from_s: float) -> None:
@@ -174,7 +173,7 @@ class Detection:
 
         Args:
             sightings: in any order; those older than `Rules.kept_s` may be of a whole step.
-            now_s: the time of the wall's clock.
+            now_s: the wall clock.
         """
         for each in sightings:
             recent = each.at_s >= now_s - self._rules.kept_s
@@ -182,11 +181,11 @@ class Detection:
         self._forget()
 
     def take(self, sightings: Iterable[Sighting], now_s: float) -> list[Alert]:
-        """Remember them, and say which are new and which make a surge.
+        """Remember them, and return alerts for new causes and surges.
 
         Args:
             sightings: in any order.
-            now_s: the time of the wall's clock.
+            now_s: the wall clock.
         """
         found: list[Alert] = []
         for each in sorted(sightings, key=lambda each: each.at_s):
@@ -244,7 +243,7 @@ class Detection:
         return Surge(seen, count, usual) if count >= rules.factor * usual else None
 
     def _forget(self) -> None:
-        """Keep to the bound; a tenth more goes, so that it is not reached again at once."""
+        """Keep to the bound; drop a tenth more, so that it is not reached again at once."""
         if len(self._causes) <= MOST_CAUSES:
             return
         spare = len(self._causes) - MOST_CAUSES + MOST_CAUSES // 10

@@ -1,8 +1,8 @@
-"""The watch: an ingest whose batches are looked at as soon as they are stored.
+"""The watch: an ingest that checks each batch for new and surging failures once it is stored.
 
-What is looked at is read from the table, so it is what was stored, and each batch is told by the
-time at its rows. A look that fails is done again; one that was cut short by a kill is not: what
-its batch held counts as known, because after a start all that is in the table does.
+A check reads the table, so it sees what was stored; the time at its rows identifies a batch. A
+check that fails is repeated; one that a kill interrupted is not: what its batch held counts as
+known, because after a start all that is in the table does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _LOOK_AGAIN_AFTER_S = 10.0
-#: Findings of one look that are told; all are counted.
+#: Alerts of one check that are logged; all are counted.
 MOST_LOGGED = 20
 
 
@@ -49,7 +49,7 @@ class Watch(IngestObserver):
         rules: what is new and what is a surge.
         metrics: where it counts.
         tell: takes one line for people.
-        now_s: the wall's clock.
+        now_s: the wall clock.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Watch(IngestObserver):
         self.ingest.stop()
 
     def run(self) -> Stored:
-        """Store and look until `stop`. Raises as `Ingest.run` does."""
+        """Store and check until `stop`. Raises as `Ingest.run` does."""
         store.open_table(self._spark, self._table)
         self._learn()
         listener = StreamListener(self._metrics, self.ingest.query_name)
@@ -89,22 +89,22 @@ class Watch(IngestObserver):
             self._look()
 
     def stored(self, at: datetime) -> None:
-        """A batch is there to be looked at."""
+        """A batch is ready to be checked."""
         self._unseen.append(at)
 
     def turn(self) -> None:
-        """Look at what was stored since the last turn."""
+        """Check what was stored since the last turn."""
         self._metrics.gone(self.ingest.stored.gone)
         if self._now_s() >= self._look_again_s:
             self._look()
         self._metrics.surging(self._detection.surging(self._now_s()))
 
     def failed(self, error: AckfloorError) -> None:
-        """Count it; ingest tells it."""
+        """Count it; ingest logs it."""
         self._metrics.failed(error)
 
     def _learn(self) -> None:
-        """What is in the table is known."""
+        """Learn what is in the table."""
         now_s = self._now_s()
         since = datetime.fromtimestamp(now_s - self._rules.look_back_s, UTC)
         failures = store.read_failures(self._spark, self._table)
@@ -117,7 +117,7 @@ class Watch(IngestObserver):
             self._metrics.stored(row["group"], row["handler"], row["stage"], row["reason"], 0)
 
     def _look(self) -> None:
-        """Look at the batches that nobody has looked at."""
+        """Check the batches that were not checked yet."""
         batches = [self._unseen.popleft() for _ in range(len(self._unseen))]
         if not batches:
             return
@@ -127,7 +127,7 @@ class Watch(IngestObserver):
             rows = self._collect(failures.where(F.col("ingested_at").isin(batches)))
         except AckfloorError as error:
             self._metrics.failed(error)
-            self._tell(f"what was stored last is looked at again: {error}")
+            self._tell(f"the last batch is checked again: {error}")
             self._look_again_s = now_s + _LOOK_AGAIN_AFTER_S
             self._unseen.extendleft(reversed(batches))
             return
@@ -141,7 +141,7 @@ class Watch(IngestObserver):
         with store.readable_store_errors(self._table):
             rows = failures.transform(sightings, self._rules, slices_from_s).collect()
         if len(rows) == MOST_ROWS:
-            self._tell(f"too many kinds of failures: only the newest {MOST_ROWS:,} are looked at")
+            self._tell(f"too many kinds of failures: only the newest {MOST_ROWS:,} are checked")
         return rows
 
     def _send_alerts(self, alerts: Sequence[Alert]) -> None:
@@ -158,7 +158,7 @@ class Watch(IngestObserver):
 
 
 def alert_text(alert: Alert, rules: Rules) -> str:
-    """An alert as one line. Names come from headers: what isn't plain is quoted."""
+    """An alert as one line. Names come from headers: unusual ones are quoted."""
     if isinstance(alert, NewCause):
         seen = alert.first
         what = f"NEW FINGERPRINT, none in {format_duration(rules.look_back_s)}:"

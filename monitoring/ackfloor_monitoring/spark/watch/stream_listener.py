@@ -1,7 +1,7 @@
-"""The listener: what Spark says of the stream, as numbers for the metrics.
+"""The listener: turns Spark's progress events of the stream into metrics.
 
 Spark calls it on a thread of its own, some time after the fact, and for every query of the
-session; those of other names are nobody's business here.
+session; those of other names are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StreamListener(StreamingQueryListener):
-    """Tells the metrics how the queries of one name go on.
+    """Passes the progress of the queries of one name to the metrics.
 
     Args:
         query: their name.
@@ -37,7 +37,7 @@ class StreamListener(StreamingQueryListener):
         self._runs: set[object] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """An idle query is told by its run alone, so remember which runs are ours."""
+        """An idle event has the run's id alone, so remember which runs are ours."""
         if event.name == self._query:
             self._runs.add(event.runId)
 
@@ -55,17 +55,17 @@ class StreamListener(StreamingQueryListener):
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """The stream has looked for records and found none."""
+        """The stream has read and found no records."""
         if event.runId in self._runs:
             self._metrics.idle()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Why it ended, ingest knows better."""
+        """Do nothing: ingest reports why it ended."""
         self._runs.discard(event.runId)
 
 
 def lag_by_topic(sources: Iterable[SourceProgress]) -> dict[str, int]:
-    """Offsets between where a batch ended and where its topics ended."""
+    """Offsets between the end of a batch and the ends of its topics."""
     lag: dict[str, int] = {}
     for source in sources:
         end, latest = _offsets(source.endOffset), _offsets(source.latestOffset)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ackfloor_monitoring.spark.watch.detection import Rules
 
-#: Of more than these the newest are looked at.
+#: Of more rows only the newest are checked.
 MOST_ROWS = 50_000
 # Names come from headers, which may hold anything.
 _LONGEST_NAME = 200
@@ -26,13 +26,13 @@ def sightings(failures: DataFrame, rules: Rules, slices_from_s: float = 0.0) -> 
     `failed` (those of them that are failed deliveries: no replays and no further waits), `at_s`
     (the newest) and `sample` (its coordinates).
 
-    A further wait looks like the record before it, and was written later. So a failure with a wait
-    of its own is taken for one where its first record took over a second to be written.
+    A further wait looks like the record before it, and was written later. So a failure with an
+    explicit wait counts as one if its first record took over a second to be written.
 
     Args:
         failures: rows of the table.
         rules: the widths of slices and steps.
-        slices_from_s: what failed before this is counted by steps, which are fewer.
+        slices_from_s: earlier failures are counted by steps, which are fewer.
     """
     recent = F.col("at_s") >= slices_from_s
     width = F.when(recent, F.lit(rules.slice_s)).otherwise(F.lit(rules.step_s))
@@ -64,7 +64,7 @@ def sightings(failures: DataFrame, rules: Rules, slices_from_s: float = 0.0) -> 
 
 
 def _name(*columns: str) -> Column:
-    """The first of the columns that is there, as a name of bounded length."""
+    """The first of the columns that is not null, as a name of bounded length."""
     known = F.coalesce(*columns, F.lit("unknown"))
     return F.substring(known, 1, _LONGEST_NAME).alias(columns[0])
 

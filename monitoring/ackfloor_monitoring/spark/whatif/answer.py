@@ -1,6 +1,6 @@
-"""The answer in plain Python: what was, what would have been, and what that rests on.
+"""The answer in plain Python: what was, what would have been, and the assumptions.
 
-Here without PySpark. Durations in seconds. The JSON is this tree, name for name: fields are added,
+Needs no PySpark. Durations in seconds. The JSON is this tree, name for name: fields are added,
 never renamed.
 """
 
@@ -25,11 +25,11 @@ class Outcome:
 
     Attributes:
         messages: that failed and whose end is known; `recovered` + `dead`.
-        dead_anyway: dead letters that no policy decides over: the handler's own word, and what
-            could not be decoded or crashed.
+        dead_anyway: dead letters under any policy: dead-lettered by the handler, not decodable,
+            or crashed.
         redeliveries: after a failure; the first delivery is none.
         to_recovery_s: the mean from the first failure, None where nothing recovered.
-        sooner_s: of those that recover under both, by how much on the average; negative: later.
+        sooner_s: of those that recover under both, by how much on average; negative: later.
         to_death_s: the mean from the first failure to the last, of those that retries gave up.
         tried_later: dead letters that the other policy had tried clearly later than they were.
     """
@@ -58,9 +58,9 @@ class LeftOut:
 
     Attributes:
         waiting: messages whose retries are not over.
-        own_waits: messages whose handler said when they come again: no policy did.
+        own_waits: messages whose handler, not the policy, set the wait.
         replays: lives of replayed dead letters; the message's first life is counted.
-        without_origin: failures that can't be told to which message they belong.
+        without_origin: failures whose message is not known.
     """
 
     waiting: int
@@ -71,7 +71,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The other policy. `waits_s` are nominal, as the schedule says them."""
+    """The other policy. `waits_s` are the schedule's nominal ones."""
 
     max_redeliveries: int
     waits_s: tuple[float, ...]
@@ -109,8 +109,8 @@ ASSUMPTIONS = (
         "message's own last failure and its own success."
     ),
     (
-        "What died at the end of its retries stays dead: nobody can know what a later attempt had "
-        "done. The lower bound of the dead letters is for all of it recovering at the first "
+        "What died at the end of its retries stays dead: what a later attempt would have done is "
+        "unknown. The lower bound of the dead letters is for all of it recovering at the first "
         "redelivery that is clearly later than its last one."
     ),
     (

@@ -1,4 +1,4 @@
-"""Collect the answer: the one place that makes Spark work on it."""
+"""Build the answer: the one place that runs its Spark jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def what_if(
         failures: rows of the table `failures`.
         commits: of the groups' tiers; None where they are not known.
         policy: from `model.Words`.
-        table: what the answer calls the table.
+        table: the table's name in the answer.
         handler: only this one.
 
     Raises:

@@ -1,6 +1,6 @@
-"""The answer as tables for the terminal, with what it rests on below them.
+"""The answer as tables for the terminal, with its assumptions below them.
 
-Names come from records, so from anywhere: they are printed as text, never as markup.
+Names come from records, so they may hold anything: they are printed as text, never as markup.
 """
 
 from __future__ import annotations

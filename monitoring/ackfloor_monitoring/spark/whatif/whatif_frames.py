@@ -1,6 +1,6 @@
-"""Pure frames: what each message went through, and what it would have under other waits.
+"""Pure frames: each message's history, and its history under other waits.
 
-Times are milliseconds. `model` says what they mean and why.
+Times are milliseconds. `whatif_model` explains them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NEVER = float("inf")
 
 
 def attempts(failures: DataFrame, commits: DataFrame) -> DataFrame:
-    """What the model needs of the table: times in milliseconds, and `began`, when the call did.
+    """The model's input: times in milliseconds, and `began`, the start of the call.
 
     Adds `first_life` (its message was not replayed), `replayed` (it is a replay, no failure),
-    `own_wait` (its handler said when it comes again), `cause` as in the report, and `settled`.
+    `own_wait` (its handler set the wait), `cause` as in the report, and `settled`.
 
     Args:
         failures: rows of the table.
@@ -63,8 +63,8 @@ def histories(attempts: DataFrame, presumed_ms: int) -> DataFrame:
 
     Args:
         attempts: from `attempts`.
-        presumed_ms: where no commit tells whether a record is settled, it is taken for that when
-            its wait was over before this time.
+        presumed_ms: where no commit shows whether a record is settled, it counts as settled if its
+            wait was over before this time.
     """
     retried = F.col("stage") == "retry"
     settled = F.coalesce("settled", F.col("not_before") < presumed_ms, F.lit(True))
@@ -89,7 +89,7 @@ def histories(attempts: DataFrame, presumed_ms: int) -> DataFrame:
             F.max("not_before").alias("due"),
         )
     )
-    # Whose header can't be read was due, at the earliest, when its call began.
+    # Where its header can't be read, it was due at the earliest when its call began.
     success = F.when(F.col("fate") == "recovered", F.greatest("due", "failing_until"))
     return lives.withColumn("succeeds_at", success).drop("due")
 
@@ -137,7 +137,7 @@ def outcomes(narrowed: DataFrame, waits_ms: Sequence[float]) -> DataFrame:
         "early": (soonest, soonest),
         "late": (late, late),
     }
-    # As columns of their own they are computed once for all that follows from them.
+    # As separate columns they are computed once for all that uses them.
     shares = {f"{name}_failing": _failing(waits_ms, *each) for name, each in stretches.items()}
     fates = {name: _fate(F.col(f"{name}_failing"), waits_ms) for name in stretches}
     left_out = F.when(F.col("own_wait"), "own_waits").when(F.col("fate") == "waiting", "waiting")

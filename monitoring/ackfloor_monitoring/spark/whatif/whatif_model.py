@@ -1,22 +1,22 @@
 """The model: a message fails until its cause is over, and succeeds from then on.
 
-When that was is not written anywhere. What is known of a message:
+That moment is not recorded. What is known of a message:
 
-* that a call which began at `failing_until` failed; so did every earlier one;
-* that one which began at `works_from`, when its last wait was over, succeeded; never, for one that
-  died at the end of its retries.
+* the call that began at `failing_until` failed; so did every earlier one;
+* the call that began at `works_from`, when its last wait was over, succeeded; none did, where the
+  message died at the end of its retries.
 
 In between lies the moment at which it recovered. Other messages with the same handler and cause
 narrow the stretch: their last failure before `works_from`, and their first success after that.
-Within what is left no moment is more likely than another, so a redelivery in it fails with a
+Within the rest no moment is more likely than another, so a redelivery in it fails with a
 probability that falls from 1 to 0 along the stretch. All counts are sums of such probabilities.
 
-Nobody can know what a later attempt had done for a message that died. It counts as dead under any
-policy, and the lower bound of the dead letters is for all of them recovering at the first
+What a later attempt would have done for a message that died is unknown. It counts as dead under
+any policy, and the lower bound of the dead letters is for all of them recovering at the first
 redelivery that is clearly later than their last one was.
 
 A redelivery begins when its wait is over. Waits count with the mean of their jitter, and each
-failed call takes as long as those of the message did on the average.
+failed call takes as long as the message's did on average.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def test_a_worker_whose_name_is_not_free_asks_again_at_a_steady_pace(
     """It has not crashed: no growing wait, and no wait as after a crash."""
     run = start(f"once:{int(Exit.HELD_UP)}", FIRST_BACKOFF_S=60.0, HELD_UP_S=0.1)
     run.until(lambda f: f.get("life") == 2 and f["status"] == "running")
-    assert "asks for its name again in 0.1 s" in run.log()
+    assert "its name is not free; retry in 0.1 s" in run.log()
     run.process.terminate()
     assert run.wait() == Exit.OK
 

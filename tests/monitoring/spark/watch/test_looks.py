@@ -80,7 +80,7 @@ def test_a_look_that_fails_is_done_again(table: Table, monkeypatch: pytest.Monke
         table.turn()
         table.stored(SECOND)
     table.turn()
-    assert table.lines == ["what was stored last is looked at again: table t: away"]
+    assert table.lines == ["the last batch is checked again: table t: away"]
     assert value(table.numbers, "errors_total", error="StoreFailed") == 1
     assert list(table._unseen) == [FIRST, SECOND]
     table.rows = [row(stored=3)]

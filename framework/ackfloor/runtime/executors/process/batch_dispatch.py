@@ -7,8 +7,8 @@ An answer by hand counts when its message has arrived here, which may be after t
 its messages are read before its death is handled.
 
 It is not known which record of a batch has killed its process. So none of them is charged: those
-without an answer come again as the same attempt, each alone, and one that kills its process then
-is charged.
+without an answer are redelivered as the same attempt, each alone, and one that kills its process
+then is charged.
 
 Only the pool's thread calls this.
 """
@@ -75,7 +75,7 @@ class ProcessBatchWork(ProcessWork):
     def complete(
         self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
     ) -> None:
-        """A call has ended: the owner thread gives its outcome to what nobody has answered."""
+        """A call has ended: the owner thread gives its outcome to unanswered deliveries."""
         if number in host.in_flight:
             batch = host.note_times(number)[0].batch
             self._post(batch, outcome, finished_s or host.progress.finished_s(number))
@@ -83,7 +83,7 @@ class ProcessBatchWork(ProcessWork):
             host.forget(number)
 
     def died(self, host: Host, number: int, outcome: Failed | Released) -> None:
-        """Its process is dead, and was at this; see `ProcessWork.died`."""
+        """Its process died while it handled this; see `ProcessWork.died`."""
         batch = host.note_times(number)[0].batch
         meant: Outcome | None = outcome
         if not batch.unanswered():

@@ -1,10 +1,9 @@
 """A handler's process: `python -m ackfloor.runtime.executors.process.child`, started by a worker.
 
-This is how it begins and ends; what it does meanwhile is in `child_calls` and
-`child_batch_calls`.
+Start and end are here; `child_calls` and `child_batch_calls` handle records.
 
-It is never stopped by a signal but SIGKILL: Ctrl-C and SIGTERM are the worker's business, which
-drains. It logs to the worker's standard error, by the worker's settings.
+Only SIGKILL stops it: on Ctrl-C and SIGTERM the worker drains. It logs to the worker's standard
+error, by the worker's settings.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from ackfloor.runtime.logging.logs import set_up_logging
 
 log = logging.getLogger("ackfloor.process")
 
-#: Seconds that the lifespan has to end.
+#: Seconds that the lifespan has to exit.
 LIFESPAN_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
 def _die_with(worker: int) -> None:
-    """End when the worker does, whatever a handler is doing."""
+    """Die with the worker, whatever a handler is doing."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:
@@ -55,7 +54,7 @@ def _die_with(worker: int) -> None:
 
 def _leave_signals_to_the_worker() -> None:
     def pass_over(_number: int, _frame: object) -> None:
-        """Nothing: but processes that a handler starts don't inherit that."""
+        """Do nothing. Unlike SIG_IGN, a handler's own processes don't inherit this."""
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_over)
@@ -66,11 +65,11 @@ def _leave_signals_to_the_worker() -> None:
 def _begin(
     plan: Plan, events: EventLoopThread, broke: Callable[[BaseException], None]
 ) -> tuple[Invocation, Lifespan]:
-    """Import the handler, enter the lifespan where it takes what that yields."""
+    """Import the handler, and enter the lifespan where the handler takes its state."""
     pieces = plan["pieces"]
 
     def piece(name: str) -> Any:
-        return pickle.loads(pieces[name])  # noqa: S301 -- the worker's own words
+        return pickle.loads(pieces[name])  # noqa: S301 -- sent by the worker
 
     def each(name: str) -> tuple[Any, ...]:
         return tuple(pickle.loads(one) for one in piece(name))  # noqa: S301
@@ -105,13 +104,13 @@ def _begin(
 
 
 def _watch_lifespan(broken: queue.SimpleQueue[BaseException], child: Child) -> None:
-    """Have the process replaced where its lifespan ends unasked: what that yielded is closed."""
+    """Have the process replaced when its lifespan ends unasked: its state is closed."""
     log.error("the lifespan has ended by itself", exc_info=broken.get())
     child.leave("has lost its lifespan")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run one process until its worker says so or is gone."""
+    """Run one process until its worker ends it or is gone."""
     descriptor, area, worker = map(int, argv)
     _die_with(worker)
     _leave_signals_to_the_worker()
@@ -121,7 +120,7 @@ def main(argv: Sequence[str]) -> None:
     first = receive(end)
     if first is None:
         return
-    plan: Plan = pickle.loads(first)  # noqa: S301 -- the worker's own words
+    plan: Plan = pickle.loads(first)  # noqa: S301 -- sent by the worker
     sys.path[:] = plan["path"]
     refuse_publish("a process handler can't publish: do it in an async or thread handler")
     events = EventLoopThread()
@@ -141,12 +140,12 @@ def main(argv: Sequence[str]) -> None:
     try:
         lifespan.exit(LIFESPAN_S)
     except BaseException:
-        log.exception("handler %s: its lifespan did not end in order", plan["handler"])
+        log.exception("handler %s: its lifespan did not shut down cleanly", plan["handler"])
 
 
 if __name__ == "__main__":
     main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of the user's must not keep the process.
+    # The user's threads must not keep the process alive.
     os._exit(0)

@@ -1,9 +1,8 @@
-"""What a handler's process does with batches: one call after the other, and answers by hand.
+"""Batches in a handler's process: one call after the other, and answers by hand.
 
-An answer by hand has been given when it is on its way to the worker: from then on it arrives
-there, whatever becomes of this process. So an answer is claimed and said under the lock of the
-pipe, and the end of the call claims what is left under the same lock. What was answered before the
-end was also said before it; what comes later is late.
+An answer by hand counts once it is sent: it then arrives at the worker, even if this process dies.
+So an answer is claimed and sent under the lock of the pipe, and the end of the call claims what is
+left under the same lock. Each answer before the end was also sent before it; a later one is late.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ log = logging.getLogger("ackfloor.process")
 
 
 class BatchedDelivery(SentDelivery):
-    """A delivery of a batch in a handler's process: its answer is said to the worker."""
+    """A delivery of a batch in a handler's process: its answer is sent to the worker."""
 
     __slots__ = ("_child", "_index")
 
@@ -61,7 +60,7 @@ class BatchChild(Child):
         return deque(SentBatch(*sent) for sent in item)
 
     def _handle(self, sent: SentBatch) -> None:
-        """Call the handler with one batch, and say what came of it."""
+        """Call the handler with one batch, and send the outcome."""
         batch = Batch()
         for index, one in enumerate(sent.records):
             record = SentRecord(*one)
@@ -87,7 +86,7 @@ class BatchChild(Child):
         self._end_call(sent.number, outcome)
 
     def answer(self, delivery: TrackedDelivery, number: int, index: int, outcome: Outcome) -> bool:
-        """Answer one delivery; any thread may. Returns whether that counts."""
+        """Answer one delivery; any thread may. Returns whether it counts."""
         message = outcome_to_dict(outcome)
         with self._send_lock:
             try:

@@ -1,10 +1,10 @@
-"""What a handler's process does with what it is given: it handles one record after the other.
+"""The loop of a handler's process: it handles one record after the other.
 
-The main thread handles. A second thread reads what the worker says, so that a worker that has died
-ends it in the middle of a handler, and so that records it has not begun can be asked back while one
-keeps it busy. The main thread takes a record to handle it, the reader takes all of them to give
-them back. One lock is around the one, and around the other up to the message that says so: whatever
-stands before a record that has ended counts as done, unless it was given back before.
+The main thread handles. A second thread reads the worker's messages, so that the process ends with
+its worker in the middle of a handler, and so that the worker can recall records that were not begun
+while one runs. The main thread takes a record to handle it, the reader takes all of them to give
+them back. Both take under one lock, the reader until its message is sent: every record before one
+that has ended counts as done, unless it was given back before.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Item = deque[SentRecord | SentBatch]
 
 
 class Place:
-    """As much of an assignment as a delivery needs where it is only handled."""
+    """The part of an assignment that a delivery needs while it is handled."""
 
     __slots__ = ("clock", "handler", "partition", "topic")
 
@@ -52,7 +52,7 @@ class Place:
 
 
 class SentDelivery(TrackedDelivery):
-    """A delivery in a handler's process: what is extended here is shown to the worker."""
+    """A delivery in a handler's process: the worker sees its extended deadline."""
 
     __slots__ = ("_number", "_progress")
 
@@ -74,10 +74,10 @@ class Child:
 
     Args:
         end: of the pipe to the worker.
-        progress: what the worker looks at.
+        progress: memory that the worker reads.
         invocation: how the handler is called.
         memory_limit: resident bytes after which it asks to be replaced.
-        batch: set where the handler takes batches: then deliveries can be answered by hand.
+        batch: set for a batch handler: then deliveries can be answered by hand.
     """
 
     def __init__(
@@ -93,36 +93,36 @@ class Child:
         self._invocation = invocation
         self._memory_limit = memory_limit
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        #: What is left of the item at hand.
+        #: What is left of the current item.
         self._rest: Item = deque()
         self._handler = HandlerState(HandlerRules(invocation.handler, batch=batch))
         self._places: dict[tuple[str, int], Place] = {}
-        #: How many records wait when the worker is told that there is room.
+        #: How many records wait when this reports room to the worker.
         self._low = 0
         self._received = 0
         #: Around every message, and around taking a record.
         self._send_lock = threading.Lock()
 
     def send(self, **message: Any) -> None:
-        """Tell the worker something; any thread may."""
+        """Send the worker a message; any thread may."""
         with self._send_lock, suppress(OSError):
             send(self._end, message)
 
     def leave(self, why: str) -> None:
-        """Ask to be replaced after the record at hand; any thread may."""
+        """Ask to be replaced after the current record; any thread may."""
         self._give_back(spent=why)
 
     def _give_back(self, **message: Any) -> None:
-        """Give back what was not begun, and say why where there is a reason."""
+        """Give back what was not begun, with the reason if there is one."""
         with self._send_lock, suppress(OSError):
             send(self._end, {**message, "returned": self._unbegun()})
 
     # The reader's side.
 
     def read(self) -> None:
-        """Take what the worker says, until it is gone."""
+        """Read the worker's messages, until it is gone."""
         while (frame := receive(self._end)) is not None:
-            kind, *rest = pickle.loads(frame)  # noqa: S301 -- the worker's own words
+            kind, *rest = pickle.loads(frame)  # noqa: S301 -- sent by the worker
             if kind == "work":
                 self._work_came(*rest)
             elif kind == "recall":
@@ -161,7 +161,7 @@ class Child:
     # The main thread's side.
 
     def work(self) -> None:
-        """Handle what comes until the worker says that it is the end."""
+        """Handle items until the worker sends `end`."""
         while (item := self._items.get()) is not None:
             self._rest = item
             while True:
@@ -175,7 +175,7 @@ class Child:
                     self.leave("has grown")
 
     def _handle(self, sent: Any) -> None:
-        """Handle one record, and say what came of it."""
+        """Handle one record, and send the outcome."""
         delivery = SentDelivery(sent, self._place(sent), self.progress)
         set_current(delivery)
         delivery.started_s = time.monotonic()
@@ -205,11 +205,11 @@ class Child:
         return ACKED, None
 
     def _end_call(self, number: int, outcome: Outcome) -> None:
-        """A call has ended: say so where that is no acknowledgement, and then count it."""
+        """A call has ended: send its outcome unless it is an ack, then count it as ended."""
         self.progress.finish(number, time.monotonic())
         if outcome is not ACKED:
             message = outcome_to_dict(outcome)
-            # A lane waits for what failed in it, and everything for what asked for a pause.
+            # Its lane waits for a failed record, and everything for a pause.
             with self._send_lock, suppress(OSError):
                 back = self._unbegun() if message["kind"] == "held" else _emptied(self._rest)
                 send(self._end, {"ended": number, "returned": back, **message})

@@ -72,9 +72,9 @@ class Host:
             in the order of the numbers.
         ready: it has imported the handler and takes records.
         ending: it gets no more records, and ends when nothing is in flight.
-        kill_reason: the number of what it is killed for, and what becomes of that.
+        kill_reason: the number of what it is killed for, and the outcome of that.
         recalled: it was asked for what it has not begun, and has not answered.
-        given: how many records it has been given for good.
+        given: how many records it was given, less those it gave back.
         bytes: of the values in flight.
         trouble: why it could not start.
     """
@@ -84,7 +84,7 @@ class Host:
         area = new_area()
         argv = [*COMMAND, str(theirs.fileno()), str(area), str(os.getpid())]
         try:
-            # A session of its own: signals to the worker's group are the worker's business.
+            # Its own session: signals to the worker's process group must not reach it.
             self.process = subprocess.Popen(
                 argv,
                 pass_fds=(theirs.fileno(), area),
@@ -116,7 +116,7 @@ class Host:
         return self.process.pid
 
     def current(self) -> int | None:
-        """The number of the record that its handler is at, None where it is at none."""
+        """The number of the record that its handler runs, None where it runs none."""
         number = self.progress.begun_until - 1
         return number if number >= self.progress.ended_until and number in self.in_flight else None
 
@@ -156,7 +156,7 @@ class Host:
             self.pipe.send(pickle.dumps(("recall",)))
 
     def end(self) -> None:
-        """Let it end in order; nothing is in flight."""
+        """Let it exit cleanly; nothing is in flight."""
         self.ending = True
         if not self._end_sent:
             self._end_sent = True
@@ -171,5 +171,5 @@ class Host:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def is_dead(self) -> bool:
-        """Whether the kernel says that it is gone, threads and all."""
+        """Whether it is gone, with all its threads."""
         return self.process.poll() is not None

@@ -4,8 +4,8 @@ A frame is its length in four bytes and that many bytes. The worker's end never 
 process does not read waits here, so that one that is stuck holds up none of the others. The
 process's end blocks, and reads in a thread of its own.
 
-What the worker says is pickled. What the process says is JSON: code that is let run in a process of
-its own because it may do harm must not choose what the worker unpickles.
+The worker sends pickles. The process sends JSON: code that runs in its own process because it may
+do harm must not choose what the worker unpickles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 18
-#: Bytes of what a process may say at once; outcomes are capped far below that.
+#: Most bytes of one message of a process; outcomes are capped far below that.
 _MOST_SAID = 1 << 26
 
 

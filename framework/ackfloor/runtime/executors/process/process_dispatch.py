@@ -1,15 +1,15 @@
-"""ProcessWork: which records go to which process of one handler, and what becomes of them.
+"""ProcessWork: which records go to which process of one handler, and how they end.
 
-A process is given a little more than it is at, so that it never waits for the worker: as many
-records as take it about `AHEAD_S`, by what the handler's records took lately. Of a handler that
-takes longer it is one record at a time. Where one record takes unusually long after all, those
-behind it are asked back and go to another process.
+A process gets a few records ahead, so that it never waits for the worker: as many as take it about
+`AHEAD_S`, by the handler's recent durations. A process of a slower handler gets one record at a
+time. Where one record takes unusually long after all, those behind it are recalled and go to
+another process.
 
-Of a work several records go to one process together, which handles them in order. One that fails is
+Several records of a work go to one process together, which handles them in order. One that fails is
 the last of them: the process gives the others back with its outcome, and they are in the work again
 *before* the outcome is posted. So the engine, which takes the work back then, finds all of it.
-While records of a work are in hand, nobody else has it: nothing here ends a delivery but the answer
-of its process, or its death.
+While a process has records of a work, no other gets any: only the answer of the process, or its
+death, ends a delivery.
 
 Only the pool's thread calls this.
 """
@@ -78,7 +78,7 @@ class ProcessWork:
     # To the processes.
 
     def feed(self, hosts: Sequence[Host], count: int) -> None:
-        """Hand out what there is, to whoever has least in hand first.
+        """Hand out what there is, first to the process with the fewest records.
 
         Args:
             hosts: all processes; there are more while some that were too many still work.
@@ -109,13 +109,13 @@ class ProcessWork:
     def _send(self, host: Host, items: list[list[tuple[Any, ...]]]) -> None:
         rules = next(iter(host.in_flight.values())).deliveries[0].assignment.handler.rules
         level = logging.getLogger().level
-        # So early a process says that it has room that it need not wait for more.
+        # A process reports room this early so that it need not wait for more.
         low = len(host.in_flight) // 2 if self._depth() > 1 else -1
         settings = (rules.consume_timeout_s, rules.max_extend_s, level)
         host.pipe.send(pickle.dumps(("work", settings, low, items)))
 
     def _depth(self) -> int:
-        """How many records a process may have in hand, by what they took lately."""
+        """How many records a process may have, by their recent durations."""
         mean_s = self._mean_s
         if mean_s is None or mean_s > QUICK_S:
             return 1
@@ -181,7 +181,7 @@ class ProcessWork:
     # From the processes.
 
     def returned(self, host: Host, numbers: Iterable[int]) -> None:
-        """A process gave records back that it has not begun: they are given back here, too."""
+        """A process gave back records that it has not begun: give them back here, too."""
         units: list[Unit] = []
         for number in sorted(numbers, reverse=True):
             handed = host.take_back(number)
@@ -212,7 +212,7 @@ class ProcessWork:
     def complete(
         self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
     ) -> None:
-        """A record has ended, and its handler with it; what came with it in its work is back."""
+        """A record's handler has ended; the other records of its work are back."""
         handed = host.in_flight.get(number)
         if handed is None:
             return
@@ -238,10 +238,10 @@ class ProcessWork:
             self._go_on(lane_run)
 
     def died(self, host: Host, number: int, outcome: Failed | Released) -> None:
-        """Its process is dead, and was at this; of a timeout the outcome says nothing more."""
+        """Its process died while it handled this; for a timeout `timed_out` makes the outcome."""
         (delivery,) = host.note_times(number)
         if delivery.closed:
-            # Its partition has left: nobody waits for an answer.
+            # Its partition was revoked: the answer is not needed.
             host.in_flight[number].lane_run.count -= 1
             host.take_back(number)
             return
@@ -262,7 +262,7 @@ class ProcessWork:
         self._mean_s = duration_s if mean_s is None else mean_s + (duration_s - mean_s) * NEWEST
 
     def _go_on(self, lane_run: LaneRun) -> None:
-        """Nothing of a work is in hand any more: somebody takes it up where it is."""
+        """The process has no more records of a work: put it back in the queue, or end it."""
         if lane_run.work:
             self._window.put_last(lane_run.work)
         elif lane_run.work is not None:
@@ -270,7 +270,7 @@ class ProcessWork:
 
 
 def is_stuck(host: Host, now_s: float) -> bool:
-    """Whether a process is at a record that others should not wait for."""
+    """Whether a process runs a record that others should not wait for."""
     number = host.current()
     return number is not None and now_s - host.progress.started_s(number) > STUCK_S
 

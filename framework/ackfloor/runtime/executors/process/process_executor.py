@@ -38,7 +38,7 @@ class ProcessExecutor:
     """Runs one sync handler in processes; implements `ports.Executor`.
 
     Args:
-        plan: what its processes need to begin.
+        plan: what its processes need to start.
         inbox: where finished deliveries go.
         clock: monotonic seconds, on the clock that all processes of a machine share.
         concurrency: how many processes there are.
@@ -102,13 +102,13 @@ class ProcessExecutor:
                 elif any(delivery.assignment.stopping for delivery in handed.deliveries):
                     leaving = True
         if leaving:
-            # Who asks has stopped the partition, and waits for what is not even begun.
+            # The caller has stopped the partition, and waits even for records not begun.
             self._pool.recall = True
             self._pool.ring()
         return found
 
     def stack(self, delivery: TrackedDelivery) -> Stack:
-        """Which process is at it: only a tool from outside can look into that one."""
+        """Which process runs it: only an outside tool can read that one's stack."""
         for host in self._pool.hosts:
             if any(delivery in handed.deliveries for handed in list(host.in_flight.values())):
                 return (f"process {host.pid}",)

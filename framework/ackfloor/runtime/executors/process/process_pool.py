@@ -129,7 +129,7 @@ class ProcessPool:
                 with suppress(subprocess.TimeoutExpired):
                     host.process.wait(LEAVE_S)
                 host.pipe.close()
-            # What they had in hand is open, and nobody waits for it.
+            # Their records stay open: the worker is replaced.
             self.hosts = ()
             self._inbox.broken.append(exc)
         finally:

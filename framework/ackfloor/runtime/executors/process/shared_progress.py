@@ -3,12 +3,12 @@
 A process that has died can't say what it was doing, and one that is stuck can't be asked. So it
 writes two numbers into an area that the worker made and it inherited: which record it has begun,
 and which it has ended. A record that was begun and not ended is the one that it died with, or the
-one that it is at. When it began and ended each stands there as well, so a record that simply
-returns costs no message at all: the worker looks from time to time.
+one that it runs. The times of both stand there as well, so a record that simply returns costs no
+message at all: the worker reads the area from time to time.
 
 Each word is written by one side alone, and one word is written at once or not at all. The process
-writes the times of a record *before* the number that announces them, and what it has to say of a
-record (an outcome that is no acknowledgement) before it counts that record as ended.
+writes the times of a record *before* the number that announces them, and sends an outcome other
+than an ack before it counts the record as ended.
 
 The worker writes which record has timed out (`expire`). That races with `extend`: the worker writes
 the timeout and *then* reads the extension again; the process writes the extension and *then* reads

@@ -1,8 +1,8 @@
-"""Plan: everything that a handler's process needs to begin, as bytes.
+"""Plan: everything that a handler's process needs to start, as bytes.
 
 The process is a new interpreter (spawned, never forked: a fork would copy the Kafka client and
-every lock that another thread holds just then). So functions and classes go by their names, and
-objects such as a decoder as pickles. Each piece is pickled by itself, so that a refusal names the
+every lock that another thread holds just then). So functions and classes are sent by name, and
+objects such as a decoder as pickles. Each piece is pickled alone, so that an error names the
 culprit.
 """
 
@@ -21,7 +21,7 @@ from ackfloor.runtime.logging.logs import LogSettings, log_settings
 
 
 class Plan(TypedDict):
-    """What the worker sends first; `pieces` can be unpickled once `path` is in force."""
+    """What the worker sends first; unpickle `pieces` after `path` is set."""
 
     handler: str
     path: list[str]
@@ -43,7 +43,7 @@ def plan_of(
         ConfigError: another process can't import it; names what, and the fix.
     """
     field = f"handlers.{spec.name}"
-    # Where nothing takes what it yields, there is no need to enter it again.
+    # Where nothing takes the yielded state, there is no need to enter it again.
     lifespan = app.lifespan if signature.state_params else None
     return Plan(
         handler=spec.name,

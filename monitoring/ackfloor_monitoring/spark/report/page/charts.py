@@ -1,7 +1,7 @@
 """The charts as plotly figures: plain data, drawn by the page's script.
 
-Colours are of middle lightness, for a light and a dark page alike; a pattern tells what the colour
-tells, for paper without colour. Text and grid have no colour here: the page's style gives it.
+Colours are of middle lightness, for a light and a dark page alike; patterns repeat them for paper
+without colour. Text and grid have no colour here: the page's style gives it.
 """
 
 from __future__ import annotations

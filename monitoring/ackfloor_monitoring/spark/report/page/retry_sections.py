@@ -1,4 +1,4 @@
-"""The page's sections on retries: what they save, what they cost, how long they take."""
+"""The page's sections on retries: what they save, their cost, how long they take."""
 
 from __future__ import annotations
 
