@@ -42,6 +42,8 @@ class Kind(Enum):
     OVER = b"O"
     #: JSON: what it did about waiting records.
     EARLY_DONE = b"D"
+    #: JSON: what it did about blocked lanes.
+    LANES_DONE = b"M"
     #: JSON: what became of an operator's word on circuit breakers.
     BREAKERS_TAKEN = b"B"
     #: JSON: the circuit breakers that are open, by no operator's word.
@@ -55,6 +57,8 @@ class Kind(Enum):
     SUSPECTS = b"P"
     #: JSON: waiting records of a retry topic that are to be due, or dead-lettered.
     EARLY = b"E"
+    #: JSON: what an operator wants done about blocked lanes.
+    LANES = b"L"
     #: JSON: the circuit breakers that operators force, all of them.
     BREAKERS = b"F"
     #: JSON: the circuit breakers that were open in the worker whose place this one takes.
