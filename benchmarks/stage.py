@@ -86,7 +86,7 @@ class Stage:
             clock=lambda: self.mono_s,
         )
         self.ready: deque[TrackedDelivery | Work] = deque()
-        self.parcels: list[PendingWrite] = []
+        self.writes: list[PendingWrite] = []
         self.commits: list[tuple[CommitPosition, ...]] = []
         starts = [
             StartPosition(topic, partition, 0)
@@ -135,16 +135,16 @@ class Stage:
             delivery.outcome = outcome
         self.engine.answered(ended, self.now)
         for work in emptied:
-            self.engine.ended(self.topics[0], work, self.now)
+            self.engine.unit_ended(self.topics[0], work, self.now)
         self._take()
         return len(ended)
 
     def confirm(self) -> None:
         """The broker has what was parked, and what was committed."""
         now = self.now
-        parcels, self.parcels = self.parcels, []
-        for parcel in parcels:
-            self.engine.published(parcel, now)
+        writes, self.writes = self.writes, []
+        for write in writes:
+            self.engine.published(write, now)
         commits, self.commits = self.commits, []
         for positions in commits:
             self.engine.committed([(position, None) for position in positions], now)
@@ -153,7 +153,7 @@ class Stage:
     def _take(self) -> None:
         for command in self.engine.take_commands():
             if isinstance(command, Publish):
-                self.parcels.append(command.parcel)
+                self.writes.append(command.write)
             elif isinstance(command, Commit):
                 self.commits.append(command.positions)
         for topic in self.topics:

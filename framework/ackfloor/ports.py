@@ -16,7 +16,7 @@ from ackfloor.core.acks.progress import Progress
 from ackfloor.core.messages.events import Event
 from ackfloor.core.messages.fault_causes import Trouble
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.records.record import (
     CommitPosition,
@@ -348,7 +348,7 @@ class MonitoringPlugin(Protocol):
 class TransactionListener(Protocol):
     """Takes what a transactional sink reports. No method may raise."""
 
-    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
+    def on_transaction(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         """A transaction has ended, and its outcome is certain."""
         ...
 

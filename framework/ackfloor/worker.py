@@ -190,7 +190,7 @@ class Process:
             topology,
             watched=topology.partitions,
         )
-        outside.marks = self._in_flight
+        outside.in_flight = self._in_flight
         worker = Worker(
             launch.app,
             launch.handlers,
@@ -221,7 +221,7 @@ class Process:
         """Answer that breakers were forced, and publish a snapshot even if none changed state."""
         self._send(Kind.BREAKERS_TAKEN, answer)
         if self._loop is not None:
-            self._loop.telling.mark_changed()
+            self._loop.snapshots.mark_changed()
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
@@ -260,10 +260,10 @@ class Process:
     def _take_orders(self, engine: Engine) -> None:
         """Carry out what operators want done to records that wait."""
         clock = SystemClock()
-        self._frame_handlers[Kind.EARLY] = lambda body: self._send(
-            Kind.EARLY_DONE,
+        self._frame_handlers[Kind.RETRY_NOW] = lambda body: self._send(
+            Kind.RETRY_NOW_DONE,
             answer_order(
-                body, lambda order: carry_out_retry_order(engine.early, order, clock.now())
+                body, lambda order: carry_out_retry_order(engine.promotions, order, clock.now())
             ),
         )
         self._frame_handlers[Kind.LANES] = lambda body: self._send(
@@ -331,9 +331,9 @@ class Process:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _log_ack_map(self) -> None:
-        if self._dump and self._loop is not None and self._loop.telling.latest is not None:
+        if self._dump and self._loop is not None and self._loop.snapshots.latest is not None:
             self._dump = False
-            log.info("ack map:\n%s", ack_map(self._loop.telling.latest))
+            log.info("ack map:\n%s", ack_map(self._loop.snapshots.latest))
 
 
 def _write_stacks() -> None:
@@ -450,7 +450,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.exception("the worker failed")
         return Exit.FAILURE
     finally:
-        in_flight.ended()
+        in_flight.exited_cleanly()
 
 
 if __name__ == "__main__":

@@ -101,5 +101,5 @@ if __name__ == "__main__":
         h.send(TOPIC, b"not an order", key="eve")
         h.advance("10s")
         print(f"billed: {[record.json()['id'] for record in h.handled(TOPIC)]}")
-        for letter in h.dlq(TOPIC):
-            print(f"dead letter: {letter.reason}: {letter.error_message}")
+        for dead_letter in h.dlq(TOPIC):
+            print(f"dead letter: {dead_letter.reason}: {dead_letter.error_message}")

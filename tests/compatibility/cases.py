@@ -115,7 +115,7 @@ def notes() -> list[dict[str, Any]]:
         "bill", "Boom", "exhausted", "4711", (("tenant", "a"),), 1, 7, 5, 1_000
     )
     asked = {
-        "places": [], "filter": meant.told(), "to": "retry", "max": 5, "max_replays": 5,
+        "places": [], "filter": meant.to_dict(), "to": "retry", "max": 5, "max_replays": 5,
         "ends": {"0": 7}, "topic_id": "Jq0bS6aTQ", "edit": "",
     }  # fmt: skip
     for state in (JobState.RUNNING, JobState.DONE, JobState.STOPPED):

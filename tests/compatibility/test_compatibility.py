@@ -69,7 +69,7 @@ def test_dispositions_hide_and_jobs_are_resumed(version: str) -> None:
         told = asdict(note)
         assert {name: told[name] for name in case["says"]} == case["says"]
         again = Replay.of("d", note)
-        assert again.wanted == DeadLetterFilter.of(case["says"]["asked"]["filter"])
+        assert again.wanted == DeadLetterFilter.from_dict(case["says"]["asked"]["filter"])
         assert (again.to, again.limit, again.ends) == ("retry", 5, {0: 7})
 
 

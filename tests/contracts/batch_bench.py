@@ -14,7 +14,7 @@ from ackfloor.core.queues.batch_assembly import form, unform
 from ackfloor.core.queues.handler_queue import Item, Unit
 from ackfloor.core.queues.lanes import Lane, Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, Failed, Held
+from ackfloor.core.records.outcomes import ACKED, Failed, Paused
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 from ackfloor.ports import Executor
 from tests.contracts.executor_contract import (
@@ -42,7 +42,7 @@ class _Owner(Ends):
         handler, batch = ended
         assert isinstance(batch, Batch), "nothing else is given"
         self._bench.calls.append(batch)
-        held = isinstance(batch.outcome, Held)
+        held = isinstance(batch.outcome, Paused)
         if held:
             self._bench.recalled = True
         for delivery in batch.items:
@@ -96,11 +96,11 @@ class BatchBench(Bench):
         self.calls: list[Batch] = []
         self.seen: Callable[[], None] = _nothing
         self._works: dict[LaneKey, Work] = {}
-        self.inbox.ended = _Owner(self, self._executors)
+        self.inbox.finished = _Owner(self, self._executors)
 
     def on_ended(self, seen: Callable[[], None]) -> None:
         self.seen = seen
-        self.inbox.ended = _Owner(self, self._executors)
+        self.inbox.finished = _Owner(self, self._executors)
 
     def work_again(self, lane: Lane) -> Work:
         """The work that a lane was given as, with what waits in it."""

@@ -35,7 +35,7 @@ class CrashContract:
         first, second = bench.deliveries(2)
         bench.submit(executor, [first])
         eventually(lambda: bench.answered == [0])
-        executor._words = _Unwritable()  # type: ignore[attr-defined]
+        executor._cells = _Unwritable()  # type: ignore[attr-defined]
         bench.submit(executor, [second])
         eventually(lambda: bench.inbox.broken)
         assert [type(broken) for broken in bench.inbox.broken] == [SystemExit]
@@ -123,8 +123,8 @@ class CrashContract:
         eventually(lambda: bench.started == [0])
         bench.take_back(executor)
         bench.open(0)
-        eventually(lambda: list(bench.inbox.ended) == [("bill", run)])
-        bench.inbox.ended.clear()
+        eventually(lambda: list(bench.inbox.finished) == [("bill", run)])
+        bench.inbox.finished.clear()
         eventually(lambda: not any(executor.running()))
         bench.submit(executor, [work_of("b", deliveries[10:])])
         eventually(lambda: self._came(bench, executor, [0, 10]))
@@ -141,7 +141,7 @@ class CrashContract:
         bench.take_back(executor)
         bench.submit(executor, [delivery])
         eventually(lambda: bench.returned == [0])
-        eventually(lambda: bench.inbox.held)
+        eventually(lambda: bench.inbox.pause_requests)
         time.sleep(WATCH_S)
         assert bench.started == [0]
         bench.submit_again(executor)

@@ -28,7 +28,7 @@ from ackfloor.core.state.assignment import Assignment
 from ackfloor.errors import Retry
 from ackfloor.ports import Executor
 from ackfloor.runtime.calls.invoke import Invocation, current_delivery
-from ackfloor.runtime.executors.inbox import Held, Inbox
+from ackfloor.runtime.executors.inbox import Inbox, PauseRequest
 from ackfloor.runtime.supervision.in_flight_memory import Area, InFlightMemory
 from ackfloor.testing.memory.memory_log import MemoryRecord
 from tests.contracts.sink_contract import assignment_of
@@ -66,7 +66,7 @@ def eventually(done: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-class _Pauses(deque[Held]):
+class _Pauses(deque[PauseRequest]):
     """What handlers asked for, and what had been given back when each was posted."""
 
     def __init__(self, bench: Bench) -> None:
@@ -74,7 +74,7 @@ class _Pauses(deque[Held]):
         self._bench = bench
         self.given_back: list[list[int]] = []
 
-    def append(self, held: Held) -> None:
+    def append(self, held: PauseRequest) -> None:
         """A handler asks for a pause."""
         self.given_back.append(self._bench.returned)
         super().append(held)
@@ -113,14 +113,14 @@ class Bench(ABC):
 
     def __init__(self) -> None:
         self.inbox = Inbox()
-        self.pauses = self.inbox.held = _Pauses(self)
+        self.pauses = self.inbox.pause_requests = _Pauses(self)
         self.started: list[int] = []
         self.gates: dict[int, threading.Event] = {}
         self.raises: dict[int, list[BaseException]] = {}
         self.acts: Callable[[TrackedDelivery], object] = lambda _: None
         self._assignments: dict[bool, Assignment] = {}
         self.area = Area()
-        self.marks = InFlightMemory(os.dup(self.area.descriptor))
+        self.in_flight = InFlightMemory(os.dup(self.area.descriptor))
 
     @abstractmethod
     def executor(
@@ -158,7 +158,7 @@ class Bench(ABC):
         """Deliveries of offsets 0, 1, ... in one assignment."""
         assignment = self._assignments.setdefault(manual, assignment_of(manual=manual))
         assignment.inbox = self.inbox.answered
-        assignment.mark = self.marks.of("orders", 0)
+        assignment.mark = self.in_flight.of("orders", 0)
         return [
             TrackedDelivery(assignment, MemoryRecord("orders", 0, n, None, b"", (), 0), n, 0, 0.0)
             for n in range(count)
@@ -201,8 +201,8 @@ class Bench(ABC):
         found = [self.inbox.returned.popleft()[1] for _ in range(len(self.inbox.returned))]
         for unit in reversed(found):
             self.put_first(units, unit, whole=True)
-        ended = [self.inbox.ended.popleft() for _ in range(len(self.inbox.ended))]
-        self.inbox.ended.extend((name, work) for name, work in ended if not _left(work))
+        ended = [self.inbox.finished.popleft() for _ in range(len(self.inbox.finished))]
+        self.inbox.finished.extend((name, work) for name, work in ended if not _left(work))
         units.extend(work for _, work in ended if isinstance(work, Work) and work)
         return list(units)
 
@@ -213,7 +213,7 @@ class Bench(ABC):
 
     def on_ended(self, seen: Callable[[], None]) -> None:
         """Do something whenever the end of a work is posted."""
-        self.inbox.ended = Ends(seen)
+        self.inbox.finished = Ends(seen)
 
     def behind(self, work: Work) -> list[int]:
         """Offsets of what is left of a work."""
@@ -377,10 +377,10 @@ class ExecutorContract:
         time.sleep(WATCH_S)
         assert sorted(bench.started) == [0, 10]
         bench.open()
-        eventually(lambda: len(bench.inbox.ended) == 2)
+        eventually(lambda: len(bench.inbox.finished) == 2)
         assert [n for n in bench.started if n < 10] == [0, 1, 2]
         assert [n for n in bench.started if n >= 10] == [10, 11, 12]
-        assert {id(work) for _, work in bench.inbox.ended} == {id(ada), id(bob)}
+        assert {id(work) for _, work in bench.inbox.finished} == {id(ada), id(bob)}
 
     def test_the_end_of_a_work_is_posted_after_its_answers(self, bench: Bench) -> None:
         """Once; a delivery by itself has no other end than its answer."""
@@ -389,12 +389,12 @@ class ExecutorContract:
         seen: list[int] = []
         bench.on_ended(lambda: seen.append(len(bench.answered)))
         bench.submit(executor, [work_of("a", found[:100]), work_of("b", found[100:])])
-        eventually(lambda: len(bench.inbox.ended) == 2)
+        eventually(lambda: len(bench.inbox.finished) == 2)
         bench.submit(executor, [single])
         eventually(lambda: len(bench.answered) == 201)
         time.sleep(WATCH_S)
-        assert len(bench.inbox.ended) == 2
-        assert [not work for _, work in bench.inbox.ended] == [True, True]
+        assert len(bench.inbox.finished) == 2
+        assert [not work for _, work in bench.inbox.finished] == [True, True]
         assert seen[-1] == 200
         assert min(seen) >= 100
 
@@ -418,7 +418,7 @@ class ExecutorContract:
         eventually(lambda: bench.started == [0])
         bench.submit(executor, [work_of("short", deliveries[999:])])
         bench.open()
-        eventually(lambda: len(bench.inbox.ended) == 2)
+        eventually(lambda: len(bench.inbox.finished) == 2)
         assert bench.started.index(999) < 998
         assert [n for n in bench.started if n < 999] == list(range(999))
 

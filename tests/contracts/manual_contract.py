@@ -51,11 +51,11 @@ class ManualContract:
         assert first.ack()
         eventually(lambda: bench.started == [0, 1])
         time.sleep(WATCH_S)
-        assert list(bench.inbox.ended) == []
+        assert list(bench.inbox.finished) == []
         assert second.discard("useless")
-        eventually(lambda: bench.inbox.ended)
+        eventually(lambda: bench.inbox.finished)
         time.sleep(WATCH_S)
-        assert [unit is work for _, unit in bench.inbox.ended] == [True]
+        assert [unit is work for _, unit in bench.inbox.finished] == [True]
         assert (bench.answered, len(work)) == ([0, 1], 0)
 
     @pytest.mark.parametrize("how", ["retry", "dead_letter"])
@@ -71,7 +71,7 @@ class ManualContract:
         eventually(lambda: bench.started == [0])
         assert getattr(deliveries[0], how)(reason="no")
         bench.submit(executor, [other := work_of("bob", deliveries[4:])])
-        eventually(lambda: bench.inbox.ended)
+        eventually(lambda: bench.inbox.finished)
         time.sleep(WATCH_S)
-        assert [unit is other for _, unit in bench.inbox.ended] == [True]
+        assert [unit is other for _, unit in bench.inbox.finished] == [True]
         assert (bench.started, offsets_of([work]), bench.returned) == ([0, 4], [1, 2, 3], [])

@@ -73,9 +73,9 @@ class TakeBackContract:
         bench.take_back(executor)
         eventually(lambda: bench.returned == [10, 11, 12])
         time.sleep(WATCH_S)
-        assert list(bench.inbox.ended) == []
+        assert list(bench.inbox.finished) == []
         bench.open()
-        eventually(lambda: list(bench.inbox.ended) == [("bill", ada)])
+        eventually(lambda: list(bench.inbox.finished) == [("bill", ada)])
         time.sleep(WATCH_S)
         assert bench.started == bench.answered == [0, 1]
         assert [delivery.offset for delivery in ada] == [2, 3]
@@ -92,11 +92,11 @@ class TakeBackContract:
         eventually(lambda: bench.started == [0])
         bench.take_back(executor)
         bench.open()
-        eventually(lambda: list(bench.inbox.ended) == [("bill", run)])
+        eventually(lambda: list(bench.inbox.finished) == [("bill", run)])
         assert bench.returned_items() == [run]
         bench.submit(executor, [run])
         eventually(lambda: bench.answered == [0, 1, 2, 3])
-        eventually(lambda: list(bench.inbox.ended) == [("bill", run)])
+        eventually(lambda: list(bench.inbox.finished) == [("bill", run)])
         assert not run
 
     def test_a_pause_gives_back_the_record_and_then_the_others(self, bench: Bench) -> None:
@@ -107,8 +107,8 @@ class TakeBackContract:
         bench.submit(executor, bench.deliveries(4))
         eventually(lambda: bench.started)
         bench.open()
-        eventually(lambda: bench.inbox.held)
-        assert list(bench.inbox.held) == [("bill", 30.0, "away")]
+        eventually(lambda: bench.inbox.pause_requests)
+        assert list(bench.inbox.pause_requests) == [("bill", 30.0, "away")]
         # The record of a batch comes with the end of its call.
         assert bench.pauses.given_back == [[1, 2, 3] if bench.batches else [0, 1, 2, 3]]
         eventually(lambda: bench.returned == [0, 1, 2, 3])
@@ -131,7 +131,7 @@ class TakeBackContract:
         bench.submit(executor, [work_of("bob", deliveries[10:])])
         bench.open()
         eventually(lambda: bench.returned == [1, 2, 10, 11])
-        eventually(lambda: len(bench.inbox.held) == 1)
+        eventually(lambda: len(bench.inbox.pause_requests) == 1)
         time.sleep(WATCH_S)
         assert (bench.started, bench.answered) == ([0, 1], [0])
         bench.until(executor, lambda: len(bench.answered) == 5)
@@ -148,10 +148,10 @@ class TakeBackContract:
         bench.submit(executor, [ada, bob])
         eventually(lambda: sorted(bench.started) == [0, 10])
         bench.open(0)
-        eventually(lambda: bench.inbox.held)
+        eventually(lambda: bench.inbox.pause_requests)
         bench.open(10)
         eventually(lambda: bench.answered == [10])
-        eventually(lambda: list(bench.inbox.ended) == [("bill", bob)])
+        eventually(lambda: list(bench.inbox.finished) == [("bill", bob)])
         eventually(lambda: bench.returned == [0, 1])
         time.sleep(WATCH_S)
         assert sorted(bench.started) == [0, 10]
@@ -169,7 +169,7 @@ class TakeBackContract:
         bench.open()
         eventually(lambda: bench.answered == [1, 2])
         assert set(bench.returned) <= {0}
-        assert list(bench.inbox.held) == []
+        assert list(bench.inbox.pause_requests) == []
         # It must not start again, wherever it is put.
         bench.submit_again(executor)
         time.sleep(WATCH_S)

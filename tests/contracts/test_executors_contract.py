@@ -54,7 +54,7 @@ class AsyncBench(Bench):
             time.monotonic,
             concurrency=concurrency,
             cancel_grace_s=BOUND_S,
-            marks=self.marks,
+            in_flight=self.in_flight,
         )
         executor.start()
         self._executors.append(executor)
@@ -92,7 +92,7 @@ class ThreadBench(Bench):
             self.inbox,
             time.monotonic,
             concurrency=concurrency,
-            marks=self.marks,
+            in_flight=self.in_flight,
         )
         executor.start()
         self._executors.append(executor)

@@ -80,7 +80,7 @@ class ProcessBench(Bench):
         executor = ProcessExecutor(plan, self.inbox, time.monotonic, concurrency=count)
         self._executors.append(executor)
         executor.start()
-        eventually(lambda: sum(host.ready for host in executor._keeper.hosts) == count)
+        eventually(lambda: sum(host.ready for host in executor._pool.hosts) == count)
         return executor
 
     def close(self) -> None:

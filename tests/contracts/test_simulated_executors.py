@@ -196,7 +196,7 @@ class SimBench(Bench):
             self.inbox,
             lambda: hub.now_s,
             concurrency=concurrency,
-            marks=self.marks,
+            in_flight=self.in_flight,
         )
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ class SimAsyncBench(SimBench):
             lambda: self.thread.hub.now_s,
             concurrency=concurrency,
             cancel_grace_s=BOUND_S,
-            marks=self.marks,
+            in_flight=self.in_flight,
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Headers
 from ackfloor.ports import TransactionalSink
 from tests.contracts.sink_contract import BOUND_S, INCOMPRESSIBLE, SinkWorld, parcel_of
@@ -29,9 +29,9 @@ class Ends:
     """Notes how transactions ended."""
 
     def __init__(self) -> None:
-        self.ended: list[tuple[Transaction, Outcome]] = []
+        self.ended: list[tuple[Transaction, TransactionOutcome]] = []
 
-    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
+    def on_transaction(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         self.ended.append((transaction, outcome))
 
 
@@ -59,7 +59,7 @@ class Stand:
         """A parcel for the target."""
         return parcel_of(self.target, value=value, headers=headers)
 
-    def carry_out(self, transaction: Transaction) -> Outcome:
+    def carry_out(self, transaction: Transaction) -> TransactionOutcome:
         """Begin a transaction and wait for its end."""
         before = len(self.ends.ended)
         self.sink.transact(transaction, self.source.membership())

@@ -63,7 +63,7 @@ class _Ends(deque[Any]):
 
 def ends_of(bench: Bench) -> _Ends:
     """Watch the ends of works, from before an executor is made."""
-    ends = bench.inbox.ended = _Ends(bench)
+    ends = bench.inbox.finished = _Ends(bench)
     return ends
 
 
@@ -146,7 +146,7 @@ class Owner:
 
     def _answered(self, delivery: TrackedDelivery) -> Sequence[Lane | None]:
         if delivery.outcome is ACKED:
-            return self.lanes.ended([delivery])
+            return self.lanes.deliveries_ended([delivery])
         key, again = ("orders", 0, delivery.offset % COUNT), delivery.again(None)
         if isinstance(delivery.lane, Lane):
             self.failed.append(id(delivery.lane.out))
@@ -235,7 +235,7 @@ class WorksContract:
         executor = bench.executor(lanes=True, concurrency=1)
         work = work_of("ada", bench.deliveries(4))
         bench.submit(executor, [work])
-        eventually(lambda: bench.inbox.held)
+        eventually(lambda: bench.inbox.pause_requests)
         time.sleep(WATCH_S)
         assert ([unit is work for _, unit in bench.inbox.returned], list(ends)) == ([True], [])
         assert (bench.answered, bench.returned) == ([0], [1, 2, 3])

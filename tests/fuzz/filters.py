@@ -18,7 +18,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
 from ackfloor.dead_letters.commands.dlq_replay import Replay
 from ackfloor.dead_letters.commands.edit_input import EditedLines
-from ackfloor.dead_letters.commands.filter_options import letter_filter
+from ackfloor.dead_letters.commands.filter_options import filter_of_options
 from ackfloor.dead_letters.commands.json_lines import dead_letter_line
 from ackfloor.dead_letters.commands.selection import Places, place_of
 from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
@@ -37,7 +37,7 @@ _LETTER = DeadLetter(
 _LINE = dead_letter_line(StoredDeadLetter(_LETTER, disposed=False), Redaction())
 _TOLD = Replay(
     Places("d"), DeadLetterFilter(key="k", least_attempts=2), "retry", 5, 5, {0: 9}
-).told()
+).to_dict()
 
 
 def check_options(data: bytes) -> None:
@@ -45,8 +45,8 @@ def check_options(data: bytes) -> None:
     pairs = halves(data)
     given = {text_of(name): text_of(value or b"") for name, value in pairs}
     with suppress(typer.BadParameter):
-        wanted = letter_filter(**{name: given[name] for name in _NAMES if name in given})
-        assert DeadLetterFilter.of(json.loads(json.dumps(wanted.told()))) == wanted
+        wanted = filter_of_options(**{name: given[name] for name in _NAMES if name in given})
+        assert DeadLetterFilter.from_dict(json.loads(json.dumps(wanted.to_dict()))) == wanted
         assert wanted.matches(_LETTER) in {True, False}
     for text in given.values():
         with suppress(typer.BadParameter):
@@ -68,7 +68,7 @@ def check_notes(data: bytes) -> None:
         again = Replay.of("d", note)
         assert again.places.topic == "d"
         assert again.wanted.matches(_LETTER) in {True, False}
-        assert Replay.of("d", replace(note, asked=json.loads(json.dumps(again.told())))) == again
+        assert Replay.of("d", replace(note, asked=json.loads(json.dumps(again.to_dict())))) == again
 
 
 @cache
@@ -110,7 +110,7 @@ def _with(tree: dict[str, Any]) -> st.SearchStrategy[bytes]:
 
 
 _edits = st.lists(_with(json.loads(_LINE)), min_size=1, max_size=2).map(b"\n".join)
-_filters = _with(DeadLetterFilter("h", "e", "r", "k", (("a", "b"),), 1, 2, 3, 4).told()).map(
+_filters = _with(DeadLetterFilter("h", "e", "r", "k", (("a", "b"),), 1, 2, 3, 4).to_dict()).map(
     lambda filter_: json.dumps({**_TOLD, "filter": json.loads(filter_)}).encode()
 )
 _WORDS = [

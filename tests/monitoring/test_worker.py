@@ -224,7 +224,7 @@ def test_each_event_counts_what_it_tells(
 def test_no_event_of_the_catalogue_is_forgotten() -> None:
     """Whatever the engine can tell has a method here and a case above."""
     catalogue = set(get_args(Event))
-    assert set(WorkerMetrics()._told) == catalogue
+    assert set(WorkerMetrics()._counters) == catalogue
     assert {type(event) for event, _ in COUNTED} == catalogue
 
 

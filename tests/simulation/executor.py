@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ackfloor.core.engine.completions import timed_out
-from ackfloor.core.records.outcomes import RELEASED, Held, Outcome
+from ackfloor.core.records.outcomes import RELEASED, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.ports import Executor
@@ -105,7 +105,7 @@ def slot_type_of(hub: Hub, life: Life) -> type[Slot]:
                 self._executor.broke(self, exc)
             finally:
                 if life.alive:
-                    self._executor.ended(self)
+                    self._executor.thread_ended(self)
 
         def is_alive(self) -> bool:
             """Whether its strand goes on."""
@@ -184,7 +184,7 @@ class SimProcesses(_Simulated, ThreadExecutor):
         if missing and not self._stopping:
             self._add_slot()
 
-    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
+    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Paused | bool:
         """Post the outcome; a process that is killed says nothing on its way out."""
         return delivery is not self._killed and super()._end(delivery, outcome)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ackfloor.core.parking.transaction import Outcome
+from ackfloor.core.parking.transaction import TransactionOutcome
 from tests.simulation.hub import Hub
 from tests.simulation.life import Life
 
@@ -124,10 +124,10 @@ class Line:
 
         hub.at(self._arrived_s, arrived)
 
-    def aborted(self) -> Outcome | None:
+    def aborted(self) -> TransactionOutcome | None:
         """Whether a transaction is aborted for no fault of its own."""
         if self._network.weather.abort and self._hub.random.random() < self._network.weather.abort:
-            return Outcome("aborted: the coordinator has moved")
+            return TransactionOutcome("aborted: the coordinator has moved")
         return None
 
     def unclear_s(self) -> float:

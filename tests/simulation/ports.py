@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Headers, TopicPartition
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import (
@@ -274,7 +274,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
         self._life = life
         self._line = network.line(life)
         self._watch = watch
-        self._ended: deque[tuple[Transaction, Outcome]] = deque()
+        self._ended: deque[tuple[Transaction, TransactionOutcome]] = deque()
         self._pending = 0
 
     def open(self, listener: TransactionListener) -> None:
@@ -288,7 +288,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
         self._pending += 1
         joins = member.joins
         self._watch.in_transaction(self._life, transaction.positions)
-        for parcel in transaction.parcels:
+        for parcel in transaction.writes:
             self._watch.publish_sent(self._life, parcel)
 
         def end() -> None:
@@ -298,7 +298,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
             outcome = self._line.aborted() or self._carried_out(transaction, member, joins)
             self._hub.after(self._line.unclear_s(), lambda: report(outcome))
 
-        def report(outcome: Outcome) -> None:
+        def report(outcome: TransactionOutcome) -> None:
             if self._life.alive:
                 self._ended.append((transaction, outcome))
                 self._line.news()

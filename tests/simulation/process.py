@@ -16,7 +16,7 @@ from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.snapshot import Snapshot
@@ -148,10 +148,10 @@ class SimEngine(Engine):
         self._watch.confirmed(self._life, parcel)
         super().published(parcel, now)
 
-    def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
+    def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
         """As the engine."""
         if outcome.committed:
-            for parcel in transaction.parcels:
+            for parcel in transaction.writes:
                 self._watch.confirmed(self._life, parcel)
         super().transacted(transaction, outcome, now)
 
@@ -215,8 +215,8 @@ class Process:
         self.app = app
         answered: News[TrackedDelivery] = News(self._answered)
         self.worker.inbox.answered = self.worker.engine.state.inbox = answered
-        self.worker.inbox.ended = News(self._answered)
-        self.worker.inbox.held = News(self._answered)
+        self.worker.inbox.finished = News(self._answered)
+        self.worker.inbox.pause_requests = News(self._answered)
         self.worker.engine.suspects.learn(world.suspects())
         self.owner = Strand(hub, self._live, life.is_alive, self._owner_thaws)
         self.owner_thaws_s = 0.0

@@ -180,12 +180,12 @@ def _double_answers(_: Original) -> Original:
 
 
 def _other_value(original: Original) -> Original:
-    def parcel(self: Any, delivery: Any, verdict: Any, now: Now) -> Any:
+    def park(self: Any, delivery: Any, verdict: Any, now: Now) -> Any:
         made = original(self, delivery, verdict, now)
         delivery.record._value = (delivery.record._value or b"") + b" "
         return made
 
-    return parcel
+    return park
 
 
 def _without_end(original: Original) -> Original:
@@ -216,7 +216,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard(
         "a refused commit is not taken for stored",
         5,
-        "core.state.commit_schedule:CommitPlan.answered",
+        "core.state.commit_schedule:CommitSchedule.answered",
         _refused_is_stored,
     ),
     Safeguard(
@@ -232,12 +232,12 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         _settles_at_once,
     ),
     Safeguard(
-        "a record is parked byte for byte", 2, "core.parking.parking:Parking.parcel", _other_value
+        "a record is parked byte for byte", 2, "core.parking.parking:Parking.park", _other_value
     ),
     Safeguard(
         "a partition's floor is committed",
         3,
-        "core.state.commit_schedule:CommitPlan.tick",
+        "core.state.commit_schedule:CommitSchedule.tick",
         _nothing,
     ),
     Safeguard(

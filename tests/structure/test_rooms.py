@@ -1,4 +1,4 @@
-"""A folder holds one subject and says what; a module's name says what is in it."""
+"""A folder holds one subject and says what; a module's name is used once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ from tests.structure.sources import PACKAGES, imports, modules
 MOST = 15
 CORE = "ackfloor.core"
 SOURCES = modules()
-#: Words that told a reader nothing, or something else than in Kafka, queues or Python.
-PRIVATE = frozenset(
-    """alone become boxes breathe calm caught contact crew doomed early endings face finding
-    followers forming garbage hands holds letter letters limited lone lookout marks notices onlooker
-    parcel parcels plan probing rights seclude spares stir telling told unhurried visit wakeups
-    witness words""".split()  # noqa: SIM905 -- a list of forty would be forty lines
-)
-#: Names with one of these words as Python itself uses it.
-FIELD_TERMS = frozenset({"garbage_collection"})
 #: Modules that share a name, where the folder makes plain which is meant.
 SHARED = {
     # A command is named as what it is about.
@@ -83,14 +74,6 @@ def test_a_name_is_used_once() -> None:
         if name in SHARED
     }
     assert twice == plain
-
-
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_no_private_word_names_a_module(name: str) -> None:
-    """A stranger knows every word from Kafka, from queues or from Python."""
-    last = name.rpartition(".")[2]
-    words = last.replace("dead_letter", "").split("_")
-    assert last in FIELD_TERMS or not PRIVATE & set(words)
 
 
 def test_the_rooms_of_the_core_have_an_order() -> None:

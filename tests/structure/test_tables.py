@@ -33,13 +33,13 @@ from ackfloor_monitoring.metrics import exposition
 from ackfloor_monitoring.metrics.metric_spec import Kind
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.spark.audit import audit
-from ackfloor_monitoring.spark.cli.doctor import _MARKS
+from ackfloor_monitoring.spark.cli.doctor import _COLOURS
 from ackfloor_monitoring.spark.setup import spark_checks as spark_doctor
 
 TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "rights by kind of topic": (NEEDED, {"source", *get_args(topics.Kind)}),
     "colours of findings": (doctor._COLOURS, get_args(finding.State)),
-    "colours of Spark's findings": (_MARKS, get_args(spark_doctor.State)),
+    "colours of Spark's findings": (_COLOURS, get_args(spark_doctor.State)),
     "what reasons mean": (headers_reference._REASONS, Reason),
     "what exit codes mean": (reference._EXIT_CODES, Exit),
     "what a job has done": (redrive_shown.DONE, Disposition),
@@ -48,11 +48,11 @@ TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "what was done early": (retry_early._DONE, {*Action} - {Action.COUNT}),
     "what was done to a breaker": (breaker._DONE, {*breakers.Action}),
     "what is wanted of a breaker": (breakers._FORCED, {*breakers.Action}),
-    "why a letter was left": (redrive._WORDS, redrive.Left),
-    "faults of an audit": (audit._WORDS, audit.Fault),
+    "why a dead letter was left": (redrive._REASONS, redrive.Left),
+    "faults of an audit": (audit._DESCRIPTIONS, audit.Fault),
     "forms of an export": (_WRITERS, ExportFormat),
     "families of metrics": (exposition._FAMILY, Kind),
-    "events that are counted": (WorkerMetrics()._told, get_args(Event)),
+    "events that are counted": (WorkerMetrics()._counters, get_args(Event)),
     "what becomes of orders": (seed.EXPECTED, seed.Kind),
     # Poison has no card.
     "cards of orders": (seed._CARDS, {*seed.Kind} - {seed.Kind.POISON}),

@@ -1,4 +1,4 @@
-"""What users declare: handlers and their rules, what parameters take, how values are decoded.
+"""What users declare: handlers and their options, parameters, and how values are decoded.
 
 Connects to nothing. Imports `ackfloor.core` and `ackfloor.errors`. Start with `registration`.
 """

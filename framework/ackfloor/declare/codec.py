@@ -1,12 +1,12 @@
-"""Decoding: from a record's bytes to the value a handler asks for by its first annotation.
+"""Decoding: from a record's bytes to the value that a handler takes, by its type hint.
 
 `bytes` gets them as they are, `str` strictly as UTF-8, and anything else is what pydantic
 validates from JSON: a model, a dataclass, a TypedDict, `list[int]`, a discriminated union.
 
 What does not decode raises `DecodeError` and goes to the dead-letter queue, where its text is
-written to a header. So the text names what is wrong and never what the payload said: fields by
-the names the type declares (a key that came from the payload is shown as `*`), and no input
-values. What a validator of the user's own says is passed on as the user wrote it.
+written to a header. So the text never quotes the payload: it names fields as the type declares them
+(a key that came from the payload is shown as `*`), and no input values. The message of a user's own
+validator is passed on as it is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class SchemaDecoder(Protocol):
-    """What `ackfloor.schemas` has for `decoder=`: it becomes a decoder at the start of a worker."""
+    """What `ackfloor.schemas` offers for `decoder=`: bound to a decoder when a worker starts."""
 
     def reaching(self, registry: RegistrySettings, consume_timeout_s: float | None) -> Self:
         """The same with the settings of the registry and the handler; connects to nothing."""
@@ -78,7 +78,7 @@ def make_decoder(
     decoder: Decoder | SchemaDecoder | None = None,
     field: str = "value",
 ) -> Decode:
-    """The function that decodes a handler's records, put together once.
+    """The function that decodes a handler's records, built once.
 
     Args:
         value_type: the annotation of the handler's value.
@@ -107,7 +107,7 @@ def without_none(hint: Any) -> Any:
 
 
 def _refuse_constrained(hint: Any, field: str) -> None:
-    """Raw bytes and text are not validated, so a constraint on them would be a promise broken."""
+    """Refuse constraints on raw bytes and text, which are not validated."""
     while get_origin(hint) is Annotated:
         hint = without_none(get_args(hint)[0])
         if hint in (bytes, str):
@@ -176,7 +176,7 @@ def _json(value_type: Any, accepts_null: bool, field: str) -> Decode:
 
 
 def shaper(value_type: Any, field: str) -> Callable[[object], object]:
-    """What makes a handler's type of plain data, such as another format has given.
+    """The function that validates plain data, decoded from another format, as a handler's type.
 
     Raises:
         ConfigError: pydantic can't validate the type.
@@ -209,7 +209,7 @@ def _validation(
         raise ConfigError(field, name, why, fix) from exc
 
     def refusal(exc: ValidationError) -> DecodeError:
-        return DecodeError(_told(exc, name, known), error_type=_error_type(exc))
+        return DecodeError(_validation_text(exc, name, known), error_type=_error_type(exc))
 
     return adapter, refusal
 
@@ -257,10 +257,10 @@ def _error_type(exc: ValidationError) -> str:
     return "InvalidJson" if first["type"] == "json_invalid" else "ValidationError"
 
 
-def _told(exc: ValidationError, name: str, known: frozenset[str]) -> str:
-    """What is wrong with a payload, without a word of the payload."""
+def _validation_text(exc: ValidationError, name: str, known: frozenset[str]) -> str:
+    """What is wrong with a payload, without quoting it."""
     problems = exc.errors(include_url=False, include_context=False, include_input=False)
-    told = []
+    texts = []
     for problem in problems[:SHOWN_PROBLEMS]:
         place = ".".join(
             str(part) if isinstance(part, int) or part in known else "*" for part in problem["loc"]
@@ -268,9 +268,9 @@ def _told(exc: ValidationError, name: str, known: frozenset[str]) -> str:
         # The message of this one type quotes the tag that came.
         tag = problem["type"] == "union_tag_invalid"
         text = "unknown discriminator value" if tag else problem["msg"]
-        told.append(f"{place}: {text}" if place else text)
-    more = len(problems) - len(told)
-    return f"not a valid {name}: {'; '.join(told)}{f'; {more} more' if more else ''}"
+        texts.append(f"{place}: {text}" if place else text)
+    more = len(problems) - len(texts)
+    return f"not a valid {name}: {'; '.join(texts)}{f'; {more} more' if more else ''}"
 
 
 def _declared(schema: object) -> Iterator[str]:
@@ -281,7 +281,7 @@ def _declared(schema: object) -> Iterator[str]:
                 yield from (str(name) for name in inner)
             elif key in ("name", "validation_alias") and isinstance(inner, str):
                 yield inner
-            # Not into what is no schema: defaults, metadata, a user's own config.
+            # Skip what is no schema: defaults, metadata, a user's own config.
             if key not in ("metadata", "default", "config", "cls", "expected"):
                 yield from _declared(inner)
     elif isinstance(schema, list | tuple):

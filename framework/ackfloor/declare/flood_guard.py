@@ -1,4 +1,4 @@
-"""FloodGuard: what there was before the circuit breaker; accepted and ignored for one release.
+"""FloodGuard: the predecessor of the circuit breaker; accepted and ignored for one release.
 
 Only `enabled=False` still means something: the handler's circuit breaker never opens.
 """

@@ -1,4 +1,4 @@
-"""Registration: which functions handle which topics.
+"""Router and registry: `@app.handler(...)` and `app.include(router)`.
 
 `Router` collects handlers, the app's `Registry` is one, and `include` joins them. A router
 that was included stays connected: what is registered on it later reaches the app as well, so

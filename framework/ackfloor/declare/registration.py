@@ -1,4 +1,4 @@
-"""HandlerSpec: one handler and its rules, and what is refused about them.
+"""HandlerSpec: one handler's options, and their checks.
 
 A spec checks itself when it is made, so one that was changed by an operator's setting
 (`dataclasses.replace`) is held to the same rules as one written in code. Each refusal names the
@@ -107,7 +107,7 @@ class HandlerSpec:
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse what can't be meant."""
+        """Refuse options that contradict each other or are out of range."""
         _check_choices(self)
         _check_numbers(self)
         _check_classes(self)
@@ -152,7 +152,7 @@ class HandlerSpec:
 
 
 def settings_key(name: str) -> str:
-    """A handler's name as environment variables can spell it: two names must differ in it."""
+    """A handler's name as environment variables spell it; it must be unique."""
     return re.sub(r"[.-]", "_", name).lower()
 
 
@@ -198,7 +198,7 @@ def make_spec(
 
 
 def _breaker(name: str, given: Mapping[str, Any]) -> Any:
-    """A circuit breaker as it was given: None or False for none; None where nothing was said."""
+    """The circuit breaker as given, disabled for None or False; None where the default holds."""
     if "guard" in given:
         guard = given["guard"]
         if guard is not None and not isinstance(guard, bool | FloodGuard):
@@ -340,7 +340,7 @@ def _check_classes(spec: HandlerSpec) -> None:
 
 
 def check_batches(spec: HandlerSpec) -> None:
-    """Refuse what can't be meant about a handler's batches.
+    """Check a handler's batch options.
 
     Raises:
         ConfigError: names the option, its value and the fix.
@@ -388,7 +388,7 @@ def size_in_bytes(field: str, value: object) -> object:
 
 
 def check_isolation(spec: HandlerSpec) -> None:
-    """Refuse what can't be meant about a handler's processes.
+    """Check a handler's process options.
 
     Raises:
         ConfigError: names the option, its value and the fix.

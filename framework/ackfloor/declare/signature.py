@@ -1,10 +1,10 @@
-"""Signature: what each parameter of a handler takes, read from its hints when the app starts.
+"""Signature: what each parameter of a handler takes, read from its type hints when the app starts.
 
-At start and not at registration, because hints may name things that are defined further down
-in the module. Whatever can't be called with certainty is refused here, so that no record ever
-meets a TypeError in the place of its handler.
+At start and not at registration, because hints may name things that are defined further down in
+the module. A function whose arguments are not certain is refused here, so that no record fails with
+a TypeError of the call.
 
-A batch handler takes lists: what is said here of value and delivery goes for their items.
+A batch handler takes lists: value and delivery are their items here.
 
 A parameter takes one of three things: the *delivery* (its hint is `Delivery`, wherever it
 stands), the *state* (its hint is the type of what the lifespan yields), or the *value* (the
@@ -129,7 +129,7 @@ def check_function(function: Callable[..., object], *, handler: str) -> bool:
 
 
 def yielded_type(lifespan: Callable[..., object]) -> object:
-    """The type of what a lifespan yields, by its return hint; None where the hint is silent.
+    """The type of what a lifespan yields, by its return hint; None where there is no such hint.
 
     Understands `AsyncIterator[T]`, `AsyncGenerator[T, None]` and
     `AbstractAsyncContextManager[T]`, with or without `@asynccontextmanager` around it.
@@ -157,7 +157,7 @@ def admits_null(hint: object) -> bool:
 
 
 class _Hints:
-    """A function's parameters, their hints resolved one by one so that the culprit is known."""
+    """A function's parameters; hints are resolved one by one, so that errors name the parameter."""
 
     def __init__(self, function: Callable[..., object], handler: str) -> None:
         self._handler = handler
@@ -273,15 +273,15 @@ def _no_input(
 def _check_kinds(
     parameters: tuple[inspect.Parameter, ...], used: list[str | None], handler: str
 ) -> None:
-    """A lone argument is passed by position, several by name: both must be possible."""
+    """A single argument is passed by position, several by name: both must be possible."""
     names = [name for name in used if name is not None]
-    alone = len(names) == 1
+    single = len(names) == 1
     for parameter in parameters:
         if parameter.name not in names:
             continue
-        if alone and parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        if single and parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             raise _refusal(handler, parameter, "is keyword-only", "drop the * before it")
-        if not alone and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        if not single and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise _refusal(handler, parameter, "is positional-only", "drop the / before it")
 
 

@@ -90,8 +90,8 @@ class RunSettings:
         self._running: set[int] = set()
         self._reread_asked = False
         #: Orders about waiting records and circuit breakers go the same way.
-        self.retry_orders, self.lane_orders = WorkerOrders(Kind.EARLY), WorkerOrders(Kind.LANES)
-        self._orders = {Kind.EARLY_DONE: self.retry_orders, Kind.LANES_DONE: self.lane_orders}
+        self.retry_orders, self.lane_orders = WorkerOrders(Kind.RETRY_NOW), WorkerOrders(Kind.LANES)
+        self._orders = {Kind.RETRY_NOW_DONE: self.retry_orders, Kind.LANES_DONE: self.lane_orders}
         self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
         self._requests = Requests[_Wanted, Answer]()
         self.state = SettingsState()
@@ -109,7 +109,7 @@ class RunSettings:
         self._sent.pop(worker, None)
         self._send_newest(worker, tell)
 
-    def heard(self, worker: int, kind: Kind, body: bytes) -> None:
+    def received(self, worker: int, kind: Kind, body: bytes) -> None:
         """Take a worker's frame."""
         if kind in self._orders:
             self._orders[kind].received(worker, body)

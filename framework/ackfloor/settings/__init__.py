@@ -1,4 +1,4 @@
-"""Settings: what a run is told, from six places, each value with the place it came from.
+"""Settings of a run, from six sources, each value with the source it came from.
 
     config set > flag > environment (ACKFLOOR_...) > ackfloor.toml > arguments in code > built-in
 

@@ -1,4 +1,4 @@
-"""AppSettings: `[app]`, what a worker does and within which limits."""
+"""AppSettings: `[app]`, a worker's behaviour and limits."""
 
 from __future__ import annotations
 

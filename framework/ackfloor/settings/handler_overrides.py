@@ -28,7 +28,7 @@ from ackfloor.settings.value_types import (
 
 log = logging.getLogger("ackfloor.settings")
 
-#: What is a field of the handler's spec under the same name.
+#: Fields that the handler's spec has under the same name.
 _OF_THE_SPEC = (
     "consume_timeout_s",
     "concurrency",
@@ -202,7 +202,7 @@ class HandlerOverrides(BaseModel):
             timedelta(seconds=given.get("quiet_after_s", breaker.quiet_after_s)),
             given.get("park_rate", breaker.park_rate),
             timedelta(seconds=given.get("gives_in_after_s", breaker.gives_in_after_s)),
-            # Who sets a part of a breaker wants one, unless they say otherwise.
+            # Setting any part of a breaker enables it, unless `enabled` says otherwise.
             enabled=given.get("enabled", True),
         )
 
@@ -216,6 +216,6 @@ class HandlerOverrides(BaseModel):
             timedelta(seconds=given.get("max_delay_s", policy.max_delay_s)),
             given.get("max_redeliveries", policy.max_redeliveries),
             given.get("jitter", policy.jitter),
-            # An explicit schedule stays, unless the one it replaced is asked for.
+            # An explicit schedule stays, unless a part of the computed one is set.
             delays=() if stepped else [timedelta(seconds=delay_s) for delay_s in policy.delays_s],
         )

@@ -1,4 +1,4 @@
-"""KafkaSettings: `[kafka]`, how to reach the brokers.
+"""KafkaSettings: `[kafka]`, brokers, security and librdkafka properties.
 
 Named settings are librdkafka's own under names with underscores (`sasl_password` is
 `sasl.password`), and reach consumer, producer and admin client alike. Anything else that
@@ -104,14 +104,14 @@ class KafkaSettings(BaseModel):
                 )  # fmt: skip
 
     def _named(self) -> dict[str, object]:
-        """The named settings that are set, by librdkafka's names; secrets in the open."""
+        """The named settings that are set, by librdkafka's names; secrets in plain text."""
         named: dict[str, object] = {}
         for field in type(self).model_fields:
             value = getattr(self, field)
             if field in PROPERTY_TABLES or value is None:
                 continue
             plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-            # A default may be overruled in a property table; what was set may not.
+            # A property table may override a default, but not a value that was set.
             if field in self.model_fields_set or not self._in_tables(field.replace("_", ".")):
                 named[field.replace("_", ".")] = plain
         return named
@@ -121,11 +121,11 @@ class KafkaSettings(BaseModel):
 
     @property
     def by_default(self) -> bool:
-        """Whether nobody has said where the brokers are."""
+        """Whether the brokers' address is the built-in default."""
         named = "bootstrap_servers" in self.model_fields_set
         return not named and not self._in_tables("bootstrap.servers")
 
     def librdkafka(self, role: Role) -> dict[str, Any]:
-        """The configuration of one client, secrets in the open: never log or show it."""
+        """The configuration of one client, secrets in plain text: never log or show it."""
         own: dict[str, Any] = getattr(self, role)
         return {**self._named(), **self.properties, **own}

@@ -1,9 +1,8 @@
 """Layers: the places settings come from, each read into `path -> (value, source)`.
 
 From the weakest: arguments in code, `ackfloor.toml`, the environment, command-line flags, and
-what `config set` told a run. A
-layer knows names and nothing of types: the merged result is validated once, and an error is told
-with the place its value came from. Unknown names are refused here, where the place is known.
+`config set`. A layer knows names but no types: the merged result is validated once, and an error
+names the source of its value. Unknown names are refused here, where the source is known.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Layer = dict[Path, Assigned]
 
 
 def code_layer(sections: Mapping[str, object]) -> Layer:
-    """What the application's code says: nested mappings, or models of the sections."""
+    """The application's code: nested mappings, or models of the sections."""
     return _checked(_tables(sections, "code"))
 
 
@@ -62,7 +61,7 @@ def sections_of(group: str, options: Mapping[str, object]) -> dict[str, object]:
 
 
 def file_layer(path: FilePath) -> Layer:
-    """What an `ackfloor.toml` says."""
+    """The settings of an `ackfloor.toml`."""
     try:
         with path.open("rb") as file:
             tables = tomllib.load(file)
@@ -84,7 +83,7 @@ def find_file(given: FilePath | str | None, environment: Mapping[str, str]) -> F
 
 
 def flag_layer(flags: Mapping[str, object]) -> Layer:
-    """What command-line flags say, by setting name (`app.workers`); None means not given."""
+    """Command-line flags by setting name (`app.workers`); None means not given."""
     layer: Layer = {}
     for name, value in flags.items():
         if value is not None:
@@ -94,7 +93,7 @@ def flag_layer(flags: Mapping[str, object]) -> Layer:
 
 
 def set_layer(values: Mapping[str, object]) -> Layer:
-    """What was set while the run runs, by setting name (`handlers.bill.consume_timeout`)."""
+    """What `config set` set, by setting name (`handlers.bill.consume_timeout`)."""
     source = "config set"
     return _checked({path_of(name): Assigned(value, source) for name, value in values.items()})
 
@@ -116,7 +115,7 @@ def path_of(name: str) -> Path:
 
 
 def environment_layer(environment: Mapping[str, str]) -> Layer:
-    """What variables named `ACKFLOOR_...` say; names are case-insensitive."""
+    """The variables named `ACKFLOOR_...`; names are case-insensitive."""
     layer: Layer = {}
     for original, value in sorted(environment.items()):
         variable = original.upper()
@@ -170,7 +169,7 @@ def _handler_path(rest: str) -> Path | None:
 def _near(variable: str) -> str:
     short = (*names.OTHER_VARIABLES, *names.ALIASES)
     long = tuple(setting.variable for setting in (*names.HANDLER, *names.FIXED))
-    # The last of one name counts: who wrote no section means the variable that has none.
+    # The last of one name counts: without a section, the variable without one is suggested.
     known = {
         each.removeprefix(PREFIX).rpartition("__")[2]: each
         for each in ((*short, *long) if "__" in variable else (*long, *short))
@@ -211,7 +210,7 @@ def _leaves(path: Path, table: Mapping[str, object], source: str) -> Iterator[tu
             for name, each in _dotted((), _table(own, value, source)):
                 yield (*own, name), each
         elif own[0] == "kafka" and isinstance(value, Mapping):
-            # No table of ours, so a property of librdkafka's in the wrong place.
+            # Not one of our tables: a librdkafka property in the wrong place.
             for name, each in _dotted((key,), value):
                 yield ("kafka", name), each
         elif own[0] == "handlers" and len(own) == 3 and key in HANDLER_TABLES:
@@ -258,7 +257,7 @@ def _read(path: Path, value: object, source: str) -> str:
 
 
 def shown(path: Path, value: object) -> object:
-    """A value as a message may show it: what is misspelled, or misplaced, may be a password."""
+    """A value as a message may show it: a misspelled or misplaced one may be a password."""
     setting = names.find(path)
     guessed = path[0] in OF_THEIR_OWN or is_secret_property(path[-1])
     hidden = setting.secret if setting else guessed

@@ -1,8 +1,7 @@
-"""Live settings: which may change while a run runs, and what a change of a file comes to.
+"""Live settings: which may change while a run runs, and which changes wait for a restart.
 
-Nearly everything about a handler that can be set at all is live. Of `[app]`, what a worker goes by
-from one record to the next is; what a worker is made of (clients, topics, addresses) and all of
-`[kafka]` is not: it takes a restart, and until then a run goes by what it was started with.
+Nearly all settings of a handler are live. Of `[app]`, limits, commits and the log level are;
+clients, topics, addresses and all of `[kafka]` are not: a change waits for a restart.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def changes(before: Settings, after: Settings, specs: Iterable[HandlerSpec]) -> 
 
 
 def held_back(started: Layer, wanted: Layer, kept: Collection[Path]) -> Layer:
-    """What counts of a changed file while the run runs.
+    """The settings in force after a file changed while the run runs.
 
     Args:
         started: what the file said when the run started.

@@ -1,4 +1,4 @@
-"""Settings: the merged, validated whole, and where each value came from."""
+"""Settings: merged from all sources and validated, with the source of each value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUILT_IN = "built-in"
 
 
 class Settings(BaseModel):
-    """Everything a run is told. Immutable; read again on SIGHUP.
+    """All settings of a run. Immutable; read again on SIGHUP.
 
     Attributes:
         kafka: how to reach the brokers.
@@ -76,7 +76,7 @@ class Settings(BaseModel):
             config: the file; default: ACKFLOOR_CONFIG, or `ackfloor.toml` if it is here.
             environment: variables; default: the process's own.
             file: what the file says, where it was read already.
-            above: what counts more than all others.
+            above: the strongest layer (`config set`).
 
         Raises:
             ConfigError: a name is unknown or a value is refused; tells field, value, fix and
@@ -103,10 +103,9 @@ class Settings(BaseModel):
 
     @classmethod
     def _check_hidden(cls, hidden: Layer) -> None:
-        """Refuse what is wrong although something stronger counts: it would count one day.
+        """Refuse wrong values that a stronger layer hides: one day they would count.
 
-        Not of `[kafka]` and `[registry]`, whose settings are judged together: half of them
-        mean nothing.
+        Not of `[kafka]` and `[registry]`, whose settings are checked together.
         """
         apart = layers.OF_THEIR_OWN
         cls._of({path: found for path, found in hidden.items() if path[0] not in apart})
@@ -174,7 +173,7 @@ class Settings(BaseModel):
         return applied
 
     def _reaching(self, spec: HandlerSpec) -> HandlerSpec:
-        """Tell a decoder that asks a schema registry where that is."""
+        """Give a schema decoder the registry's settings."""
         if not isinstance(spec.decoder, SchemaDecoder):
             return spec
         decoder = spec.decoder.reaching(self.registry, spec.consume_timeout_s)
@@ -230,7 +229,7 @@ def _check_truth(path: names.Path, value: object, source: str) -> None:
 
 
 def _refusal(problem: ErrorDetails, assigned: Layer) -> ConfigError:
-    """pydantic's finding as field, value, fix and place."""
+    """pydantic's error as field, value, fix and source."""
     own = problem.get("ctx", {}).get("error")
     loc = tuple(str(part) for part in problem["loc"])
     path = _path_of(loc, own, assigned)
@@ -253,7 +252,7 @@ def _refusal(problem: ErrorDetails, assigned: Layer) -> ConfigError:
 
 
 def _path_of(loc: tuple[str, ...], own: object, assigned: Layer) -> Path:
-    """The setting a finding is about: pydantic's place may go on into unions and lists."""
+    """The setting of an error: pydantic's location may continue into unions and lists."""
     if isinstance(own, SettingError) and len(loc) < 2:
         loc = tuple(own.field.split("."))
     for end in range(len(loc), 0, -1):

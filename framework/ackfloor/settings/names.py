@@ -1,4 +1,4 @@
-"""The names of all settings: the one table that reading, refusing, showing and documenting use.
+"""The table of all settings: names, variables, defaults, what they accept.
 
 A setting's path is what `[section]` and key are in the file: `("app", "workers")`. Its variable
 is `ACKFLOOR_` and the path in capitals, joined by two underscores. Under `("handlers", name)` the
@@ -43,7 +43,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
-#: Names and values in which Kubernetes tells every pod of a service, whatever its name begins with.
+#: Variables that Kubernetes sets in every pod for each service.
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)="
     r"|[A-Z0-9_]+_PORT=(tcp|udp|sctp)://"
@@ -51,7 +51,7 @@ _SERVICE_LINK = re.compile(
 
 
 def is_service_link(variable: str, value: str) -> bool:
-    """Whether Kubernetes has made this variable, of a service that is named like us.
+    """Whether Kubernetes made this variable, for a service whose name starts with `ackfloor`.
 
     https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
     """
@@ -127,16 +127,16 @@ def _accepts(attribute: str, field: FieldInfo) -> str:
         return 'a rate ("100/m", "5/s")'
     if attribute in PROPERTY_TABLES:
         return "a table of librdkafka properties"
-    told: list[str] = []
+    accepted: list[str] = []
     for hint in _choices(field.annotation):
         choice = get_args(hint)[0] if get_origin(hint) is tuple else hint
         if get_origin(choice) is Literal:
-            told.extend(f"`{each}`" for each in get_args(choice))
+            accepted.extend(f"`{each}`" for each in get_args(choice))
         elif choice is SecretStr:
-            told.append("secret text")
+            accepted.append("secret text")
         elif choice is not NoneType:
-            told.append(_SPELLED.get(choice, "text"))
-    return " or ".join(told)
+            accepted.append(_SPELLED.get(choice, "text"))
+    return " or ".join(accepted)
 
 
 KAFKA = tuple(_walk(KafkaSettings, ("kafka",)))
@@ -144,7 +144,7 @@ APP = tuple(_walk(AppSettings, ("app",)))
 REGISTRY = tuple(_walk(RegistrySettings, ("registry",)))
 REDACTION = tuple(_walk(RedactionSettings, ("redaction",)))
 HANDLER = tuple(_walk(HandlerOverrides, ("handlers", "<name>")))
-#: The same without what is accepted for one release and is not to be written any more.
+#: Without deprecated ones.
 CURRENT_HANDLER = tuple(setting for setting in HANDLER if setting.path[2] != "guard")
 
 #: All that is not about one handler, in the order of the reference.
@@ -152,7 +152,7 @@ FIXED = (*KAFKA, *APP, *REGISTRY, *REDACTION)
 
 _FIXED = {setting.path: setting for setting in FIXED}
 _PER_HANDLER = {setting.path[2:]: setting for setting in HANDLER}
-#: What a handler means is code alone.
+#: Options of a handler that only code can set.
 _IN_CODE = frozenset(field.name for field in fields(HandlerSpec)).difference(
     HandlerOverrides.model_fields, ("function", "given")
 )

@@ -1,4 +1,4 @@
-"""RedactionSettings: `[redaction]`, what is taken from records before they leave Kafka."""
+"""RedactionSettings: `[redaction]`, what is masked or dropped of records outside of Kafka."""
 
 from __future__ import annotations
 

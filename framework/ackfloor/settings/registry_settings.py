@@ -60,9 +60,9 @@ class RegistrySettings(BaseModel):
         return self
 
     def check_complete(self, needed_by: str) -> None:
-        """Refuse settings with which nothing can be asked; raises ConfigError.
+        """Refuse settings with which the registry can't be used; raises ConfigError.
 
-        Not before somebody asks: `config show` is run where there are no secrets.
+        Called only before its use: `config show` runs where there are no secrets.
         """
         if self.url is None:
             why = f"{needed_by} is decoded with a schema registry, and none is named"
@@ -73,9 +73,9 @@ class RegistrySettings(BaseModel):
             raise ConfigError("registry.password", "", "a username has none", fix)
 
     def client(self) -> dict[str, object]:
-        """The configuration of confluent's registry client, secrets in the open: never show it.
+        """The configuration of confluent's registry client, secrets in plain text: never show it.
 
-        Without retries of its own: who asks again, and when, is for the worker to say.
+        Without retries of its own: the worker decides when to ask again.
         """
         given = {
             "url": self.url,

@@ -1,4 +1,4 @@
-"""Showing settings: every name with its value and the place it came from, secrets as `***`."""
+"""`config show`: every setting with its value and source, secrets as `***`."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _spelled_size(size: int) -> str:
     return str(size)
 
 
-#: Misspelt ones as well: the client refuses them, and the message has the value.
+#: Also misspelt ones: the client refuses them, and its message has the value.
 _SECRET = re.compile(
     r"pass|pas*wo?r|pwd|secret|credential|token(?!\.endpoint)|\.pem$|sasl\.jaas|oauthbearer\.config",
     re.IGNORECASE,

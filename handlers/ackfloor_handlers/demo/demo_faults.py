@@ -50,7 +50,9 @@ def kill_worker(stage: Stage, workers: int) -> list[Disturbance]:
         f"worker {(wall_ms() - at_ms) / 1000:.1f} s after the kill"
     )
     places = stage.topics.consumed()
-    stage.until(lambda: stage.view.calm(places, at_ms), "no redelivery is overdue", _RECOVERY_S)
+    stage.until(
+        lambda: stage.view.has_recovered(places, at_ms), "no redelivery is overdue", _RECOVERY_S
+    )
     over_ms = wall_ms()
     hit = {place: floors[place] for place in lost}
     killed = Disturbance(f"worker {victim} was killed", at_ms, at_ms, over_ms, hit)
@@ -83,7 +85,9 @@ def take_broker_away(stage: Stage, cluster: KafkaCluster, outage_s: float) -> Di
     cluster.start_node(node)
     back_ms = wall_ms()
     stage.live.tell("the broker is back")
-    stage.until(lambda: stage.view.calm(places, back_ms), "the run has caught up", _RECOVERY_S)
+    stage.until(
+        lambda: stage.view.has_recovered(places, back_ms), "the run has caught up", _RECOVERY_S
+    )
     over_ms = wall_ms()
     stage.live.tell(f"the run caught up {(over_ms - back_ms) / 1000:.1f} s later")
     return Disturbance("the broker was away", at_ms, over_ms, over_ms, floors, timeouts=True)

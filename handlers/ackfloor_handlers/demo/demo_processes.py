@@ -131,14 +131,14 @@ class Pipeline(Program):
         code = self.wait(_SPARK_S)
         if code != 0:
             raise DemoFailed(f"Spark's report ended with code {code}:\n{self.log_tail()}")
-        told = json.loads(self.output.read_text("utf-8"))
-        totals = told["totals"]
+        report = json.loads(self.output.read_text("utf-8"))
+        totals = report["totals"]
         return SparkReport(
             totals["records"],
             totals["recovered"],
             totals["dead"],
             totals["waiting"] + totals["unknown"],
-            told["failure_groups"],
+            report["failure_groups"],
         )
 
 

@@ -134,9 +134,9 @@ def _act(
             spark = stack.enter_context(Pipeline(broker.bootstrap_servers, folder, page))
             live.tell("Spark stores the retry and dead-letter topics, and reports on them")
         found = collect(broker.bootstrap_servers, topics)
-        told = None
+        report = None
         if spark is not None:
-            told = spark.report()
+            report = spark.report()
             live.tell(f"Spark took {time.monotonic() - spark.started_s:.1f} s")
     facts = Facts(
         ledger=feed.ledger(),
@@ -146,7 +146,7 @@ def _act(
         source=SOURCE,
         topic_records=found.records,
         disturbances=disturbances,
-        spark=told,
+        spark=report,
     )
     return facts, [
         Row("worker processes lost", str(int(plan.kill)), str(lost), lost == plan.kill),

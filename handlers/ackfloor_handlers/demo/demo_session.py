@@ -18,7 +18,14 @@ from ackfloor_handlers.demo.demo_processes import Service
 from ackfloor_handlers.demo.demo_topics import PARTITIONS, Topics
 from ackfloor_handlers.demo.live_view import LiveView
 from ackfloor_handlers.demo.order_producer import Feed
-from ackfloor_handlers.demo.run_watch import ENDED, NOTHING, Counts, RunView, fetch, fetch_state
+from ackfloor_handlers.demo.run_watch import (
+    NOTHING,
+    WORKER_EXITS,
+    Counts,
+    RunView,
+    fetch,
+    fetch_state,
+)
 from ackfloor_handlers.orders import RECEIPTS
 
 LOOK_EVERY_S: Final = 0.2
@@ -98,7 +105,7 @@ class Stage:
 
     def workers_lost(self) -> int:
         """How many worker processes ended so far."""
-        return self._counts.total(ENDED)
+        return self._counts.total(WORKER_EXITS)
 
     def receipts(self) -> int:
         """How many receipts were written so far; 0 while the broker is away."""

@@ -24,7 +24,7 @@ COUNTERS = {
     "ackfloor_messages_dead_lettered_total": "reason",
     "ackfloor_workers_ended_total": "",
 }
-ACKED, PARKED, DEAD_LETTERED, ENDED = COUNTERS
+ACKED, PARKED, DEAD_LETTERED, WORKER_EXITS = COUNTERS
 _ANSWER_S = 2.0
 
 
@@ -65,7 +65,7 @@ class RunView:
         """The workers that have partitions of a topic."""
         return {p.worker for p in self.partitions if p.place[0] == topic}
 
-    def calm(self, places: Iterable[Place], since_ms: int) -> bool:
+    def has_recovered(self, places: Iterable[Place], since_ms: int) -> bool:
         """Whether all went on after `since_ms`: every partition owned, no fault, none overdue."""
         fresh = all(taken_ms > since_ms for taken_ms in self.taken_ms.values())
         owned = {p.place for p in self.partitions}
@@ -80,15 +80,15 @@ OVERDUE_MS = 500
 
 def read_state(tree: Mapping[str, Any]) -> RunView:
     """What `/state` says."""
-    told = {int(name): worker for name, worker in tree["workers"].items() if worker}
+    workers = {int(name): worker for name, worker in tree["workers"].items() if worker}
     return RunView(
-        pids={number: worker["pid"] for number, worker in told.items()},
-        taken_ms={number: worker["taken_ms"] for number, worker in told.items()},
+        pids={number: worker["pid"] for number, worker in workers.items()},
+        taken_ms={number: worker["taken_ms"] for number, worker in workers.items()},
         partitions=tuple(
             sorted(
                 (
                     _partition(number, part, worker["taken_ms"])
-                    for number, worker in told.items()
+                    for number, worker in workers.items()
                     for part in worker["partitions"]
                 ),
                 key=lambda p: p.place,
@@ -96,7 +96,7 @@ def read_state(tree: Mapping[str, Any]) -> RunView:
         ),
         faults=tuple(
             f"{fault['kind']}: {fault['subject']}: {fault['message']}"
-            for worker in told.values()
+            for worker in workers.values()
             for fault in worker["faults"]
         ),
     )

@@ -59,9 +59,9 @@ def _price(payment: Payment) -> int:
 
 
 @app.handler("parcels", retry=LATER)
-async def ship(parcel: int) -> None:
+async def ship(number: int) -> None:
     """Have a parcel picked."""
-    await pick(parcel)
+    await pick(number)
 
 
 @app.handler("points", ordering="key", consume_timeout="5m", retry=LATER)

@@ -19,7 +19,7 @@ class WarehouseDown(ConnectionError):
     """The warehouse does not answer."""
 
 
-async def pick(parcel: int) -> int:
+async def pick(number: int) -> int:
     """Have the warehouse pick a parcel; its number there.
 
     Raises:
@@ -27,7 +27,7 @@ async def pick(parcel: int) -> int:
     """
     if WAREHOUSE_DOWN.exists():
         raise WarehouseDown("warehouse.internal:443: connection refused")
-    return 1_000_000 + parcel
+    return 1_000_000 + number
 
 
 async def lock_row(customer: str) -> None:

@@ -153,16 +153,16 @@ def _options(panel: Panel) -> dict[str, Any]:
     return {}
 
 
-def _target(target: Target, letter: str, panel: Panel) -> dict[str, Any]:
-    told = {
-        "refId": letter,
+def _target(target: Target, ref_id: str, panel: Panel) -> dict[str, Any]:
+    target_json = {
+        "refId": ref_id,
         "datasource": _SOURCE,
         "expr": selected(target.expr),
         "legendFormat": target.legend or "__auto",
     }
     if panel.kind == "table":
-        return {**told, "format": "table", "instant": True}
-    return told
+        return {**target_json, "format": "table", "instant": True}
+    return target_json
 
 
 def render() -> str:

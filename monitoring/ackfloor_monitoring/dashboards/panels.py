@@ -83,15 +83,15 @@ def rate(metric: str, by: str, selection: str = "$h") -> str:
     return f"sum by ({by}) (rate({metric}{{{selection}}}[$__rate_interval]))"
 
 
-def rated(metric: str, by: str = "handler", said: str = "", selection: str = "$h") -> Target:
+def rated(metric: str, by: str = "handler", legend: str = "", selection: str = "$h") -> Target:
     """The same as lines that are called by these labels, and by what is said of them."""
-    return Target(rate(metric, by, selection), f"{_named(by)} {said}".rstrip())
+    return Target(rate(metric, by, selection), f"{_named(by)} {legend}".rstrip())
 
 
-def by_topic(metric: str, selection: str = "$t", said: str = "") -> Target:
+def by_topic(metric: str, selection: str = "$t", legend: str = "") -> Target:
     """The sum of a gauge of partitions, a line for each topic."""
     expr = f"sum by (topic) (max {ONE} ({metric}{{{selection}}}))"
-    return Target(expr, f"{{{{topic}}}} {said}".rstrip())
+    return Target(expr, f"{{{{topic}}}} {legend}".rstrip())
 
 
 def _named(labels: str) -> str:

@@ -80,8 +80,8 @@ FAILURES = Row(
         graph(
             "Timeouts and late answers",
             "Deliveries ended by their timeout, and answers that came after that.",
-            rated("ackfloor_messages_timed_out_total", said="timed out"),
-            rated("ackfloor_late_answers_total", said="late answers"),
+            rated("ackfloor_messages_timed_out_total", legend="timed out"),
+            rated("ackfloor_late_answers_total", legend="late answers"),
             unit="cps",
         ),
         graph(
@@ -146,8 +146,8 @@ BREAKER = Row(
             "Where failures go",
             "Into retry topics, at the breaker's rate while it is not closed; the others are "
             "withheld.",
-            rated("ackfloor_messages_parked_total", said="parked"),
-            rated("ackfloor_messages_withheld_total", said="withheld"),
+            rated("ackfloor_messages_parked_total", legend="parked"),
+            rated("ackfloor_messages_withheld_total", legend="withheld"),
             unit="cps",
         ),
         graph(

@@ -74,8 +74,8 @@ PROGRESS = Row(
         graph(
             "Lag",
             "From the committed position to the end of the log, and what of it is not settled.",
-            by_topic("ackfloor_kafka_lag_messages", said="lag"),
-            by_topic("ackfloor_kafka_open_messages", said="not settled"),
+            by_topic("ackfloor_kafka_lag_messages", legend="lag"),
+            by_topic("ackfloor_kafka_open_messages", legend="not settled"),
         ),
         graph(
             "Lag as the workers count it",
@@ -117,8 +117,8 @@ THROUGHPUT = Row(
             "Handled, failed and given up.",
             Target(_HANDLED, "{{handler}} handled"),
             Target(_FAILED, "{{handler}} failed"),
-            rated("ackfloor_messages_dead_lettered_total", said="dead-lettered"),
-            rated("ackfloor_messages_discarded_total", said="discarded"),
+            rated("ackfloor_messages_dead_lettered_total", legend="dead-lettered"),
+            rated("ackfloor_messages_discarded_total", legend="discarded"),
             unit="cps",
             stacked=True,
         ),

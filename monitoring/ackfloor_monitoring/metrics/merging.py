@@ -45,7 +45,7 @@ class RunCollector(Collector):
 
     Args:
         reports: the newest report of each worker that runs.
-        ended: how many worker processes have ended.
+        worker_exits: how many worker processes have ended.
         settings: how the run stands to its settings.
         look: what the run last saw on Kafka.
         turn_ages_s: how long ago each worker's loop has made its last turn.
@@ -56,7 +56,7 @@ class RunCollector(Collector):
         group: str,
         workers: int,
         reports: Callable[[], Mapping[int, Report]],
-        ended: Callable[[], int],
+        worker_exits: Callable[[], int],
         settings: Callable[[], SettingsState] = SettingsState,
         look: Callable[[], Look | None] = lambda: None,
         turn_ages_s: Callable[[], Mapping[int, float]] = dict,
@@ -64,7 +64,7 @@ class RunCollector(Collector):
         self._group = group
         self._workers = workers
         self._reports = reports
-        self._ended = ended
+        self._worker_exits = worker_exits
         self._settings = settings
         self._look = look
         self._turn_ages_s = turn_ages_s
@@ -83,7 +83,7 @@ class RunCollector(Collector):
             scrape.add(g.TURN_AGE, (str(worker),), age_s)
         scrape.add(d.WORKERS_EXPECTED, (), self._workers)
         scrape.add(d.WORKERS_REPORTING, (), len(reports))
-        scrape.add(d.WORKERS_ENDED, (), self._ended())
+        scrape.add(d.WORKERS_ENDED, (), self._worker_exits())
         scrape.add_settings(self._settings())
         if (look := self._look()) is not None:
             scrape.add_look(look)

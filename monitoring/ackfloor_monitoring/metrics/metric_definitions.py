@@ -190,7 +190,7 @@ METADATA_IGNORED = _fault(
     ("group", "topic"),
     "Commits whose metadata was not believed (damaged, foreign, newer): only their floor was used.",
 )
-HOLDS = _fault(
+PAUSES = _fault(
     "handler_holds",
     ("group", "handler"),
     "Times a handler asked for a pause because a dependency of its is away.",
@@ -287,7 +287,7 @@ COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, BATCH_FAILURES, WITHHELD, PUT_BACK),
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(DELETED, METADATA_IGNORED, HOLDS, SUSPECTS, STRAY_EXITS),
+    *(DELETED, METADATA_IGNORED, PAUSES, SUSPECTS, STRAY_EXITS),
     *(BREAKER_OPENED, BREAKER_CLOSED, BREAKER_TRIALS),
     *(GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )

@@ -64,7 +64,7 @@ class RunMetrics:
         self._gone_s: dict[int, float] = {}
         #: A worker, or None for the run itself -> why it can't start yet.
         self._waits: dict[int | None, str] = {}
-        self._ended = 0
+        self._worker_exits = 0
         self._refused: set[int] = set()
         self._registry = registry or CollectorRegistry(auto_describe=False)
         self._settings = SettingsState()
@@ -74,7 +74,7 @@ class RunMetrics:
                 group,
                 workers,
                 self.reports,
-                lambda: self._ended,
+                lambda: self._worker_exits,
                 lambda: self._settings,
                 lambda: self._look,
                 self.turn_ages_s,
@@ -128,7 +128,7 @@ class RunMetrics:
             self._blocked_s.pop(worker, None)
             self._gone_s.setdefault(worker, self._monotonic())
             self._refused.discard(worker)
-            self._ended += 1
+            self._worker_exits += 1
 
     def settings(self, state: SettingsState) -> None:
         """How the run stands to its settings now; immutable, swapped in one assignment."""
@@ -181,15 +181,15 @@ class RunMetrics:
 
     def _livez(self, _request: Request) -> Response:
         health = self.health()
-        reasons = [finding for finding in health.reasons if finding.fails_live]
-        tree = {"live": health.live, "reasons": [asdict(finding) for finding in reasons]}
+        reasons = [reason for reason in health.reasons if reason.fails_live]
+        tree = {"live": health.live, "reasons": [asdict(reason) for reason in reasons]}
         return Response.of_json(tree, 200 if health.live else 503)
 
     def _readyz(self, _request: Request) -> Response:
         health = self.health()
         tree = {
             "ready": health.ready,
-            "reasons": [asdict(finding) for finding in health.reasons],
+            "reasons": [asdict(reason) for reason in health.reasons],
             "notes": [*_notes(self._settings)],
         }
         return Response.of_json(tree, 200 if health.ready else 503)

@@ -92,7 +92,7 @@ class WorkerMetrics:
         self._seeded: set[tuple[str, str, str]] = set()
         self._joined = False
         self._snapshot: Snapshot | None = None
-        self._told: dict[type, Callable[[Any], None]] = {
+        self._counters: dict[type, Callable[[Any], None]] = {
             RecordsReceived: self._received,
             RecordsSkipped: self._skipped,
             MetadataIgnored: self._metadata_ignored,
@@ -120,18 +120,18 @@ class WorkerMetrics:
             BatchFailed: self._batch_failed,
             BreakerOpened: self._breaker_opened,
             BreakerClosed: self._breaker_closed,
-            TrialEnded: self._trial_ended,
+            TrialEnded: self._trial,
             RecordWithheld: self._withheld,
         }
 
     def observe(self, events: Sequence[Event]) -> None:
         """Count the events of a turn."""
-        told = self._told
+        counters = self._counters
         with self._lock:
             for event in events:
-                tell = told.get(type(event))
-                if tell is not None:
-                    tell(event)
+                count = counters.get(type(event))
+                if count is not None:
+                    count(event)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Keep the newest snapshot: gauges are read from it where they are asked for."""
@@ -285,7 +285,7 @@ class WorkerMetrics:
         self._count(d.METADATA_IGNORED, event.topic)
 
     def _held(self, event: HandlerHeld) -> None:
-        self._count(d.HOLDS, event.handler)
+        self._count(d.PAUSES, event.handler)
 
     def _suspect_started(self, event: SuspectStarted) -> None:
         what = "started_alone" if event.alone else "started"
@@ -310,7 +310,7 @@ class WorkerMetrics:
         self._count(d.BREAKER_CLOSED, event.handler, event.why.replace(" ", "_"))
         self._count(d.GUARD_RESETS, event.handler)
 
-    def _trial_ended(self, event: TrialEnded) -> None:
+    def _trial(self, event: TrialEnded) -> None:
         outcome = "failed" if event.error_type else "handled"
         for spec in (d.BREAKER_TRIALS, d.GUARD_PROBES):
             self._count(spec, event.handler, outcome)

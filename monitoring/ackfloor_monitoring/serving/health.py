@@ -61,7 +61,7 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthReason:
     """One reason; `fails_live` marks those that a restart cures."""
 
     check: str
@@ -77,7 +77,7 @@ class Health:
 
     live: bool
     ready: bool
-    reasons: tuple[Finding, ...]
+    reasons: tuple[HealthReason, ...]
 
 
 def judge(
@@ -87,22 +87,22 @@ def judge(
     rules: HealthRules = HealthRules(),
 ) -> Health:
     """The run's health at a moment."""
-    findings = tuple(
-        finding
+    reasons = tuple(
+        reason
         for worker in range(expected_workers)
-        for finding in _findings(worker, workers.get(worker), now_ms, rules)
+        for reason in _reasons(worker, workers.get(worker), now_ms, rules)
     )
-    live = not any(finding.fails_live for finding in findings)
-    return Health(live, not findings, findings)
+    live = not any(reason.fails_live for reason in reasons)
+    return Health(live, not reasons, reasons)
 
 
-def _findings(
+def _reasons(
     worker: int, facts: WorkerFacts | None, now_ms: int, rules: HealthRules
-) -> Iterator[Finding]:
+) -> Iterator[HealthReason]:
     if facts is None:
-        yield Finding("workers", worker, "has not reported yet")
+        yield HealthReason("workers", worker, "has not reported yet")
     elif facts.gone_s is not None:
-        yield Finding(
+        yield HealthReason(
             "workers",
             worker,
             f"its process ended {facts.gone_s:.0f} s ago and no new one has reported",
@@ -116,15 +116,15 @@ def _findings(
         yield from _of_snapshot(worker, facts, facts.snapshot, rules)
 
 
-def _starting(worker: int, waits: str) -> Finding:
+def _starting(worker: int, waits: str) -> HealthReason:
     if waits:
-        return Finding("kafka", worker, f"waits for Kafka: {waits}")
-    return Finding("state", worker, "is starting")
+        return HealthReason("kafka", worker, f"waits for Kafka: {waits}")
+    return HealthReason("state", worker, "is starting")
 
 
-def _of_turns(worker: int, age_s: float, now_ms: int, rules: HealthRules) -> Iterator[Finding]:
+def _of_turns(worker: int, age_s: float, now_ms: int, rules: HealthRules) -> Iterator[HealthReason]:
     if age_s > rules.turn_limit_s:
-        yield Finding(
+        yield HealthReason(
             "loop",
             worker,
             f"its loop has made no turn for {age_s:.0f} s (limit {rules.turn_limit_s:.0f} s)",
@@ -139,23 +139,23 @@ def _since_ms(now_ms: int, age_s: float) -> int:
 
 def _of_snapshot(
     worker: int, facts: WorkerFacts, snapshot: Snapshot, rules: HealthRules
-) -> Iterator[Finding]:
+) -> Iterator[HealthReason]:
     if snapshot.state != "running":
-        yield Finding("state", worker, f"is {snapshot.state}")
+        yield HealthReason("state", worker, f"is {snapshot.state}")
     elif not facts.joined and not snapshot.partitions:
-        yield Finding("assignment", worker, "has no assignment from the group")
+        yield HealthReason("assignment", worker, "has no assignment from the group")
     for fault in snapshot.faults:
         message = f"{fault.subject}: {fault.message}{_next_trial(fault, snapshot)}"
         limit_s = _blocked_limit_s(snapshot, rules)
         cured = fault.kind == BLOCKED and facts.blocked_s > limit_s
-        yield Finding(f"faults.{fault.kind}", worker, message, fault.since_ms, cured)
+        yield HealthReason(f"faults.{fault.kind}", worker, message, fault.since_ms, cured)
     if snapshot.more_faults:
-        yield Finding("faults", worker, f"{snapshot.more_faults} more faults are not shown")
+        yield HealthReason("faults", worker, f"{snapshot.more_faults} more faults are not shown")
     for handler in snapshot.handlers:
         if handler.held_for_s > 0:
             why = handler.held_reason or "no reason given"
             text = f"handler {handler.name} is paused for another {handler.held_for_s:.1f} s: {why}"
-            yield Finding("held", worker, text)
+            yield HealthReason("held", worker, text)
 
 
 def _next_trial(fault: Fault, snapshot: Snapshot) -> str:

@@ -63,7 +63,7 @@ def dead_letters(failures: DataFrame, where: str) -> DataFrame:
     Raises:
         WhereRefused: it can't be understood.
     """
-    with where_told(where, failures):
+    with readable_where_errors(where, failures):
         return (
             failures.where(where)
             .where("stage = 'dlq'")
@@ -80,7 +80,7 @@ def choose(failures: DataFrame, where: str) -> list[Chosen]:
     """
     rows = dead_letters(failures, where)
     chosen: dict[str, Chosen] = {}
-    with where_told(where, failures):
+    with readable_where_errors(where, failures):
         for row in rows.toLocalIterator():
             of_topic = chosen.setdefault(row.topic, Chosen(row.topic)).offsets
             of_topic.setdefault(row.topic_id or "", {})[row.partition] = array("q", row.offsets)
@@ -88,28 +88,30 @@ def choose(failures: DataFrame, where: str) -> list[Chosen]:
 
 
 @contextmanager
-def where_told(where: str, failures: DataFrame) -> Iterator[None]:
+def readable_where_errors(where: str, failures: DataFrame) -> Iterator[None]:
     """Around what evaluates a condition: Spark's pages about it become one sentence."""
     try:
         yield
     except ParseException as error:
         raise WhereRefused(
-            where, _said(str(error)), "write what may follow WHERE in SQL"
+            where, _first_sentence(str(error)), "write what may follow WHERE in SQL"
         ) from error
     except AnalysisException as error:
         columns = ", ".join(name for name in failures.columns)
-        raise WhereRefused(where, _said(str(error)), f"the columns are {columns}") from error
+        raise WhereRefused(
+            where, _first_sentence(str(error)), f"the columns are {columns}"
+        ) from error
     except PySparkException as error:
-        raise WhereRefused(where, _said(str(error)), _CORRECT) from error
+        raise WhereRefused(where, _first_sentence(str(error)), _CORRECT) from error
     except Py4JJavaError as error:
         # Where rows are fetched one by one, it comes as a failed wait around what Spark says.
-        _, said = io.root_cause(error)
-        if not said.startswith("["):
+        _, message = io.root_cause(error)
+        if not message.startswith("["):
             raise
-        raise WhereRefused(where, _said(said), _CORRECT) from error
+        raise WhereRefused(where, _first_sentence(message), _CORRECT) from error
 
 
-def _said(text: str) -> str:
+def _first_sentence(text: str) -> str:
     """The first sentence of what Spark says, without its class and its SQLSTATE."""
     text = text.strip().partition("\n")[0]
     if text.startswith("["):

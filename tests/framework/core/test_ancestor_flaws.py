@@ -88,7 +88,7 @@ def test_rocketmq_one_scan_finds_every_overdue_message() -> None:
     running = [world.start() for _ in range(1_000)]
     world.now_s += 60
     world.expire(*running)
-    assert len(world.parcels) == 1_000
+    assert len(world.writes) == 1_000
 
 
 def test_rocketmq_a_changed_timeout_needs_no_restart() -> None:
@@ -157,7 +157,7 @@ def test_nats_a_bare_nak_does_not_burn_its_deliveries() -> None:
     world.start().retry()
     world.engine.answered([world.inbox.popleft()], world.now)
     world.take()
-    assert world.parcels[0].wait_s == 1.0
+    assert world.writes[0].wait_s == 1.0
 
 
 def test_nats_a_message_at_its_last_delivery_leaves() -> None:

@@ -80,7 +80,7 @@ def test_what_fails_once_more_is_parked(transactional: bool) -> None:
     world.finish(world.start(), Rejected(Failure("Hopeless", "x")))
     if transactional:
         (transaction,) = world.transactions
-        assert [p.topic for p in transaction.parcels] == [DLQ]
+        assert [p.topic for p in transaction.writes] == [DLQ]
         assert transaction.positions == ()
         world.end_transaction()
     else:

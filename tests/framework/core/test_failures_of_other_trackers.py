@@ -129,7 +129,7 @@ def test_pulsar_6451_a_nack_after_the_timeout_breaks_nothing() -> None:
     world.expire(delivery)
     assert delivery.retry() is False
     assert not world.inbox
-    assert len(world.parcels) == 1
+    assert len(world.writes) == 1
 
 
 def test_pulsar_6869_a_nack_leaves_the_tracker() -> None:
@@ -152,7 +152,7 @@ def test_pulsar_6960_one_record_is_one_dead_letter() -> None:
     world.fail(delivery, rejected)
     world.expire(delivery)
     world.finish(delivery, rejected)
-    assert len(world.parcels) == 1
+    assert len(world.writes) == 1
 
 
 def test_pulsar_7683_an_ack_counts_when_its_request_succeeded() -> None:
@@ -245,7 +245,7 @@ def test_pubsub_9268_what_waits_for_its_turn_has_no_deadline() -> None:
     waiting = world.engine.assignments[TIER, 0].waiting.first
     world.now_s += 5
     world.expire(first, behind, waiting)
-    assert [parcel.delivery for parcel in world.parcels] == [first]
+    assert [write.delivery for write in world.writes] == [first]
 
 
 def test_kafka_20771_a_dead_letter_too_large_for_its_topic_is_written_with_less() -> None:
@@ -253,8 +253,8 @@ def test_kafka_20771_a_dead_letter_too_large_for_its_topic_is_written_with_less(
     world = world_with(0)
     world.fail(world.start(), Rejected(Failure("Hopeless", "x", "stack")))
     world.refuse("MSG_SIZE_TOO_LARGE", too_large=True)
-    (parcel,) = world.parcels
-    assert parcel.envelope.truncated == "stack"
+    (write,) = world.writes
+    assert write.envelope.truncated == "stack"
     world.confirm()
     assert world.floor() == 1
 
@@ -279,8 +279,8 @@ def test_kip_1316_a_dead_letter_outage_stops_no_other_record() -> None:
 def test_kip_1317_the_reason_is_for_machines() -> None:
     """One of a fixed list, in a header of its own."""
     world = world_with(0)
-    parcel = world.fail(world.start(), Rejected(Failure("Hopeless", "no such customer")))
-    assert ("ackfloor.reason", b"dead_letter") in list(parcel.headers)
+    write = world.fail(world.start(), Rejected(Failure("Hopeless", "no such customer")))
+    assert ("ackfloor.reason", b"dead_letter") in list(write.headers)
 
 
 @pytest.mark.parametrize("manual", [False, True])
@@ -302,4 +302,4 @@ def test_a_discard_is_settled_by_the_users_word_alone() -> None:
     world = world_with(0)
     world.finish(world.start(), Discarded("obsolete"))
     assert world.floor() == 1
-    assert not world.parcels
+    assert not world.writes

@@ -162,9 +162,9 @@ def test_pc_716_large_records_are_bounded_by_their_bytes() -> None:
 def test_pc_401_a_retry_survives_the_consumers_death() -> None:
     """It is in a topic or still open: at no moment is it only in memory and committed."""
     world = world_with(0)
-    parcel = world.fail(world.start())
+    write = world.fail(world.start())
     assert world.engine.final_positions([TopicPartition("orders", 0)]) == ()
-    assert parcel.topic == TIER
+    assert write.topic == TIER
     world.confirm()
     assert [f.position for f in world.engine.final_positions([TopicPartition("orders", 0)])] == [1]
 
@@ -214,9 +214,9 @@ def test_a_budget_of_zero_still_calls_the_handler_once() -> None:
     """`max_redeliveries=0`: one delivery, and only its failure ends in the dead letters."""
     world = world_with(0, rules=replace(RULES, policy=RetryPolicy(max_redeliveries=0)))
     assert len(world.ready) == 1
-    assert not world.parcels
-    parcel = world.fail(world.start())
-    assert (parcel.topic, parcel.envelope.attempt) == (DLQ, 1)
+    assert not world.writes
+    write = world.fail(world.start())
+    assert (write.topic, write.envelope.attempt) == (DLQ, 1)
 
 
 def test_three_redeliveries_are_four_deliveries() -> None:
@@ -241,9 +241,9 @@ def test_a_timeout_is_parked_and_never_just_completed() -> None:
         world.finish(delivery)
     world.expire(hanging)
     assert world.floor() == 0
-    (parcel,) = world.parcels
-    assert (parcel.envelope.reason, parcel.envelope.timeouts) == (Reason.TIMEOUT, 1)
-    assert parcel.envelope.error_type == "ConsumeTimeout"
+    (write,) = world.writes
+    assert (write.envelope.reason, write.envelope.timeouts) == (Reason.TIMEOUT, 1)
+    assert write.envelope.error_type == "ConsumeTimeout"
     world.confirm()
     assert world.floor() == 3
 
@@ -279,7 +279,7 @@ def test_a_dead_letter_keeps_headers_and_timestamp() -> None:
     own = [("trace", b"\x00\xff"), ("trace", None)]
     world.engine.polled([MemoryRecord("orders", 0, 0, _headers=own, _timestamp_ms=17)], world.now)
     world.take()
-    parcel = world.fail(world.start(), Rejected(Failure("Hopeless", "x")))
-    assert list(parcel.headers[:2]) == own
-    assert ("ackfloor.origin.timestamp", b"17") in list(parcel.headers)
-    assert parcel.delivery.record.headers() == own
+    write = world.fail(world.start(), Rejected(Failure("Hopeless", "x")))
+    assert list(write.headers[:2]) == own
+    assert ("ackfloor.origin.timestamp", b"17") in list(write.headers)
+    assert write.delivery.record.headers() == own

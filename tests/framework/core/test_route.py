@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ackfloor.core.state.worker_state import UNHURRIED_S, Route
+from ackfloor.core.state.worker_state import LOW_PRIORITY_S, Route
 
 
 @pytest.mark.parametrize(
-    ("tier_s", "hurried"), [(None, False), (UNHURRIED_S / 2, True), (UNHURRIED_S, False)]
+    ("tier_s", "high_priority"),
+    [(None, False), (LOW_PRIORITY_S / 2, True), (LOW_PRIORITY_S, False)],
 )
-def test_a_tier_that_holds_its_records_for_a_moment_is_hurried(
-    tier_s: float | None, hurried: bool
+def test_a_tier_that_holds_its_records_for_a_moment_has_a_high_priority(
+    tier_s: float | None, high_priority: bool
 ) -> None:
     """It can't be read a moment later; a source topic and a slower tier can."""
-    assert Route("bill", "orders", tier_s).hurried is hurried
+    assert Route("bill", "orders", tier_s).high_priority is high_priority

@@ -187,9 +187,9 @@ def test_a_record_that_has_further_to_wait_hops_on() -> None:
     world.redeliver([0], headers=further)
     world.redeliver([1])
     assert ready(world) == [(TIER, 0, 1)]
-    (parcel,) = world.parcels
-    assert (parcel.topic, parcel.envelope.attempt) == ("orders--g--retry-1s", 1)
-    assert parcel.envelope.retry_at_ms == START_MS + 5_000
+    (write,) = world.writes
+    assert (write.topic, write.envelope.attempt) == ("orders--g--retry-1s", 1)
+    assert write.envelope.retry_at_ms == START_MS + 5_000
 
 
 def test_what_hops_on_does_so_in_time_although_there_is_no_room() -> None:
@@ -202,7 +202,7 @@ def test_what_hops_on_does_so_in_time_although_there_is_no_room() -> None:
     assert world.engine.state.handlers["bill"].retry_room() == 0
     assert world.engine.next_due_s(world.now) == world.now_s + 1.0
     world.tick(1.0)
-    assert [parcel.delivery.offset for parcel in world.parcels] == [1]
+    assert [write.delivery.offset for write in world.writes] == [1]
     assert world.engine.next_due_s(world.now) == inf
 
 

@@ -15,8 +15,12 @@ from ackfloor.core.messages.commands import Command, Commit, Publish, TakeBack
 from ackfloor.core.messages.events import Event
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import COMMITTED, Transact, Transaction
-from ackfloor.core.parking.transaction import Outcome as TransactionOutcome
+from ackfloor.core.parking.transaction import (
+    COMMITTED,
+    Transact,
+    Transaction,
+    TransactionOutcome,
+)
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Lane, Lanes, Work
@@ -126,7 +130,7 @@ class World:
         self.given: list[list[Any]] = []
         #: What a delivery was taken from that a worker has started.
         self.works: dict[TrackedDelivery, Work] = {}
-        self.parcels: list[PendingWrite] = []
+        self.writes: list[PendingWrite] = []
         self.commits: list[Commit] = []
 
     @property
@@ -144,7 +148,7 @@ class World:
             if isinstance(command, TakeBack):
                 self.give_back(command.handler)
             elif isinstance(command, Publish):
-                self.parcels.append(command.parcel)
+                self.writes.append(command.write)
             elif isinstance(command, Commit):
                 self.commits.append(command)
             elif isinstance(command, Transact):
@@ -209,7 +213,7 @@ class World:
         """The worker ends the work that a delivery was taken from, if it was in one."""
         work = self.works.pop(delivery, None)
         if work is not None:
-            self.engine.ended(self.rules.name, work, self.now)
+            self.engine.unit_ended(self.rules.name, work, self.now)
             self.take()
 
     def finish(self, delivery: TrackedDelivery, outcome: Outcome = ACKED) -> None:
@@ -256,21 +260,21 @@ class World:
     def fail(self, delivery: TrackedDelivery, outcome: Outcome | None = None) -> PendingWrite:
         """A handler raises; returns the parcel that is written for it."""
         self.finish(delivery, outcome or Failed(Failure("Boom", "x")))
-        return self.parcels[-1]
+        return self.writes[-1]
 
     def confirm(self) -> PendingWrite:
         """The broker confirms the oldest parcel under way."""
-        parcel = self.parcels.pop(0)
-        self.engine.published(parcel, self.now)
+        write = self.writes.pop(0)
+        self.engine.published(write, self.now)
         self.take()
-        return parcel
+        return write
 
     def refuse(self, error: str = "no such topic", *, too_large: bool = False) -> PendingWrite:
         """The broker refuses the oldest parcel under way."""
-        parcel = self.parcels.pop(0)
-        self.engine.publish_failed(parcel, error, too_large=too_large, now=self.now)
+        write = self.writes.pop(0)
+        self.engine.publish_failed(write, error, too_large=too_large, now=self.now)
         self.take()
-        return parcel
+        return write
 
     def end_transaction(self, outcome: TransactionOutcome = COMMITTED) -> Transaction:
         """The transaction under way ends."""

@@ -84,7 +84,7 @@ class Asking:
     """A request in a thread of its own, and a supervisor whose loop is turned by hand."""
 
     def __init__(self, *workers: int, wait_s: float = 60.0) -> None:
-        self.orders = WorkerOrders(Kind.EARLY)
+        self.orders = WorkerOrders(Kind.RETRY_NOW)
         self.sent: list[tuple[int, Tree]] = []
         self.results: list[Answers] = []
         self.thread = threading.Thread(
@@ -97,7 +97,7 @@ class Asking:
             self.orders.step(workers, self.tell)
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
-        assert kind is Kind.EARLY
+        assert kind is Kind.RETRY_NOW
         self.sent.append((worker, json.loads(body)))
         return True
 
@@ -145,7 +145,7 @@ def test_a_worker_that_says_nothing_is_named() -> None:
 
 def test_a_run_that_is_still_starting_says_so() -> None:
     """Nobody turns its loop; later it does nothing about what was given up."""
-    orders = WorkerOrders(Kind.EARLY)
+    orders = WorkerOrders(Kind.RETRY_NOW)
     with pytest.raises(TimeoutError, match="still starting"):
         orders.ask(GOOD, -0.9)
     told: list[int] = []
@@ -166,8 +166,8 @@ def test_a_worker_does_what_it_is_told() -> None:
         order = {**retry_order(action, TIER, {0: offsets}), "number": 7}
         answer = answer_order(
             json.dumps(order).encode(),
-            lambda asked: carry_out_retry_order(world.engine.early, asked, world.now),
+            lambda asked: carry_out_retry_order(world.engine.promotions, asked, world.now),
         )
         assert json.loads(answer) == {"number": 7, "count": count}
     world.tick()
-    assert (len(world.ready), len(world.parcels)) == (1, 2)
+    assert (len(world.ready), len(world.writes)) == (1, 2)

@@ -87,7 +87,7 @@ class Run:
         """A worker answers what it was told last."""
         number = self.sent[worker][-1].number
         body = Answer(number, refused, **rest).to_bytes()
-        self.settings.heard(worker, Kind.SETTINGS_TAKEN, body)
+        self.settings.received(worker, Kind.SETTINGS_TAKEN, body)
 
     def launched(self, worker: int) -> Launch:
         """What a worker makes of what it was told last."""
@@ -145,7 +145,7 @@ def test_a_worker_that_starts_has_its_breakers_before_its_settings(run: Run) -> 
         version.append(kind)
         return True
 
-    run.settings.heard(0, Kind.BREAKERS_OPEN, b'{"bill": [50, "Boom: x"]}')
+    run.settings.received(0, Kind.BREAKERS_OPEN, b'{"bill": [50, "Boom: x"]}')
     asking = threading.Thread(
         target=lambda: run.settings.breakers.force(Action.OPEN, "pay.back", None, "", 20.0)
     )
@@ -312,9 +312,9 @@ def test_a_worker_that_refuses_is_named_until_it_is_gone_or_takes_them(run: Run)
     stale = Answer(run.sent[0][-1].number, "too late").to_bytes()
     run.write("[handlers.bill]\nconcurrency = 3\n")
     assert run.states[-1].refused_by == {}
-    run.settings.heard(0, Kind.SETTINGS_TAKEN, stale)
+    run.settings.received(0, Kind.SETTINGS_TAKEN, stale)
     assert run.states[-1].refused_by == {}
-    run.settings.heard(0, Kind.STATUS, b"none of ours")
+    run.settings.received(0, Kind.STATUS, b"none of ours")
 
 
 def test_a_monitor_that_fails_keeps_nobody(run: Run, caplog: pytest.LogCaptureFixture) -> None:

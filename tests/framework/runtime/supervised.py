@@ -96,10 +96,15 @@ class Worker:
     """A worker process that does as it is told."""
 
     def __init__(
-        self, behave: str, state: Path, number: int, connection: Connection, marks: InFlightMemory
+        self,
+        behave: str,
+        state: Path,
+        number: int,
+        connection: Connection,
+        in_flight: InFlightMemory,
     ) -> None:
         self.behave, self.state, self.number, self.connection = behave, state, number, connection
-        self.marks = marks
+        self.in_flight = in_flight
         self.stops = 0
         with (state / f"lives-{number}").open("a") as lives:
             lives.write(f"{os.getpid()} {time.monotonic()}\n")
@@ -136,12 +141,12 @@ class Worker:
 
     def _stand_still(self, how: str) -> None:
         """Make turns and then none, with a record in flight, whatever signals say."""
-        self.marks.words[self.marks.take_place()] = self.marks.of("orders", 0) | 7
+        self.in_flight.cells[self.in_flight.take_place()] = self.in_flight.of("orders", 0) | 7
         for _ in range(10):
-            self.marks.turned()
+            self.in_flight.turned()
             time.sleep(0.05)
         if how == "set-back":
-            self.marks.set_back()
+            self.in_flight.set_back()
         self.status("draining" if how == "draining" else "stands still")
         threading.Event().wait()
 
@@ -173,7 +178,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "run":
         sys.exit(run(json.loads(sys.argv[2])))
     behave, state, _, number, _, descriptor, _, area = sys.argv[2:]
-    marks = InFlightMemory(int(area))
-    worker = Worker(behave, Path(state), int(number), Connection(int(descriptor)), marks)
+    in_flight = InFlightMemory(int(area))
+    worker = Worker(behave, Path(state), int(number), Connection(int(descriptor)), in_flight)
     # As the real worker: the interpreter's own end would give signals their defaults back.
     os._exit(worker.work())

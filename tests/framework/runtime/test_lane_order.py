@@ -292,10 +292,11 @@ def test_a_lane_that_is_over_is_known_to_be_before_more_is_read(
         on_failure="park",
     )
     with live(app) as worker:
-        monkeypatch.setattr(worker.executor(), "_visit", lambda *_: visits.append(seen[-1]))
+        monkeypatch.setattr(worker.executor(), "_handle_lane", lambda *_: visits.append(seen[-1]))
         for _ in range(20):
             worker.send("orders", b"x", key=b"k")
             worker.loop.turn(0.1)
-            within(lambda: bool(worker.loop._inbox.answered))
+            # On a busy machine its answer may have been taken in that very turn.
+            within(lambda: bool(worker.loop._inbox.answered) or worker.settled())
         worker.until(worker.settled)
     assert (seen, visits) == (list(range(20)), [])

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.kafka.client.client_options import KafkaOptions, transactional_config
 from ackfloor.kafka.inspection.group_progress import ProgressReader
 from ackfloor.kafka.produce.transactional_producer import Transactor
@@ -41,16 +41,18 @@ class Slow:
 @pytest.fixture
 def slow_transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Transactions take long; returns how many parcels each had."""
-    carry_out, parcels = Transactor.carry_out, []
+    carry_out, writes = Transactor.carry_out, []
 
-    def slowly(self: Transactor, transaction: Transaction, member: object) -> Outcome | None:
+    def slowly(
+        self: Transactor, transaction: Transaction, member: object
+    ) -> TransactionOutcome | None:
         if not isinstance(self._producer, Slow):
             self._producer = Slow(self._ready())  # type: ignore[assignment]
-        parcels.append(len(transaction.parcels))
+        writes.append(len(transaction.writes))
         return carry_out(self, transaction, member)
 
     monkeypatch.setattr(Transactor, "carry_out", slowly)
-    return parcels
+    return writes
 
 
 def parked(crowd: Crowd, suffix: str) -> Counter[tuple[int, int]]:

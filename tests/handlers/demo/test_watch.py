@@ -77,12 +77,12 @@ def test_calm_means_owned_without_faults_and_on_time() -> None:
     """Each of the ways in which a run is not calm."""
     owned = partition("orders", 0)
     places = [("orders", 0)]
-    assert read_state(state(owned)).calm(places, NOW_MS - 1)
-    assert not read_state(state(owned)).calm(places, NOW_MS)
-    assert not read_state(state(owned)).calm([*places, ("orders", 1)], 0)
-    assert not read_state(state(owned, faults=("refused",))).calm(places, 0)
+    assert read_state(state(owned)).has_recovered(places, NOW_MS - 1)
+    assert not read_state(state(owned)).has_recovered(places, NOW_MS)
+    assert not read_state(state(owned)).has_recovered([*places, ("orders", 1)], 0)
+    assert not read_state(state(owned, faults=("refused",))).has_recovered(places, 0)
     late = partition("orders--billing--retry-1s", 0, tier_s=1.0, next_due_ms=NOW_MS - 5_000)
-    assert not read_state(state(owned, late)).calm(places, 0)
+    assert not read_state(state(owned, late)).has_recovered(places, 0)
 
 
 def test_counters_add_up_across_workers_and_reasons() -> None:

@@ -20,7 +20,7 @@ from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table.ingest import Ingest, IngestPlan
-from ackfloor_monitoring.spark.table.ingest_observer import Onlooker
+from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NOON_MS = 1_772_366_400_000
 
 
-class Noted(Onlooker):
+class Noted(IngestObserver):
     """What ended the streams of an ingest."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ackfloor.dead_letters.rules.dispositions import Disposition, DispositionNote
-from ackfloor_monitoring.spark.audit.audit import Fault, audited, findings
+from ackfloor_monitoring.spark.audit.audit import Fault, audited, fault_rows
 from ackfloor_monitoring.spark.table.columns import KAFKA_RECORD
 from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION, dispositions
 from ackfloor_monitoring.spark.table.settled_rows import COMMIT
@@ -141,7 +141,7 @@ def found(spark: SparkSession) -> dict[str, Counter[str]]:
     rows = audited(frame(spark, table.rows), spark.createDataFrame(commits, COMMIT)).persist()
     notes = spark.createDataFrame(table.notes, DISPOSITION)
     by_group: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in findings(rows, NOW_MS, notes).collect():
+    for row in fault_rows(rows, NOW_MS, notes).collect():
         by_group[row.topic.split("--")[1]][row.fault] += 1
     return by_group
 

@@ -120,7 +120,7 @@ def rows(spark: SparkSession, failures: Failures, transactions: None) -> list[Ro
     events = io.read_topics(spark, kafka, topics=topics).transform(frames.failure_events)
     columns = ("topic", "stage", "handler", "reason", "error_type", "attempt", "unreadable")
     at_ms = F.unix_millis("event_time").alias("at_ms")
-    with io.spark_failures_told():
+    with io.readable_spark_errors():
         return events.select(*columns, at_ms).collect()
 
 
@@ -198,7 +198,7 @@ def test_a_topic_that_vanished_fails_the_read(spark: SparkSession, failures: Fai
     """A count that is silently short is worse than none: one sentence names what is wrong."""
     options = kafka_options(failures.bootstrap_servers)
     gone = io.read_topics(spark, options, topics=[failures.topic("retry-9s")])
-    with pytest.raises(ReadFailed, match="UnknownTopicOrPartition"), io.spark_failures_told():
+    with pytest.raises(ReadFailed, match="UnknownTopicOrPartition"), io.readable_spark_errors():
         gone.count()
 
 

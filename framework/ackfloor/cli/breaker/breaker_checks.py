@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ackfloor.core.values.doctor_result import Finding
+from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.core.values.durations import format_duration
 from ackfloor.declare.registration import HandlerSpec
 
 
-def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[Finding]:
+def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[CheckResult]:
     """Warn of each handler whose failures are dead-lettered without another attempt."""
     for spec in specs:
         if not spec.breaker.enabled or spec.retry.max_redeliveries != 0:
@@ -30,10 +30,12 @@ def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[Finding]:
             f"set handlers.{spec.name}.retry.max_redeliveries to 1 or more, or "
             f"handlers.{spec.name}.breaker.failures lower"
         )
-        yield Finding(f"breaker of {spec.name}", "warn", text, fix)
+        yield CheckResult(f"breaker of {spec.name}", "warn", text, fix)
 
 
-def of_partitions(specs: Sequence[HandlerSpec], partitions: Mapping[str, int]) -> Iterator[Finding]:
+def of_partitions(
+    specs: Sequence[HandlerSpec], partitions: Mapping[str, int]
+) -> Iterator[CheckResult]:
     """Warn of each handler with fewer partitions than failures that open its breaker.
 
     Args:
@@ -55,7 +57,7 @@ def of_partitions(specs: Sequence[HandlerSpec], partitions: Mapping[str, int]) -
         else:
             text += f"; so at least {_counts(spec, lanes)} go to the dead-letter topic before"
         fix = f"set handlers.{spec.name}.breaker.quiet_failures to {lanes} or less"
-        yield Finding(f"breaker of {spec.name}", "warn", text, fix)
+        yield CheckResult(f"breaker of {spec.name}", "warn", text, fix)
 
 
 def _counts(spec: HandlerSpec, less: int = 0) -> str:

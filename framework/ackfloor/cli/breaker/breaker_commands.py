@@ -18,7 +18,7 @@ from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
     credentials,
-    end_where_not_all_took,
+    exit_unless_all_applied,
     post,
 )
 from ackfloor.core.values.durations import format_duration, parse_duration
@@ -133,4 +133,4 @@ def _force(
         how_long = "" if for_s is None else f" for {format_duration(for_s)}"
         applied = ", ".join(map(str, workers["applied"])) or "none"
         typer.echo(f"{handler}: {_DONE[action]}{how_long} by worker {applied}")
-    end_where_not_all_took(workers)
+    exit_unless_all_applied(workers)

@@ -12,7 +12,7 @@ from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
     credentials,
-    end_where_not_all_took,
+    exit_unless_all_applied,
     post,
 )
 from ackfloor.live.run_control import PATH
@@ -51,7 +51,7 @@ def set_(
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(answer)
-    end_where_not_all_took(answer["workers"])
+    exit_unless_all_applied(answer["workers"])
 
 
 def _show(answer: Any) -> None:

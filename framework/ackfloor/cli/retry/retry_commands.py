@@ -27,7 +27,7 @@ from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.values.durations import format_duration
 from ackfloor.dead_letters.commands.dead_letter_views import (
-    LETTERS_SPARE,
+    OPTIONAL_COLUMNS,
     dead_letter_rows,
     dead_letter_text,
     fields_of,
@@ -102,7 +102,7 @@ def show(
             typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
             break
         records.append(record)
-    print_rows(_record_rows(records, rules), output, spare=LETTERS_SPARE)
+    print_rows(_record_rows(records, rules), output, spare=OPTIONAL_COLUMNS)
     misses.tell()
 
 

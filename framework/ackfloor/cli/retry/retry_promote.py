@@ -60,7 +60,7 @@ def promote(
     in a worker of this run.
     """
     run = credentials(listen, token_file, brokers.config)
-    meant = Meant.of(Places.of(places), wanted, brokers)
+    meant = Selected.of(Places.of(places), wanted, brokers)
     _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
@@ -80,12 +80,12 @@ def bury(
     were not waiting in a worker of this run.
     """
     run = credentials(listen, token_file, brokers.config)
-    meant = Meant.of(Places.of(places), wanted, brokers)
+    meant = Selected.of(Places.of(places), wanted, brokers)
     _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class Selected:
     """The selected records of a retry topic.
 
     Attributes:
@@ -98,7 +98,7 @@ class Meant:
     gone: int
 
     @classmethod
-    def of(cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers) -> Meant:
+    def of(cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers) -> Selected:
         """Select among the open records of the topic."""
         from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
@@ -119,7 +119,7 @@ class Meant:
 
 def _carry_out(
     action: Action,
-    meant: Meant,
+    meant: Selected,
     run: tuple[str, str],
     *,
     dry_run: bool,

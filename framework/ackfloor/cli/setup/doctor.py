@@ -20,7 +20,7 @@ from ackfloor.cli.shared.parameters import (
 )
 from ackfloor.cli.shared.rows import json_text
 from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
-from ackfloor.core.values.doctor_result import Finding, passes
+from ackfloor.core.values.doctor_result import CheckResult, passes
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.printable import plain
 from ackfloor.declare.codec import SchemaDecoder
@@ -76,11 +76,11 @@ def doctor(
         raise typer.Exit(Exit.FAILURE)
 
 
-def _results(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+def _results(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:
     from ackfloor.kafka.inspection.cluster_checks import versions
 
     python = sys.version.split()[0]
-    yield Finding("ackfloor", "ok", f"{ackfloor.__version__} on Python {python}")
+    yield CheckResult("ackfloor", "ok", f"{ackfloor.__version__} on Python {python}")
     yield versions()
     if launch is not None:
         yield from _settings(launch)
@@ -89,12 +89,12 @@ def _results(connection: Connection, launch: Launch | None) -> Iterator[Finding]
     yield connection.result
     if connection.admin is None:
         names = _LATER if launch is not None else _LATER[:1]
-        yield from (Finding(name, "not tried", "no broker to ask") for name in names)
+        yield from (CheckResult(name, "not tried", "no broker to ask") for name in names)
         return
     yield from _of_cluster(connection, launch)
 
 
-def _settings(launch: Launch) -> Iterator[Finding]:
+def _settings(launch: Launch) -> Iterator[CheckResult]:
     """Check properties that clients would refuse, and timeouts that don't fit together."""
     from ackfloor.kafka.client.client_options import (
         check_drain,
@@ -110,19 +110,19 @@ def _settings(launch: Launch) -> Iterator[Finding]:
         producer_config(options)
         check_drain(consumer, app.drain_timeout_s)
     except ConfigError as exc:
-        yield Finding(check, "fail", f"{exc.field}={exc.value!r}: {exc.why}", exc.fix)
+        yield CheckResult(check, "fail", f"{exc.field}={exc.value!r}: {exc.why}", exc.fix)
         return
     interval_s = poll_limit_ms(consumer) / 1000
     shown = f"max.poll.interval.ms is {format_duration(interval_s)}"
     if app.shutdown_timeout_s >= interval_s:
         text = f"app.shutdown_timeout={format_duration(app.shutdown_timeout_s)}, and {shown}"
         why = "the group may expel a worker that is shutting down before its last commit"
-        yield Finding(check, "warn", f"{text}: {why}", "lower the one or raise the other")
+        yield CheckResult(check, "warn", f"{text}: {why}", "lower the one or raise the other")
         return
-    yield Finding(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
+    yield CheckResult(check, "ok", f"{shown}: handlers may take longer, polling goes on meanwhile")
 
 
-def _registry(launch: Launch) -> Iterator[Finding]:
+def _registry(launch: Launch) -> Iterator[CheckResult]:
     """Check the schema registry, if a decoder of the app needs one."""
     topics = {
         topic
@@ -136,7 +136,7 @@ def _registry(launch: Launch) -> Iterator[Finding]:
         yield from check_registry(launch.settings.registry, topics)
 
 
-def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Finding]:
+def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:
     from ackfloor.kafka.inspection import cluster_checks as kafka
     from ackfloor.kafka.inspection.topic_checks import check_topics
     from ackfloor.kafka.topics.cluster_topics import Cluster
@@ -172,7 +172,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Findi
     yield kafka.clock(admin, partitions)
 
 
-def _shown(results: Iterator[Finding], output: Output) -> Iterator[Finding]:
+def _shown(results: Iterator[CheckResult], output: Output) -> Iterator[CheckResult]:
     """Print results as they come; as JSON all at once."""
     if output is Output.json:
         found = list(results)

@@ -164,7 +164,7 @@ def _asked(
         return response, None
 
 
-def end_where_not_all_took(workers: Mapping[str, Any]) -> None:
+def exit_unless_all_applied(workers: Mapping[str, Any]) -> None:
     """Print which workers refused a change or have not answered yet.
 
     Raises:

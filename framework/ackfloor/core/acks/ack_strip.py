@@ -1,9 +1,9 @@
-"""The ack strip: a partition from its floor to where it was read to, as a line of marks.
+"""The ack strip: which offsets from a partition's floor to its position are settled, as a line.
 
     ·██▒█·▸█
 
-A mark stands for one offset, or for equally many where there are more offsets than room: settled,
-partly settled, open, or open with a handler at work on it.
+A cell is one offset, or equally many where there are more offsets than cells: settled, partly
+settled, open, or open and running.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate
 from ackfloor.core.acks.gap_set import Runs
 
 SETTLED, PARTLY, OPEN, RUNNING = "█", "▒", "·", "▸"
-#: Marks of a strip where nobody says otherwise.
+#: Cells of a strip by default.
 WIDTH = 40
 
 
@@ -26,24 +26,24 @@ def ack_strip(
 
     Args:
         runs: settled offsets, as ascending runs [start, end).
-        running: offsets that a handler is at work on.
-        width: at most so many marks.
+        running: offsets whose handlers run.
+        width: most cells.
     """
     span = until - floor
     if span <= 0:
         return ""
-    marks = min(span, width)
-    bounds = [floor + n * span // marks for n in range(marks + 1)]
+    cells = min(span, width)
+    bounds = [floor + n * span // cells for n in range(cells + 1)]
     sums = list(accumulate((end - start for start, end in runs), initial=0))
     below = [_settled_below(bound, runs, sums) for bound in bounds]
     busy = {bisect_right(bounds, offset) - 1 for offset in running if floor <= offset < until}
     return "".join(
-        RUNNING if n in busy else _mark(below[n + 1] - below[n], bounds[n + 1] - bounds[n])
-        for n in range(marks)
+        RUNNING if n in busy else _cell(below[n + 1] - below[n], bounds[n + 1] - bounds[n])
+        for n in range(cells)
     )
 
 
-def _mark(settled: int, offsets: int) -> str:
+def _cell(settled: int, offsets: int) -> str:
     return SETTLED if settled == offsets else PARTLY if settled else OPEN
 
 

@@ -1,15 +1,14 @@
-"""Gap sets: the acks above the floor, as text in a commit's metadata.
+"""Gap sets: the acks above the floor, stored as text in a commit's metadata, to skip on restart.
 
 Theory. Kafka stores one position per partition and group, and beside it a short text that it
 hands back untouched. The position is the floor; the text says which offsets above it are
-settled, so that after a crash they are skipped and not handled again. What is wrong here loses
-records (an offset taken for settled is never read again) while what is missing only repeats
-them. So the text proves itself before a word of it is believed, and whatever does not is the
-same as no text at all.
+settled, so that after a crash they are skipped and not handled again. A wrong text loses records
+(an offset taken for settled is never read again); a missing one only repeats them. So a text is
+verified before it is used, and one that fails is treated as absent.
 
     "af1" codec base85(crc32 floor topic leader_epoch payload)
 
-* `af1`: this tool, version 1. Another beginning is foreign or newer.
+* `af1`: this tool, version 1. Another prefix is foreign or newer.
 * codec: one letter, `r` runs or `b` bitset; `R` and `B` are the same, deflated.
 * crc32 (4 bytes) over codec, topic, partition and all that follows: without it a flipped bit
   decodes to another legal gap set in four cases of five.
@@ -56,12 +55,12 @@ _ONES = re.compile("1+")
 
 
 class MetadataRefused(Exception):
-    """A commit's metadata that must not be believed; the message says why."""
+    """A commit's metadata that can't be trusted; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class GapSet:
-    """What a commit knows beyond its position.
+    """What a commit stores beside its position.
 
     Attributes:
         floor: the committed position.
@@ -129,7 +128,7 @@ def decode(text: str, topic: str, partition: int) -> GapSet:
         raise MetadataRefused("its last characters are not as they were written")
     if len(body) < 4 or int.from_bytes(body[:4]) != _checksum(codec, topic, partition, body[4:]):
         raise MetadataRefused("its checksum does not match: damaged, or of another partition")
-    # Only what this code or one like it wrote comes this far.
+    # The checksum matched: this code, or one like it, wrote the rest.
     floor, at = _varint(body, 4)
     hashed = int.from_bytes(body[at : at + 4])
     epoch, at = _varint(body, at + 4)
@@ -142,7 +141,7 @@ def gap_set_of(start: StartPosition) -> GapSet:
     """The gap set in the commit that a partition starts from.
 
     Raises:
-        MetadataRefused: the text proves nothing, or is not about this position and this log.
+        MetadataRefused: the text is not valid, or not of this position and this log.
     """
     gaps = decode(start.metadata, start.topic, start.partition)
     committed = start.position - start.lost
@@ -159,7 +158,7 @@ def gap_set_of(start: StartPosition) -> GapSet:
 
 
 def _shortest(gaps: GapSet, runs: Runs, topic: str, partition: int) -> str:
-    """The shortest of the four forms; the usual one is short at once."""
+    """The shortest of the four forms; the first is mostly short enough."""
     plain = _written_runs(runs, gaps.floor)
     best = _framed("r", plain, gaps, topic, partition)
     if len(best) <= SHORT:
@@ -216,7 +215,7 @@ def _put_varint(out: bytearray, number: int) -> None:
     out.append(number)
 
 
-# Reading. The checksum has held, but a text that was made on purpose must not break anything.
+# Reading. The checksum matched, but a forged text must not break anything either.
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,10 +1,10 @@
 """LeaderEpochs: in which leader epoch each offset of a partition was written.
 
 A partition's leader epoch grows with each new leader. Should the log be truncated (an unclean
-election), the offsets cut off are given out again, under a newer epoch: that is how a record
-that was settled is told from another one at its offset.
+election), the offsets cut off are used again, under a newer epoch. That distinguishes a settled
+record from a later one at its offset.
 
-Epochs never fall along a log, so a few (first offset, epoch) steps say it all.
+Epochs never fall along a log, so a few (first offset, epoch) steps are enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
-#: Where a record does not say its epoch (an old message format).
+#: The epoch of a record without one (an old message format).
 UNKNOWN = -1
 
 

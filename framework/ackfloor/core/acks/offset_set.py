@@ -1,6 +1,6 @@
 """OffsetSet: many offsets of one partition in little memory.
 
-Dead letters lie close together, and a job may have to remember a million of them. So offsets are
+Dead letters lie close together, and a job may remember a million of them. So offsets are
 bits in pages of a kibibyte: a million neighbours take 125 kB, where a set of numbers takes 65 MB.
 A page is made when the first offset in it is added, so offsets that lie far apart cost a kibibyte
 each and never more.

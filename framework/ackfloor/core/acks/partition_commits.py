@@ -1,8 +1,8 @@
-"""CommitLane: what is known of one partition's commits during one epoch.
+"""PartitionCommits: the state of one partition's offset commits during one epoch.
 
 One commit of a partition is outstanding at a time, plain or as part of a transaction, because
-Kafka keeps whichever comes last. A plain commit that came back as refused is in doubt until the
-next one is confirmed: it may have been stored, or may be yet.
+Kafka keeps whichever comes last. A plain commit that was refused is in doubt until the next one
+is confirmed: it may have been stored, or may still be.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ackfloor.core.acks.gap_set import LARGEST_OFFSET, LONGEST, SHORT
 from ackfloor.core.queues.flow_limits import Gate
 
 
-class CommitLane:
+class PartitionCommits:
     """The commits of one assignment.
 
     Attributes:
@@ -21,7 +21,7 @@ class CommitLane:
         settled_count: `tracker.settled_count()` as of the last confirmed commit.
         outstanding: a commit is on its way, plain or in a transaction.
         transacting: it is in a transaction.
-        in_doubt: the last plain commit came back as refused.
+        in_doubt: the last plain commit was refused, and may be stored all the same.
         sent_s: when the last commit was sent (monotonic seconds), minus infinity before the first.
         longest_metadata: most characters a commit's metadata may have; less after a broker
             refused some.
@@ -57,7 +57,8 @@ class CommitLane:
     def limit_metadata(self, longest: int) -> None:
         """Fetching stops at three quarters of this many characters.
 
-        A broker that takes less than any gap set needs gets floors alone, and holds back nothing.
+        Where a broker takes less than any gap set needs, floors alone are committed, and fetching
+        never stops for it.
         """
         if longest < SHORT:
             self.longest_metadata = 0

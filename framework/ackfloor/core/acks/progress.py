@@ -1,11 +1,11 @@
-"""Progress: how far a group has come in one partition, from its commit and the ends of the log.
+"""Progress: a group's lag and open records in one partition, from its commit and the log's ends.
 
-The onlooker's arithmetic. Kafka's lag counts from the committed position to the log's end. Some of
+Kafka's lag counts from the committed position to the log's end. Some of
 these records are settled already (the gap set), and some are gone (retention); what is left is
-open: unread, or in some worker's hands. Offsets that hold no record, such as transaction markers,
+open: unread, or being handled. Offsets that hold no record, such as transaction markers,
 count as open until the group has read past them, so `open` may be too high and never too low.
 
-A dead-letter topic is committed by nobody. What is settled there is what has a disposition.
+Nobody commits a dead-letter topic: a dead letter is settled when it has a disposition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackfloor.core.acks.gap_set import Runs
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One partition as a group stands to it.
+    """A group's progress in one partition.
 
     Attributes:
         kind: source, retry or dlq.
@@ -27,11 +27,11 @@ class Progress:
         floor: the committed position; None where there is no commit.
         runs: settled above the floor, as ascending runs [start, end).
         disposed: dead letters that were replayed, discarded or archived, and are in the log.
-        empty: offsets of a dead-letter topic that hold no letter, as far as anybody has read.
-        oldest_ms: when the oldest dead letter of which nothing became was written; None where
+        empty: offsets of a dead-letter topic that hold no dead letter, as far as it was read.
+        oldest_ms: when the oldest open dead letter was written; None where
             there is none, or it is not known.
-        owner: the member that has the partition; empty where nobody has.
-        note: what is odd about it, in a sentence.
+        owner: the member that has the partition; empty where none has.
+        note: a warning about it, in a sentence.
     """
 
     group: str
@@ -64,7 +64,7 @@ class Progress:
 
     @property
     def open(self) -> int | None:
-        """How many records are in the log and not settled; None where nobody can tell."""
+        """How many records are in the log and not settled; None where it is not known."""
         first = self.start if self.kind == "dlq" else self.floor
         if first is None or self.end is None:
             return None
@@ -97,7 +97,7 @@ class Progress:
 
 
 def oddity(progress: Progress) -> str:
-    """What an operator should know of the floor; empty where nothing is odd."""
+    """A warning about the floor for an operator; empty where there is none."""
     floor, start, end = progress.floor, progress.start, progress.end
     if floor is None:
         return "" if progress.kind == "dlq" else "no commit yet"

@@ -1,8 +1,7 @@
 """What a commit settles: all below its position, and the runs above it that its metadata lists.
 
-The reader's side of `gap_set`. Whoever only looks on (a report, an audit) may take less for settled
-than the worker that will own the partition, never more: metadata that can't be believed lists
-nothing, and says why.
+For readers such as reports and audits. They may count less as settled than the worker that owns the
+partition, never more: metadata that can't be trusted lists nothing, and `refused` says why.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from ackfloor.core.records.record import StartPosition
 class Settled(NamedTuple):
     """What is settled of one partition: all below `position`, and the runs [start, end) above it.
 
-    `topic_id` is the topic's as Kafka prints it, "" where the broker does not tell. `refused` says
-    why the commit's metadata could not be believed, "" where it could or where there was none.
+    `topic_id` is the topic's as Kafka prints it, "" where the broker does not send it. `refused`
+    says why the commit's metadata was rejected, "" where it was not or there was none.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""What waits in a retry topic, counted record by record."""
+"""Counts of the records of a retry topic: waiting, due, and when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class TierCount:
 
     Attributes:
         waiting: records that are not due yet.
-        due: records that are due, in work or about to be.
+        due: records that are due, running or about to.
         oldest_due_ms: when the one that is due for the longest became due.
         next_due_ms: when the next one does.
         last_due_ms: when the last one does.
@@ -24,7 +24,7 @@ class TierCount:
     last_due_ms: int | None = None
 
     def add(self, due_ms: int, now_ms: int) -> None:
-        """One more that is open."""
+        """Count one open record."""
         if due_ms <= now_ms:
             self.due += 1
             self.oldest_due_ms = _least(self.oldest_due_ms, due_ms)

@@ -4,8 +4,8 @@ Theory. The tracker follows the offsets that are *open* (registered and not sett
 range and never "offset + 1": an offset that was not delivered (a transaction marker, a
 compacted or expired record) does not exist here and so can block nothing. Offsets arrive in
 increasing order and settle in any order. `open` answers "is it mine?" in one dict look-up;
-`order` keeps arrival order, and its head moves past settled offsets only when somebody asks for
-the floor, so that settling costs one dict operation at any window size.
+`order` keeps arrival order, and its head moves past settled offsets only when the floor is
+asked for, so that settling costs one dict operation at any window size.
 
 Invariants (tests/framework/core/acks/test_tracker_model.py holds each against a naive set):
 

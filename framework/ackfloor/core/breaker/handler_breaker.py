@@ -1,10 +1,10 @@
-"""Circuit: what the engine keeps of one handler's circuit breaker, and of what it withholds."""
+"""Circuit: the state of one handler's circuit breaker, and the records that it withholds."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ackfloor.core.breaker.park_rate import Drip
+from ackfloor.core.breaker.park_rate import TokenBucket
 from ackfloor.core.breaker.rule import Breaker, Forced
 from ackfloor.core.queues.flow_limits import Gate
 from ackfloor.core.records.outcomes import Failed, Rejected
@@ -15,11 +15,11 @@ class Circuit:
 
     Attributes:
         breaker: judges, and says how many trials may run.
-        drip: lets failures leave while it is not closed.
+        bucket: limits how many failures are parked while it is not closed.
         failing: records that failed in a row when it opened; 0 where an operator opened it.
-        forced, forced_until_s, forced_reason: what an operator wants of it, until when (monotonic
+        forced, forced_until_s, forced_reason: what an operator forced, until when (monotonic
             seconds; infinity until further notice), and why.
-        crowded: at the last look the executor had enough that it has not started.
+        crowded: at the last look the executor had enough that it had not started.
         dry: there was nothing to try at the last look.
         next_trial_s: when the next one may start (monotonic seconds), as of the last look.
         owned_s: when the worker last owned a partition of the handler's, while it is not closed.
@@ -30,9 +30,9 @@ class Circuit:
 
     __slots__ = (
         "breaker",
+        "bucket",
         "count_gate",
         "crowded",
-        "drip",
         "dry",
         "failing",
         "forced",
@@ -47,7 +47,7 @@ class Circuit:
 
     def __init__(self) -> None:
         self.breaker = Breaker()
-        self.drip = Drip()
+        self.bucket = TokenBucket()
         self.failing = 0
         self.forced: Forced | None = None
         self.forced_until_s = 0.0
@@ -76,7 +76,7 @@ class Trials(NamedTuple):
 
 
 class WithheldRecords:
-    """Of one partition, the records that are withheld, and those that were and are not done yet."""
+    """One partition's withheld records, and how often each was withheld until it is settled."""
 
     __slots__ = ("_sizes", "size", "trials")
 
@@ -108,11 +108,11 @@ class WithheldRecords:
         self.trials[offset] = Trials(times, since_s, outcome)
         return times
 
-    def let_go(self, offset: int) -> None:
+    def redeliver(self, offset: int) -> None:
         """A record is delivered again."""
         self.size -= self._sizes.pop(offset, 0)
 
     def clear(self) -> None:
-        """Nothing of the partition is delivered any more."""
+        """Forget what waits: the partition leaves."""
         self._sizes.clear()
         self.size = 0

@@ -1,8 +1,8 @@
-"""Drip: how fast failed records leave for the retry topics while a circuit breaker is not closed.
+"""TokenBucket: limits how fast failed records are parked while a circuit breaker is not closed.
 
 Theory. A bucket of tokens, one for each record. It fills at the worker's share of the group's rate
 and holds a burst of a few seconds. So over any stretch of time no more records leave than the burst
-and the rate times its length, and a breaker that opens again and again gives no more away.
+and the rate times its length, and a breaker that opens again and again lets no more through.
 
 Invariant: in any `t` seconds at most `BURST * share` (one at least) `+ rate * share * t` are taken.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 BURST = 10.0
 
 
-class Drip:
+class TokenBucket:
     """One handler's bucket."""
 
     __slots__ = ("_at_s", "_tokens")

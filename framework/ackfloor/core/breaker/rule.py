@@ -1,12 +1,11 @@
-"""Breaker: whether a handler's records fail for a reason that is none of theirs.
+"""Breaker: when a handler's circuit breaker opens, tries single records, and closes.
 
 Theory. A poisonous record fails whatever happens around it; when a dependency is down, everything
-fails. What tells them apart is a run of failures without a single success, and it has to be a run
-in the order in which handlers *started*: time-outs end together, failures end soon and successes
-late, so the order of ends shows runs that are none. Therefore a success counts for the moment at
-which it started, and wipes out every failure that started before. A start that still runs may yet
-be such a success. It holds the judgement of what started after it back, until it has run longer
-than recent successes did.
+fails. The difference is a run of failures without a single success, in the order in which handlers
+*started*: time-outs end together, failures end soon and successes late, so the order of ends shows
+runs that are none. Therefore a success counts at the moment at which it started, and clears every
+failure that started before. A delivery that still runs may become such a success. So failures that
+started after it don't count until it has run longer than recent successes did.
 
 Only different records count, by their first deliveries. A redelivery that fails says little new:
 it comes from a record that is known to be bad. It counts while no first delivery has ended for a
@@ -20,7 +19,7 @@ breaker is closed.
 Invariants (tests/framework/core/breaker/test_rule.py):
 
 K1  fewer than `quiet_failures` different records never open it, however often they fail.
-K2  a success wipes out every failure that started before it, whichever ends first.
+K2  a success clears every failure that started before it, whichever ends first.
 K3  open, more than one trial runs only after a success, where one has run for `PATIENCE_S`, or
     `TOGETHER` of them where the one before ended within `QUICK_S`.
 """
@@ -58,7 +57,7 @@ class BreakerState(StrEnum):
 
 
 class Forced(StrEnum):
-    """What an operator wants of a breaker."""
+    """The state that an operator forces on a breaker."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -101,15 +100,15 @@ class Breaker:
         self._took_s: deque[float] = deque(maxlen=REMEMBERED)
         #: When the last success, and the last first delivery, ended; of the first look before.
         self._last_success_s = self._last_first_s = inf
-        #: The last that said something has failed.
+        #: The last delivery that counted has failed.
         self._failed_last = False
-        #: It closed for want of anything but redeliveries, which don't open it again.
+        #: It closed because there was nothing but redeliveries, which don't open it again.
         self._gave_in = False
         self.is_open = False
         self.allowed = 1
         self.since_s = 0.0
         self.error = ""
-        #: When the trials that are not answered were let through.
+        #: When the trials that are not answered were started.
         self._trials: deque[float] = deque()
         #: When the next one is due by the pace; and whether the last one was quick.
         self._next_trial_s = -inf
@@ -122,10 +121,10 @@ class Breaker:
             return BreakerState.CLOSED
         return BreakerState.OPEN if self.allowed == 1 else BreakerState.SLOW_START
 
-    # What it learns.
+    # Results of deliveries.
 
     def _look(self, now_s: float) -> None:
-        """What was not seen before this moment did not happen before it either."""
+        """Measure from the first look: nothing is known of the time before."""
         self._last_success_s = min(self._last_success_s, now_s)
         self._last_first_s = min(self._last_first_s, now_s)
 
@@ -165,7 +164,7 @@ class Breaker:
             self._gave_in = False
             self._again.clear()
         if self.is_open and self.allowed == 1:
-            # It can't be more open, and an outage of a day would be remembered whole.
+            # It is fully open, and must not remember a whole day's failures.
             return
         if first:
             if started_s > self._success_start_s:
@@ -187,14 +186,14 @@ class Breaker:
         return rules.quiet_failures if quiet else rules.failures
 
     def decides_soon(self, rules: CircuitBreaker, now_s: float) -> bool:
-        """Whether a success ends the run soon, or it opens it: what runs holds it back so long.
+        """Whether the run is at the threshold, and only running deliveries may still clear it.
 
         Redeliveries don't count: they start again and again, and always after what runs.
         """
         return len(self._firsts) >= self.threshold(rules, now_s)
 
-    def convinced(self, running: Iterable[float], rules: CircuitBreaker, now_s: float) -> bool:
-        """Whether the run is long enough without what a start that still runs holds back.
+    def should_open(self, running: Iterable[float], rules: CircuitBreaker, now_s: float) -> bool:
+        """Whether the run is long enough without failures that a running delivery may yet clear.
 
         Args:
             running: when the deliveries that run now started.
@@ -216,7 +215,7 @@ class Breaker:
 
     def open(self, now_s: float) -> None:
         """Start nothing but trials from now on."""
-        # It may have seen nothing yet, and is to close in time all the same.
+        # An operator may open it before any delivery has ended, and it must close in time.
         self._look(now_s)
         self.is_open = True
         self.since_s = now_s
@@ -226,7 +225,7 @@ class Breaker:
         self._quick = False
 
     def start_over(self) -> None:
-        """Try one at a time again: a run was long enough for that."""
+        """Try one at a time again."""
         self.allowed = 1
         self._firsts.clear()
         self._again.clear()
@@ -281,11 +280,11 @@ class Breaker:
         return max(paced_s, self._trials[0] + PATIENCE_S)
 
     def tried(self, count: int, now_s: float) -> None:
-        """So many trials were let through."""
+        """So many trials were started."""
         if count > 0:
             self._trials.extend([now_s] * count)
             if self.allowed > 1:
-                # Slow start has no pace, and so nothing to make up for.
+                # Slow start has no pace to make up for.
                 self._next_trial_s = now_s
                 return
             since_s = max(self._next_trial_s, now_s - (TOGETHER - 1) / PACE)
@@ -296,13 +295,13 @@ class Breaker:
         return self.is_open and started_s >= self.since_s
 
     def trial_ended(self, started_s: float, now_s: float) -> None:
-        """A trial has ended; one that ran for long was not counted any more."""
+        """A trial has ended; one past `PATIENCE_S` was not counted any more."""
         self._quick = now_s - started_s < QUICK_S
         if self._trials and now_s - started_s < PATIENCE_S:
             self._trials.popleft()
 
     def trial_left(self) -> None:
-        """A trial ended that says nothing."""
+        """A trial ended without a result that counts."""
         self._quick = False
         if self._trials:
             self._trials.popleft()

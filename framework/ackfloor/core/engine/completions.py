@@ -1,8 +1,8 @@
-"""Completions: how deliveries end, and that each ends once.
+"""Completions: answers, time-outs and late answers; each delivery ends once.
 
 `closed` is set by the first outcome that is applied, or by the deadline; where something else ends
 a delivery (its partition leaves, its batch is tried again, it is condemned) by `Assignment.end`.
-What finds it set is late: counted, and without effect.
+Whatever comes after that is late: it is counted and ignored.
 
 Where handlers can be killed, the deadline closes nothing: it has the process killed, and the
 executor answers when the process has been seen dead. So nothing of such a delivery runs any more
@@ -53,7 +53,7 @@ class Completions:
         "_batches",
         "_breakers",
         "_in_place",
-        "_parcels",
+        "_outbox",
         "_state",
         "_withheld",
         "deadlines",
@@ -62,14 +62,14 @@ class Completions:
     def __init__(
         self,
         state: WorkerState,
-        parcels: Outbox,
+        outbox: Outbox,
         in_place: InPlace,
         breakers: Breakers,
         withheld: Withheld,
         batches: Batches,
     ) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._in_place = in_place
         self._breakers = breakers
         self._withheld = withheld
@@ -77,7 +77,7 @@ class Completions:
         self.deadlines = Deadlines()
 
     def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
-        """Deliveries came back with their outcomes."""
+        """Apply the outcomes of deliveries."""
         handled: list[TrackedDelivery] = []
         assignment: Assignment | None = None
         for delivery in deliveries:
@@ -112,9 +112,9 @@ class Completions:
         state.commits.settled(len(handled))
 
     def _lanes_go_on(self, handler: HandlerState, ended: Sequence[TrackedDelivery]) -> None:
-        """Queue the lanes of which these were out, if they have more."""
+        """Queue the lanes of these deliveries that have more records."""
         if handler.rules.ordering != "unordered":
-            lanes = handler.lanes.ended(ended)
+            lanes = handler.lanes.deliveries_ended(ended)
             if lanes:
                 handler.queue.put(lanes)
 
@@ -131,14 +131,14 @@ class Completions:
         if handled and handler.rules.ordering != "unordered":
             self._state.free(delivery)
         if trials and delivery.record_offset in trials:
-            # It was withheld: its own time has passed long ago, or it had none.
+            # It was withheld: its due time is long past, or it had none.
             if handled:
                 del trials[delivery.record_offset]
             return
         envelope, stats = delivery.envelope, assignment.stats
-        assert envelope is not None, "a redelivery says what came before it, or was withheld"
+        assert envelope is not None, "a redelivery has an envelope, or was withheld"
         if envelope.replays and delivery.attempt == 1:
-            # An operator put it back to work: no failure of this life came before.
+            # Redriven by an operator: its first delivery since then.
             stats.replays_handled += handled
             stats.replays_failed += isinstance(outcome, Failed | Rejected)
         elif envelope.not_before_ms is not None:
@@ -165,7 +165,7 @@ class Completions:
             )
         elif isinstance(outcome, Failed | Rejected):
             if outcome.reason is Reason.TIMEOUT:
-                self._tell_timeout(delivery, now)
+                self._report_timeout(delivery, now)
             self._fail(delivery, outcome, now)
         # Released: it stays open, for whoever owns the partition next.
 
@@ -200,10 +200,10 @@ class Completions:
             self._in_place.failed(delivery, verdict, now)
             return
         self._leave_lane(delivery)
-        self._parcels.park(delivery, verdict, now)
+        self._outbox.park(delivery, verdict, now)
 
     def _leave_lane(self, delivery: TrackedDelivery) -> None:
-        """A record that is parked has left its lane, which goes on."""
+        """Take a parked record out of its lane, and queue the lane."""
         handler = delivery.assignment.handler
         if handler.rules.ordering != "unordered":
             self._state.free(delivery)
@@ -229,7 +229,7 @@ class Completions:
         for batch, handler in batches.items():
             if batch.closed():
                 self._state.commands.append(Cancel(batch.items[0]))
-                self._batches.let_go(handler, batch, now)
+                self._batches.resume_lanes(handler, batch, now)
 
     def _expire(self, delivery: TrackedDelivery, now: Now) -> None:
         assignment = delivery.assignment
@@ -257,7 +257,7 @@ class Completions:
         outcome: Failed | Rejected = timed_out(delivery)
         if delivery.retrying:
             self._redelivery_ended(delivery, outcome, now)
-        self._tell_timeout(delivery, now)
+        self._report_timeout(delivery, now)
         if handler.rules.batch is None:
             self._state.commands.append(Cancel(delivery))
         else:
@@ -265,7 +265,7 @@ class Completions:
             outcome = delivery.batch.failure = delivery.batch.failure or outcome
         self._fail(delivery, outcome, now)
 
-    def _tell_timeout(self, delivery: TrackedDelivery, now: Now) -> None:
+    def _report_timeout(self, delivery: TrackedDelivery, now: Now) -> None:
         assignment = delivery.assignment
         due_s = delivery.deadline_s
         self._state.events.append(

@@ -1,4 +1,4 @@
-"""Engine: what happens to every record between being read and being committed.
+"""Engine: each record from poll to commit: dispatch, settle, park, commit.
 
 Facts go in (assigned, polled, answered, published, committed, the time); commands and events
 come out; the shell around it does what the commands say and reports back. The engine never
@@ -6,15 +6,15 @@ blocks, never reads a clock and never touches Kafka.
 
 The life of a record: `polled` registers it as open and puts it on its handler's queue (`intake`),
 `next_units` gives it to the executor (`scheduler`). Its delivery comes back through `answered`, or
-`expire` ends it at its deadline (`completions`). Handled: the record is settled. Failed: a parcel
-is published to a retry tier or the DLQ, and only its delivery report settles the record (`outbox`);
-or it stays where it is, holds its lane and is delivered again (`retry_in_place`). Settling lets the
-floor move, and `tick` commits floors (`commit_schedule`).
+`expire` ends it at its deadline (`completions`). Handled: the record is settled. Failed: it
+is written to a retry tier or the DLQ, and only the delivery report of that write settles it
+(`outbox`); or it stays where it is, holds its lane and is delivered again (`retry_in_place`).
+Settling lets the floor move, and `tick` commits floors (`commit_schedule`).
 
 Invariants (numbers of the contract; tests/framework/core/engine/test_engine_model.py holds them):
 
 1  the committed position never passes a record that is not settled;
-2  settled means handled, or confirmed in a retry or DLQ topic, or discarded by explicit word;
+2  settled means handled, or confirmed in a retry or DLQ topic, or explicitly discarded;
 3  the floor never goes back within one epoch;
 4  a delivery ends once; whatever comes after `closed` was set is counted and changes nothing;
 6  offsets that never arrive block nothing;
@@ -41,7 +41,7 @@ from ackfloor.core.messages.fault_causes import UNCONFIRMED, Identity, Trouble, 
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
@@ -106,24 +106,22 @@ class Engine:
             commit_count=commit_count,
             redaction=redaction,
         )
-        self._parcels = Outbox(self._state, transactional=transactional)
-        self.suspects = Suspects(self._state, self._parcels)
-        self._redeliveries = Redeliveries(self._state, self._parcels, self.suspects)
-        self._intake = Intake(self._state, self._parcels, self.suspects, self._redeliveries)
-        self._in_place = InPlace(self._state, self._parcels)
-        #: What an operator says about records that wait in retry topics.
-        self.early = Promotions(self._state, self._parcels)
-        #: What an operator does about lanes that wait for a record that failed.
-        self.lane_orders = LaneOrders(self._state, self._parcels)
+        self._outbox = Outbox(self._state, transactional=transactional)
+        self.suspects = Suspects(self._state, self._outbox)
+        self._redeliveries = Redeliveries(self._state, self._outbox, self.suspects)
+        self._intake = Intake(self._state, self._outbox, self.suspects, self._redeliveries)
+        self._in_place = InPlace(self._state, self._outbox)
+        #: Operators' orders about records that wait in retry topics.
+        self.promotions = Promotions(self._state, self._outbox)
+        #: Operators' orders about lanes that wait for a record that failed.
+        self.lane_orders = LaneOrders(self._state, self._outbox)
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)
         withheld = Withheld(self._state)
-        self._batches = Batches(
-            self._state, self._parcels, self._in_place, self._breakers, withheld
-        )
-        self._endings = Completions(
-            self._state, self._parcels, self._in_place, self._breakers, withheld, self._batches
+        self._batches = Batches(self._state, self._outbox, self._in_place, self._breakers, withheld)
+        self._completions = Completions(
+            self._state, self._outbox, self._in_place, self._breakers, withheld, self._batches
         )
 
     # What comes out.
@@ -131,14 +129,14 @@ class Engine:
     def take_commands(self) -> list[Command]:
         """The commands since the last call, in order."""
         if self._state.unbalanced:
-            # Here, so that it is done once however many parcels were confirmed.
+            # Here, so that it is done once however many writes were confirmed.
             self._state.balance()
         commands, self._state.commands = self._state.commands, []
         return commands
 
     def take_events(self, now: Now) -> list[Event]:
         """The events since the last call, in order."""
-        self._endings.report(now)
+        self._completions.report(now)
         events, self._state.events = self._state.events, []
         return events
 
@@ -164,10 +162,10 @@ class Engine:
 
     @property
     def transactional(self) -> bool:
-        """Whether parcels are written in transactions."""
-        return self._parcels.transactions is not None
+        """Whether parked records are written in transactions."""
+        return self._outbox.transactions is not None
 
-    # Partitions come and go.
+    # Assign and revoke.
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """Partitions came: each gets a new epoch and a new tracker."""
@@ -192,7 +190,7 @@ class Engine:
     ) -> tuple[CommitPosition, ...]:
         """What to commit now of those whose last commit has no clear answer yet.
 
-        Their parcels can't begin a transaction before.
+        Their writes can't begin a transaction before.
         """
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
         return self._state.commits.final(
@@ -208,21 +206,21 @@ class Engine:
         self._intake.deleted(ends)
 
     def hasten(self, now: Now) -> bool:
-        """The worker ends: let what deleted topics left here begin; returns whether some is left.
+        """The worker ends: start records of deleted topics now; returns whether some are left.
 
         Their other writes are tried again as well.
         """
         left = self._intake.hasten(now)
         if left:
-            self._parcels.tick(now)
+            self._outbox.tick(now)
         return left
 
     def abandon_orphans(self) -> None:
-        """The worker is at its end: what is left of deleted topics is lost, and told."""
+        """The worker exits: report what is left of deleted topics as lost."""
         self._intake.abandon_orphans()
 
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
-        """Partitions are gone: whatever still comes for them is stale."""
+        """Partitions are gone: late answers for them are stale."""
         self._intake.drop(partitions, lost=lost)
 
     # Records in, deliveries back.
@@ -245,31 +243,31 @@ class Engine:
                 self._state.flow.look_again()
 
     def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
-        """Deliveries came back with their outcomes."""
-        self._endings.answered(deliveries, now)
+        """Apply the outcomes of deliveries."""
+        self._completions.answered(deliveries, now)
 
-    def ended(self, handler: str, unit: Work | Batch, now: Now) -> None:
-        """A slot has ended a work, or the call of a batch has ended, or was given up.
+    def unit_ended(self, handler: str, unit: Work | Batch, now: Now) -> None:
+        """A slot has finished a work, or a batch's call has returned or was abandoned.
 
-        Report the answers first that were given before.
+        Report the answers that were given before it first.
         """
         state = self._state.handlers[handler]
         if isinstance(unit, Work):
-            # Its lane goes on with what is left of it, and what has come.
+            # What is left of it is first in its lane again.
             lane = state.lanes.back(unit)
             if lane is not None:
                 self._state.hand_out(state, lane)
             return
-        self.answered(self._batches.ended(unit, now), now)
-        state.queue.ended(unit)
-        self._batches.let_go(state, unit, now)
+        self.answered(self._batches.call_ended(unit, now), now)
+        state.queue.call_ended(unit)
+        self._batches.resume_lanes(state, unit, now)
 
     def next_units(self, handler: str, queued: int, now: Now) -> Sequence[Unit]:
-        """What a handler's executor is to be given now; it has not started `queued` of it yet."""
+        """The next units for a handler's executor, which has not started `queued` of its units."""
         return self._scheduler.next_units(self._state.handlers[handler], queued, now)
 
     def returned(self, handler: str, units: Sequence[Unit]) -> None:
-        """An executor gave back what it has not started; the first of it comes first."""
+        """An executor gave back what it has not started, in order."""
         self._scheduler.returned(self._state.handlers[handler], units)
 
     def hold(self, handler: str, duration_s: float, reason: str, now: Now) -> None:
@@ -284,69 +282,67 @@ class Engine:
         return self._breakers.in_question
 
     def judge(self, running: Iterable[TrackedDelivery], now: Now) -> None:
-        """Open the circuit breakers for which what runs now is no reason to wait."""
+        """Open the circuit breakers that no running delivery may keep closed."""
         self._breakers.judge(running, now)
 
     def force(
         self, handler: str, what: Forced | None, until_s: float, reason: str, now: Now
     ) -> None:
-        """An operator opens or closes a circuit breaker, or leaves it to itself again."""
+        """An operator forces a circuit breaker open or closed, or back to automatic (None)."""
         self._breakers.force(handler, what, until_s, reason, now)
 
     def resume_open(self, handler: str, failing: int, error: str, now: Now) -> None:
-        """Begin with a circuit breaker open, as in the worker whose place this one takes."""
+        """Start with a circuit breaker open, as it was in the worker that this one replaces."""
         self._breakers.resume(handler, failing, error, now)
 
     def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """End the running deliveries whose deadline has passed; call it at `next_scan_s`."""
-        self._endings.expire(running, now)
+        self._completions.expire(running, now)
 
     @property
     def next_scan_s(self) -> float:
         """Monotonic seconds at which `expire` must be called next."""
-        return self._endings.deadlines.next_scan_s
+        return self._completions.deadlines.next_scan_s
 
     # Reports from Kafka.
 
-    def published(self, parcel: PendingWrite, now: Now) -> None:
-        """The broker confirmed a parcel: its record is settled."""
-        self._parcels.published(parcel, now)
+    def published(self, write: PendingWrite, now: Now) -> None:
+        """The broker confirmed a write: its record is settled."""
+        self._outbox.published(write, now)
 
-    def publish_failed(
-        self, parcel: PendingWrite, error: str, *, too_large: bool, now: Now
-    ) -> None:
-        """A parcel was not written: its record stays open and is tried again."""
-        self._parcels.failed(parcel, error, too_large=too_large, now=now)
+    def publish_failed(self, write: PendingWrite, error: str, *, too_large: bool, now: Now) -> None:
+        """A write failed: its record stays open, and the write is retried."""
+        self._outbox.failed(write, error, too_large=too_large, now=now)
 
     def troubled(self, troubles: Mapping[str, Trouble], now: Now) -> None:
-        """What is in the way at the brokers now: topic, the group or "brokers" -> what."""
+        """Replace what the brokers report: topic, the group or "brokers" -> problem."""
         lost = self._intake.lost
-        told = {
+        current = {
             topic: trouble._replace(why=f"{trouble.why}, and {lost[topic]} records in it are lost")
             if topic in lost
             else trouble
             for topic, trouble in troubles.items()
         }
-        self._state.faults.replace("kafka", told, now.wall_ms)
-        self._parcels.troubled(troubles, now)
+        self._state.faults.replace("kafka", current, now.wall_ms)
+        self._outbox.troubled(troubles, now)
 
     def doubtful(self, now: Now) -> bool:
-        """Whether something can't be written, or seems so: the brokers may know why."""
-        return self._parcels.doubtful(now)
+        """Whether a write was refused or is overdue, so that the brokers are asked why."""
+        return self._outbox.doubtful(now)
 
     def transact(self, now: Now) -> None:
-        """Begin a transaction if there are parcels for one and none is under way."""
-        if self._parcels.transactions is not None:
-            self._parcels.transactions.begin(now)
+        """Begin a transaction if there are writes for one and none is under way."""
+        if self._outbox.transactions is not None:
+            self._outbox.transactions.begin(now)
 
     def transacting(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether one of these partitions is in the transaction under way."""
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
         return any(a is not None and a.commit.transacting for a in found)
 
-    def transacted(self, transaction: Transaction, outcome: Outcome, now: Now) -> None:
-        """A transaction is over: its records are settled and the commit is made, or neither."""
-        self._parcels.transacted(transaction, outcome, now)
+    def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
+        """A transaction has ended: its records are settled and its commit is made, or neither."""
+        self._outbox.transacted(transaction, outcome, now)
         if outcome.committed:
             self.committed([(position, None) for position in transaction.positions], now)
 
@@ -361,7 +357,7 @@ class Engine:
                 confirmed += 1
                 state.faults.clear("commit", member)
             else:
-                # Perhaps because less of the gap set fits than was thought.
+                # Less of the gap set may fit than was assumed.
                 state.flow.look_again()
                 identity = identify(position.topic, error)
                 state.faults.wait("commit", member, identity, error, now.wall_ms)
@@ -372,7 +368,7 @@ class Engine:
     # Settings.
 
     def reload(self, reloaded: Reloaded, now: Now) -> None:
-        """Go by other settings from now on; what is in flight is looked at anew.
+        """Apply other settings, also to deliveries in flight.
 
         Raises:
             ValueError: a handler is unknown, or something differs that can't change while
@@ -387,20 +383,20 @@ class Engine:
             handler.rules = rules
         state.flow.replace(reloaded.limits, state.assignments.values())
         state.commits.replan(reloaded.commit_interval_s, reloaded.commit_count, now)
-        self._endings.deadlines.replan()
+        self._completions.deadlines.replan()
         state.balance()
 
     # Time.
 
     def commit_due(self, now: Now) -> bool:
-        """Whether the next `tick` commits: the moment to tell `passed` positions first."""
+        """Whether the next `tick` commits: report `passed` positions before it."""
         return self._state.commits.due(now)
 
     def tick(self, now: Now) -> None:
-        """Do what is due: release tiers, publish again, end pauses, try again, commit floors."""
+        """Do what is due: release tiers, retry writes, end pauses, start trials, commit floors."""
         self._intake.tick()
         self._redeliveries.tick(now)
-        self._parcels.tick(now)
+        self._outbox.tick(now)
         self._pauses.tick(now)
         self._breakers.tick(now)
         self._batches.tick(now)
@@ -413,7 +409,7 @@ class Engine:
                 why = "the broker has not answered a commit"
                 state.faults.wait("commit", member, identity, why, since_ms)
             state.commits.tick(state.assignments.values(), now, state.commands)
-            # What the gap sets take in a commit may shut a gate, or open it again.
+            # The length of the gap sets may shut a gate, or open it again.
             state.balance()
 
     def next_wakeup_s(self, now: Now) -> float:
@@ -421,10 +417,10 @@ class Engine:
         return min(self._state.commits.next_s, self.next_scan_s, self.next_due_s(now))
 
     def next_due_s(self, now: Now) -> float:
-        """The same for waiting records, refused parcels, pauses and trials; inf without any."""
+        """The same for waiting records, refused writes, pauses and trials; inf without any."""
         return min(
             self._redeliveries.next_s(now),
-            self._parcels.next_s(),
+            self._outbox.next_s(),
             self._batches.next_s(),
             self._pauses.next_s(),
             self._breakers.next_s(now),

@@ -1,4 +1,4 @@
-"""Intake: partitions come and go, records are registered and dispatched.
+"""Intake: assign and revoke, skip on restart, and registering the records that were polled.
 
 A record of a source topic is queued as soon as it is read. A record of a retry tier waits in memory
 until its `not_before` (`redeliveries`); the tier partition's flow limit bounds how many wait.
@@ -36,17 +36,16 @@ LONGEST_WAIT = 2
 class Intake:
     """From assignment and poll to the handlers' queues."""
 
-    __slots__ = ("_orphans", "_parcels", "_redeliveries", "_state", "_suspects", "lost")
+    __slots__ = ("_orphans", "_outbox", "_redeliveries", "_state", "_suspects", "lost")
 
     def __init__(
-        self, state: WorkerState, parcels: Outbox, suspects: Suspects, redeliveries: Redeliveries
+        self, state: WorkerState, outbox: Outbox, suspects: Suspects, redeliveries: Redeliveries
     ) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._suspects = suspects
         self._redeliveries = redeliveries
-        #: Partitions of deleted topics of which something is left to handle -> what waits in them
-        #: was hastened.
+        #: Partitions of deleted topics with open records -> whether their waits were ended.
         self._orphans: dict[Assignment, bool] = {}
         #: Deleted topic -> how many records were lost with it.
         self.lost: dict[str, int] = {}
@@ -57,7 +56,7 @@ class Intake:
         came = tuple(TopicPartition(start.topic, start.partition) for start in starts)
         stale = [key for key in came if tuple(key) in state.assignments]
         if stale:
-            # They left without a word: a stale assignment must not outlive its successor's start.
+            # No revoke was reported: end the old assignment before the new one starts.
             self.drop(stale, lost=True)
         for start in starts:
             route = state.routes[start.topic]
@@ -82,19 +81,19 @@ class Intake:
             if start.committed:
                 assignment.commit.position = start.position
                 if not start.topic_id or (start.metadata and restored is None):
-                    # What it says is not understood here: not to be repeated without it at once.
+                    # Its metadata can't be used here: don't replace it at once.
                     assignment.commit.sent_s = now.mono_s
             else:
                 state.commits.hurry()
             state.assignments[start.topic, start.partition] = assignment
             self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
-        self._share_anew()
+        self._forget_shares()
         state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
 
-    def _share_anew(self) -> None:
-        """What this worker owns has changed."""
+    def _forget_shares(self) -> None:
+        """Have the shares computed anew: the worker owns other partitions now."""
         for handler in self._state.handlers.values():
             handler.share = None
 
@@ -111,30 +110,30 @@ class Intake:
 
         What was read of them is still here, and is handled when it is due: nobody else has it.
         """
-        told: dict[str, tuple[int, int]] = {}
+        counts: dict[str, tuple[int, int]] = {}
         for partition, end in ends:
             assignment = self._state.assignments.get((partition.topic, partition.partition))
             if assignment is None or assignment.stopping:
                 continue
-            lost, kept = told.get(partition.topic, (0, 0))
+            lost, kept = counts.get(partition.topic, (0, 0))
             lost += assignment.tracker.lose(end)
-            told[partition.topic] = lost, kept + len(assignment.tracker.open)
+            counts[partition.topic] = lost, kept + len(assignment.tracker.open)
             assignment.orphaned = True
             assignment.commit.in_doubt = False
             assignment.commit.outstanding = assignment.commit.transacting
             self._state.faults.clear("commit", (partition.topic, partition.partition))
             self._orphans[assignment] = False
         self._state.flow.look_again()
-        for topic, (lost, kept) in told.items():
-            self._tell_deleted(topic, lost, kept)
+        for topic, (lost, kept) in counts.items():
+            self._report_deleted(topic, lost, kept)
 
-    def _tell_deleted(self, topic: str, lost: int, kept: int) -> None:
+    def _report_deleted(self, topic: str, lost: int, kept: int) -> None:
         if lost:
             self.lost[topic] = self.lost.get(topic, 0) + lost
         if lost or kept:
             self._state.events.append(RecordsDeleted(topic, lost, kept))
 
-    def _see_orphans_off(self) -> None:
+    def _drop_finished_orphans(self) -> None:
         """Forget the partitions of deleted topics of which everything is handled."""
         done = [a for a in self._orphans if a.closed or not a.tracker.open]
         for assignment in done:
@@ -144,32 +143,32 @@ class Intake:
             self.drop(left, lost=False)
 
     def hasten(self, now: Now) -> bool:
-        """Let what deleted topics left here begin now: the worker ends, and nobody else has it.
+        """Make records of deleted topics due: the worker ends, and no other worker has them.
 
-        Returns whether there is something of it yet.
+        Returns whether any are left.
         """
-        self._see_orphans_off()
+        self._drop_finished_orphans()
         for assignment, hastened in self._orphans.items():
             if not hastened:
-                # Once: what fails after that has its wait as ever.
+                # Once: a failure after that waits as usual.
                 self._orphans[assignment] = True
                 assignment.waiting.hasten(now.mono_s)
             self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
         return bool(self._orphans)
 
     def abandon_orphans(self) -> None:
-        """The worker is at its end: what is left of deleted topics is lost with it."""
-        self._see_orphans_off()
+        """The worker exits: what is left of deleted topics is lost with it."""
+        self._drop_finished_orphans()
         lost: Counter[str] = Counter()
         for assignment in self._orphans:
             lost[assignment.topic] += len(assignment.tracker.open)
         for topic, count in lost.items():
-            self._tell_deleted(topic, count, 0)
+            self._report_deleted(topic, count, 0)
         self.drop([TopicPartition(a.topic, a.partition) for a in self._orphans], lost=False)
         self._orphans.clear()
 
     def _restored(self, start: StartPosition) -> GapSet | None:
-        """What the last commit says is settled above its position; nothing where in doubt."""
+        """The gap set of the last commit; None where it has none or it is rejected."""
         if not start.metadata:
             return None
         try:
@@ -181,7 +180,7 @@ class Intake:
             return None
 
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
-        """Partitions are gone: whatever still comes for them is stale."""
+        """Partitions are gone: late answers for them are stale."""
         left: list[TopicPartition] = []
         open_count = 0
         for key in partitions:
@@ -192,11 +191,11 @@ class Intake:
             open_count += len(assignment.tracker.open)
             self._state.faults.clear("commit", (key.topic, key.partition))
             self._close(assignment)
-        self._parcels.forget_closed()
+        self._outbox.forget_closed()
         self._suspects.forget_closed()
         for handler in self._state.handlers.values():
             handler.forget_closed()
-        self._share_anew()
+        self._forget_shares()
         self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
@@ -228,7 +227,7 @@ class Intake:
         self._state.rebalance()
 
     def _admit(self, topic: str, partition: int, records: Sequence[Record], now: Now) -> None:
-        """Register what was read in a row of one partition."""
+        """Register consecutive records of one partition."""
         assignment = self._state.assignments.get((topic, partition))
         if assignment is None or assignment.stopping:
             return
@@ -279,8 +278,8 @@ class Intake:
         skipped = 0
         for delivery in read:
             if leader_epoch(delivery) > assignment.restored_epoch:
-                # Written after the log was truncated, and so was all that follows: these are
-                # other records at the offsets of those that were settled.
+                # Written after the log was truncated, like all that follows: other records at
+                # the offsets of those that were settled.
                 tracker.restored.clear()
             if tracker.was_settled(delivery.record_offset):
                 skipped += tracker.skip(delivery.record_offset)
@@ -306,16 +305,15 @@ class Intake:
     def tick(self) -> None:
         """Forget the partitions of deleted topics that are done."""
         if self._orphans:
-            self._see_orphans_off()
+            self._drop_finished_orphans()
 
 
 def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
     """When a tier record is due in this tier; at the end of all its waits where it can't hop.
 
-    In monotonic seconds: a wall clock that is set back must not hold it up once it was read. It
-    was parked before it was read, so it need not wait from now on for longer than any wait in
-    its tier: where it says so, the clock of whoever parked it was ahead, and would hold up
-    everything behind it.
+    In monotonic seconds: a wall clock that is set back must not delay it once it was read. It was
+    parked before it was read, so it waits no longer from now than the longest wait in its tier:
+    a later time comes from a worker whose clock was ahead, and would delay all records behind it.
     """
     assert delivery.assignment.tier_s is not None
     wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000

@@ -1,5 +1,4 @@
-"""What the engine says to the runtime: commands to carry out, and events to report.
+"""What the engine gives the runtime: commands to carry out, and events to report.
 
-Imports `values`, `records` and `parking`. Start with `commands` and
-`events`.
+Imports `values`, `records` and `parking`. Start with `commands` and `events`.
 """

@@ -26,9 +26,9 @@ class TakeBack:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write a parcel to its retry or dead-letter topic; its report settles the record."""
+    """Write a record to its retry or dead-letter topic; the delivery report settles it."""
 
-    parcel: PendingWrite
+    write: PendingWrite
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Events: what has happened, for metrics, logs and tests; nothing is decided by them.
 
-They say it in the past tense. Those of the hot path are batches: one object for many records.
+Those of the hot path are batches: one object for many records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecordsSkipped:
 
 @dataclass(frozen=True, slots=True)
 class MetadataIgnored:
-    """A commit's metadata was not believed: what was settled above the floor comes again."""
+    """A commit's metadata was rejected: records settled above the floor are delivered again."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class RecordsAcked:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailed:
-    """A delivery ended without being handled; what follows is told by its own event."""
+    """A delivery failed; another event says what becomes of its record."""
 
     topic: str
     partition: int
@@ -168,7 +168,7 @@ class SuspectCleared:
 
 @dataclass(frozen=True, slots=True)
 class RecordDiscarded:
-    """A record was dropped by an explicit word of the user."""
+    """A handler discarded a record."""
 
     topic: str
     partition: int
@@ -197,7 +197,7 @@ class LateAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed:
-    """A park failed; the record stays open and is tried again in `retry_in_s`."""
+    """A record could not be parked; it stays open, and the write is retried in `retry_in_s`."""
 
     topic: str
     partition: int
@@ -253,7 +253,7 @@ class BatchFailed:
     """A call with several records failed: each of them is tried alone, at once.
 
     Attributes:
-        count: how many nobody had answered.
+        count: how many had no answer.
     """
 
     topic: str
@@ -265,7 +265,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class HandlerHeld:
-    """A handler asked for a pause: a dependency of its is away."""
+    """A handler asked for a pause: its dependency is unavailable."""
 
     handler: str
     duration_s: float
@@ -286,9 +286,9 @@ class RecordsDeleted:
     """A retry topic was deleted with records in it, of partitions that this worker reads.
 
     Attributes:
-        lost: so many were not read yet and are gone for good, as far as is known. Told once more
-            of those that were read and not handled when the worker had to end.
-        kept: so many had been read before: they are handled when they are due, as ever.
+        lost: so many were not read yet and are lost, as far as is known. Reported once more for
+            those that were read and not handled when the worker had to end.
+        kept: so many had been read before: they are handled when they are due.
     """
 
     topic: str
@@ -331,7 +331,7 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True)
 class BreakerClosed:
-    """A handler goes on with everything.
+    """A handler runs everything again.
 
     Attributes:
         after_s: seconds since its breaker opened.
@@ -363,9 +363,9 @@ class RecordWithheld:
 
 @dataclass(frozen=True, slots=True)
 class StrayExit:
-    """An exit left a task or a callback on the event loop, which goes on; no record's failure.
+    """A task or callback raised `SystemExit` or the like; the event loop goes on, no record fails.
 
-    A handler that awaited the task has got the same exception, and has failed with it.
+    A handler that awaited the task got the same exception, and failed with it.
     """
 
     error_type: str

@@ -1,9 +1,9 @@
-"""Causes: what makes two faults the same one, and what a person does about each.
+"""Fault causes: which errors are one fault, and how to fix it.
 
-A broken topic refuses each of its records with the same words, and is one thing to mend. So a fault
+A broken topic refuses each of its records with the same error, and is one thing to fix. So a fault
 is known by its subject (mostly a topic) and its cause, and `identify` alone decides which cause an
-error is of. The client has several names for one cause: a topic that is gone is unknown to the
-broker or to the client itself, by who notices first.
+error has. The client has several names for one cause: a missing topic is unknown to the broker, or
+to the client itself, by which notices first.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ MISSING = "missing"
 DENIED = "denied"
 TOO_LARGE = "too_large"
 UNCONFIRMED = "unconfirmed"
-#: The subject where a transaction as a whole was not committed, which is no topic's fault.
+#: The subject where a whole transaction failed and no single topic is the cause.
 TRANSACTION = "transaction"
 
-#: What to do where nobody knows better.
+#: The fix where no better one is known.
 LOOK_CLOSER = "`ackfloor doctor` looks closer"
 
 #: How the text of an error begins that the client or the broker has a name for.
@@ -46,11 +46,11 @@ class Identity(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What is in the way at the brokers, as they say themselves.
+    """A problem that the brokers report.
 
     Attributes:
-        fix: what to do; empty where nobody knows.
-        unwritable: nothing can be written to the topic meanwhile.
+        fix: what to do; empty where it is not known.
+        unwritable: nothing can be written to the topic until then.
     """
 
     cause: str
@@ -59,8 +59,8 @@ class Trouble(NamedTuple):
     unwritable: bool = False
 
     @property
-    def told(self) -> str:
-        """All of it in one line."""
+    def text(self) -> str:
+        """Cause and fix in one line."""
         return f"{self.why}; {self.fix}" if self.fix else self.why
 
 

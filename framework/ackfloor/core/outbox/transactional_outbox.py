@@ -1,22 +1,20 @@
-"""Transactions: parking in which the parcel and the ack of its record are one write.
+"""Transactions: a parked record and the commit that settles it are one Kafka transaction.
 
-Theory. A parcel that is confirmed and a commit that does not come make a doubled record after a
-crash. Here both are in one Kafka transaction, so there is no instant between them. A transaction
-takes what has gathered while the one before it ran: parcels of many partitions, and for each of
-these partitions the commit as it will be once they are written.
+Theory. A write that is confirmed without its commit doubles the record after a crash. Here both are
+in one Kafka transaction. A transaction takes the writes that were queued while the one before it
+ran: of many partitions, and for each of them the commit as it will be once they are written.
 
 T1  One transaction at a time. What it commits is worked out when it begins, and its records are
     settled when it is known to be committed, not before.
-T2  A partition has one commit lane (see `commits`), and a transaction takes it like any commit:
-    Kafka lets a plain commit that is sent meanwhile undo the transaction's. So a parcel waits
+T2  A partition has one commit outstanding (see `partition_commits`), plain or transactional:
+    Kafka lets a plain commit that is sent meanwhile undo the transaction's. So a write waits
     while a plain commit of its partition is outstanding, or came back without a clear answer.
-T3  A parcel goes only if the commit says that its record is settled. Where a gap set is too long
-    to be stored whole, the parcels beyond its end wait until the floor is nearer.
-    So does one to a topic that the brokers say can't be written: it would hold up all the others
-    until the client gives it up.
-T4  One parcel that can't be written aborts all. Those it was not the fault of go again at once;
-    a topic that refused one goes in transactions of its own until it takes one, and a record
-    that was refused for its size goes alone.
+T3  A write goes only if the commit says that its record is settled. Where a gap set is too long
+    to be stored whole, the writes beyond its end wait until the floor is nearer. A write to a
+    topic that the brokers report as unwritable waits too: it would delay all the others.
+T4  One write that fails aborts all. Those that did not cause it go again at once; a topic that
+    refused one has transactions of its own until it takes one, and a record that was refused
+    for its size has one to itself.
 """
 
 from __future__ import annotations
@@ -26,33 +24,41 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ackfloor.core.messages.fault_causes import Trouble
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Refusal, Transact, Transaction
+from ackfloor.core.parking.transaction import Refusal, Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.commit_schedule import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.state.worker_state import WorkerState
 
-#: Parcels of one transaction.
-MOST_PARCELS = 500
+#: Records of one transaction.
+MOST_WRITES = 500
 #: Bytes of their values: ten seconds is all the time that a transaction has.
 MOST_BYTES = 32 * 1024 * 1024
-#: Seconds until parcels that no commit could carry are looked at again.
+#: Seconds until writes that no commit could settle are looked at again.
 LOOK_AGAIN_S = 0.5
 
 
 class Transactions:
-    """The parcels that wait for a transaction, and the one transaction under way."""
+    """The writes that wait for a transaction, and the one transaction under way."""
 
-    __slots__ = ("_alone", "_queue", "_state", "_suspects", "_too_far", "_unwritable", "under_way")
+    __slots__ = (
+        "_oversized",
+        "_queue",
+        "_state",
+        "_suspects",
+        "_too_far",
+        "_unwritable",
+        "under_way",
+    )
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         self._queue: deque[PendingWrite] = deque()
-        #: Refused for their size in company.
-        self._alone: set[PendingWrite] = set()
-        #: Topics that refused a parcel, and have taken none since.
+        #: Refused for their size in a transaction with others.
+        self._oversized: set[PendingWrite] = set()
+        #: Topics that refused a record, and have taken none since.
         self._suspects: set[str] = set()
-        #: Partitions with parcels that no commit can carry now -> when to look again.
+        #: Partitions with writes that no commit can settle now -> when to look again.
         self._too_far: dict[Assignment, float] = {}
         self.under_way: Transaction | None = None
         #: Topics that nothing can be written to, as the brokers say.
@@ -62,24 +68,24 @@ class Transactions:
         """These topics can't be written now: what is under way there is given up."""
         self._unwritable = unwritable
         if self.under_way is not None and unwritable:
-            for parcel in self.under_way.parcels:
-                if parcel.topic in unwritable:
-                    self.under_way.hopeless[parcel] = Refusal(unwritable[parcel.topic].why)
+            for write in self.under_way.writes:
+                if write.topic in unwritable:
+                    self.under_way.hopeless[write] = Refusal(unwritable[write.topic].why)
 
-    def add(self, parcel: PendingWrite) -> None:
-        """A parcel is to be written."""
-        self._queue.append(parcel)
+    def add(self, write: PendingWrite) -> None:
+        """Queue a write."""
+        self._queue.append(write)
 
-    def again(self, parcels: Iterable[PendingWrite]) -> None:
-        """Parcels of an aborted transaction that it was not the fault of: they go first."""
-        self._queue.extendleft(reversed(list(parcels)))
+    def again(self, writes: Iterable[PendingWrite]) -> None:
+        """Queue writes of an aborted transaction that did not cause the abort: they go first."""
+        self._queue.extendleft(reversed(list(writes)))
 
     def forget_closed(self) -> list[PendingWrite]:
-        """Partitions were dropped: their parcels don't begin; returns those that waited."""
+        """Partitions were dropped: returns their queued writes, which are not made."""
         forgotten = [p for p in self._queue if p.delivery.assignment.closed]
         if forgotten:
             self._queue = deque(p for p in self._queue if not p.delivery.assignment.closed)
-        self._alone = {p for p in self._alone if not p.delivery.assignment.closed}
+        self._oversized = {p for p in self._oversized if not p.delivery.assignment.closed}
         self._too_far = {a: at_s for a, at_s in self._too_far.items() if not a.closed}
         return forgotten
 
@@ -87,16 +93,16 @@ class Transactions:
         """Begin a transaction if there is something to write and none is under way."""
         if self.under_way is not None or not self._queue:
             return
-        parcels, positions = self._carried(self._chosen(now), now)
-        if not parcels:
+        writes, positions = self._carried(self._chosen(now), now)
+        if not writes:
             return
-        for parcel in parcels:
-            # Only now: the wait begins with the writing, however long it took to come to that.
-            self._state.parking.address(parcel, now)
-            assignment = parcel.delivery.assignment
+        for write in writes:
+            # Only now: the tier's wait begins when the record is written.
+            self._state.parking.address(write, now)
+            assignment = write.delivery.assignment
             assignment.commit.outstanding = assignment.commit.transacting = True
             assignment.commit.sent_s = now.mono_s
-        self.under_way = Transaction(tuple(parcels), tuple(positions))
+        self.under_way = Transaction(tuple(writes), tuple(positions))
         self._state.commands.append(Transact(self.under_way))
 
     def _chosen(self, now: Now) -> list[PendingWrite]:
@@ -104,58 +110,58 @@ class Transactions:
         queue = self._queue
         chosen: list[PendingWrite] = []
         passed_over: list[PendingWrite] = []
-        company, size = "", 0
-        while queue and len(chosen) < MOST_PARCELS:
-            parcel = queue.popleft()
-            its_company = self._company(parcel, now)
-            if not self._may_go(parcel, now) or (chosen and its_company != company):
-                passed_over.append(parcel)
+        chosen_group, size = "", 0
+        while queue and len(chosen) < MOST_WRITES:
+            write = queue.popleft()
+            group = self._group(write, now)
+            if not self._may_go(write, now) or (chosen and group != chosen_group):
+                passed_over.append(write)
                 continue
-            if chosen and size + parcel.delivery.size > MOST_BYTES:
-                queue.appendleft(parcel)
+            if chosen and size + write.delivery.size > MOST_BYTES:
+                queue.appendleft(write)
                 break
-            company = its_company
-            chosen.append(parcel)
-            size += parcel.delivery.size
-            if parcel in self._alone:
+            chosen_group = group
+            chosen.append(write)
+            size += write.delivery.size
+            if write in self._oversized:
                 break
         queue.extendleft(reversed(passed_over))
         return chosen
 
-    def _company(self, parcel: PendingWrite, now: Now) -> str:
-        """Which parcels a parcel may go with: those of which this is the same."""
-        if parcel in self._alone:
-            return f"alone {id(parcel)}"
+    def _group(self, write: PendingWrite, now: Now) -> str:
+        """Only writes of the same group may share a transaction."""
+        if write in self._oversized:
+            return f"only {id(write)}"
         if not self._suspects:
             return ""
-        if not parcel.topic:
-            self._state.parking.address(parcel, now)
-        return parcel.topic if parcel.topic in self._suspects else ""
+        if not write.topic:
+            self._state.parking.address(write, now)
+        return write.topic if write.topic in self._suspects else ""
 
-    def _may_go(self, parcel: PendingWrite, now: Now) -> bool:
-        assignment = parcel.delivery.assignment
+    def _may_go(self, write: PendingWrite, now: Now) -> bool:
+        assignment = write.delivery.assignment
         if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
         if self._unwritable:
-            if not parcel.topic:
-                self._state.parking.address(parcel, now)
-            if parcel.topic in self._unwritable:
+            if not write.topic:
+                self._state.parking.address(write, now)
+            if write.topic in self._unwritable:
                 return False
         return self._too_far.get(assignment, 0.0) <= now.mono_s
 
     def _carried(
         self, chosen: Sequence[PendingWrite], now: Now
     ) -> tuple[list[PendingWrite], list[CommitPosition]]:
-        """The commits that these parcels come with, and the parcels that they can carry."""
+        """The writes that a commit can settle now, and these commits."""
         offsets: dict[Assignment, set[int]] = {}
-        for parcel in chosen:
-            delivery = parcel.delivery
+        for write in chosen:
+            delivery = write.delivery
             offsets.setdefault(delivery.assignment, set()).add(delivery.record_offset)
         positions: list[CommitPosition] = []
         ends: dict[Assignment, int] = {}
         for assignment, settling in offsets.items():
             if assignment.orphaned:
-                # There is no log any more to commit a position of.
+                # Its topic was deleted: nothing can be committed.
                 ends[assignment] = assignment.tracker.position
                 continue
             position, ends[assignment] = foreseen(assignment, settling)
@@ -167,15 +173,15 @@ class Transactions:
                 self._too_far.pop(assignment, None)
         carried: list[PendingWrite] = []
         left: list[PendingWrite] = []
-        for parcel in chosen:
-            delivery = parcel.delivery
+        for write in chosen:
+            delivery = write.delivery
             fits = delivery.record_offset < ends[delivery.assignment]
-            (carried if fits else left).append(parcel)
+            (carried if fits else left).append(write)
         self.again(left)
         return carried, positions
 
-    def ended(self, transaction: Transaction, outcome: Outcome) -> None:
-        """The transaction under way is over: its lanes are free again."""
+    def transaction_ended(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
+        """The transaction under way has ended: its partitions may commit again."""
         self.under_way = None
         state = self._state
         for position in transaction.positions:
@@ -185,19 +191,19 @@ class Transactions:
             assignment.commit.outstanding = assignment.commit.transacting = False
             state.faults.clear("commit", (position.topic, position.partition))
         if outcome.committed:
-            for parcel in transaction.parcels:
-                self._suspects.discard(parcel.topic)
-                self._alone.discard(parcel)
+            for write in transaction.writes:
+                self._suspects.discard(write.topic)
+                self._oversized.discard(write)
             return
         if outcome.error.startswith(METADATA_TOO_LARGE):
             self._shorten(transaction)
-        company = len(transaction.parcels) > 1
-        for parcel in outcome.refusals or transaction.parcels:
-            refusal = outcome.refusals.get(parcel)
+        several = len(transaction.writes) > 1
+        for write in outcome.refusals or transaction.writes:
+            refusal = outcome.refusals.get(write)
             if refusal is None or not refusal.too_large:
-                self._suspects.add(parcel.topic)
-            elif company:
-                self._alone.add(parcel)
+                self._suspects.add(write.topic)
+            elif several:
+                self._oversized.add(write)
 
     def _shorten(self, transaction: Transaction) -> None:
         """The broker takes less metadata than the longest of a transaction's commits has."""
@@ -206,17 +212,19 @@ class Transactions:
         if assignment is not None:
             assignment.commit.limit_metadata(len(longest.metadata) // 2)
 
-    def not_at_fault(self, transaction: Transaction, outcome: Outcome) -> list[PendingWrite]:
-        """Parcels of an aborted transaction that nothing was found wrong with.
+    def not_at_fault(
+        self, transaction: Transaction, outcome: TransactionOutcome
+    ) -> list[PendingWrite]:
+        """Writes of an aborted transaction that did not cause the abort.
 
-        A record that was refused for its size in company counts among them: a broker refuses the
-        batch it came in as a whole.
+        A record that was refused for its size among others is one of them: a broker refuses a
+        batch as a whole.
         """
         if not outcome.refusals:
             return []
-        company = len(transaction.parcels) > 1
+        several = len(transaction.writes) > 1
         return [
-            parcel
-            for parcel in transaction.parcels
-            if (refusal := outcome.refusals.get(parcel)) is None or (refusal.too_large and company)
+            write
+            for write in transaction.writes
+            if (refusal := outcome.refusals.get(write)) is None or (refusal.too_large and several)
         ]

@@ -1,4 +1,4 @@
-"""Parking: from a failed delivery to the record that is written to a tier or the DLQ.
+"""Parking: builds the record that a failed delivery leaves in a retry tier or the DLQ.
 
 Everything about *where* and *with which headers*; when, and what a report means, is the
 engine's. Nothing here is random: the choice among partitions is passed in.
@@ -36,7 +36,7 @@ _NOTHING = Envelope()
 
 @dataclass(slots=True)
 class Parking:
-    """Addresses and writes up parcels.
+    """Builds and addresses parked records.
 
     Attributes:
         group: the consumer group, part of every target's name.
@@ -57,8 +57,8 @@ class Parking:
     #: (source topic, delay) -> retry topic.
     _tiers: dict[tuple[str, float], str] = field(default_factory=dict, init=False, repr=False)
 
-    def parcel(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
-        """The parcel for a delivery that failed."""
+    def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
+        """The write for a delivery that failed."""
         return PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
 
     def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
@@ -66,7 +66,7 @@ class Parking:
 
         First origin and last error only: headers never grow with attempts.
         """
-        before = delivery.envelope or brought_along(delivery)
+        before = delivery.envelope or source_envelope(delivery)
         failure: Failure = verdict.failure
         timed_out = verdict.reason is Reason.TIMEOUT or failure.error_type == CONSUME_TIMEOUT
         origin = delivery.origin
@@ -103,11 +103,11 @@ class Parking:
         )
 
     def hop(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
-        """The parcel for a tier record that has further to wait; spends nothing."""
+        """The write for a tier record that waits on in another tier; spends no attempt."""
         return PendingWrite(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
     def bury(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
-        """The parcel for a tier record that an operator gives up, with its last error as it was."""
+        """The write for a tier record that an operator dead-letters, with its last error."""
         before, origin = delivery.envelope or Envelope(), delivery.origin
         failure = Failure(
             before.error_type or "",
@@ -126,79 +126,79 @@ class Parking:
         )
         return PendingWrite(delivery, Bury(Reason.DEAD_LETTER, failure), envelope, now.mono_s)
 
-    def address(self, parcel: PendingWrite, now: Now) -> None:
+    def address(self, write: PendingWrite, now: Now) -> None:
         """Work out target, wait and headers, as of now."""
-        verdict = parcel.verdict
+        verdict = write.verdict
         if isinstance(verdict, Bury):
-            self._address_dlq(parcel)
+            self._address_dlq(write)
         elif isinstance(verdict, Park) and not verdict.exact:
-            self._address_tier(parcel, verdict.delay_s, now)
+            self._address_tier(write, verdict.delay_s, now)
         else:
-            self._address_hop(parcel, now)
-        delivery = parcel.delivery
+            self._address_hop(write, now)
+        delivery = write.delivery
         own = delivery.headers
         if isinstance(delivery.record, Headless):
-            missing = ["headers", *(parcel.envelope.truncated or "").split(",")]
+            missing = ["headers", *(write.envelope.truncated or "").split(",")]
             named = ",".join(part for part in dict.fromkeys(missing) if part)
-            parcel.envelope = replace(parcel.envelope, truncated=named)
-        parcel.headers = write_headers(
-            parcel.envelope,
+            write.envelope = replace(write.envelope, truncated=named)
+        write.headers = write_headers(
+            write.envelope,
             own,
             spring=self.spring_headers,
             kafka=self.kafka_headers,
             timestamp_type=delivery.record.timestamp()[0],
         )
 
-    def lighten(self, parcel: PendingWrite) -> bool:
+    def lighten(self, write: PendingWrite) -> bool:
         """Shed the heaviest header of ours left; False where nothing can be shed any more."""
-        lighter = shed(parcel.envelope)
+        lighter = shed(write.envelope)
         if lighter is None:
             return False
-        parcel.envelope = lighter
+        write.envelope = lighter
         return True
 
-    def refused(self, parcel: PendingWrite, now: Now) -> float:
+    def refused(self, write: PendingWrite, now: Now) -> float:
         """Plan the next attempt to write it; returns the wait in seconds."""
-        wait_s = min(FIRST_BACKOFF_S * 2.0 ** min(parcel.refusals, 10), LAST_BACKOFF_S)
-        parcel.refusals += 1
-        parcel.retry_at_s = now.mono_s + wait_s
+        wait_s = min(FIRST_BACKOFF_S * 2.0 ** min(write.refusals, 10), LAST_BACKOFF_S)
+        write.refusals += 1
+        write.retry_at_s = now.mono_s + wait_s
         return wait_s
 
-    def _address_dlq(self, parcel: PendingWrite) -> None:
-        delivery = parcel.delivery
-        parcel.topic = self.templates.dlq_topic(delivery.assignment.source_topic, self.group)
-        count = self.partitions.get(parcel.topic)
-        parcel.partition = None if count is None else delivery.origin.partition % count
-        parcel.wait_s = 0.0
-        parcel.envelope = replace(parcel.envelope, not_before_ms=None, retry_at_ms=None)
+    def _address_dlq(self, write: PendingWrite) -> None:
+        delivery = write.delivery
+        write.topic = self.templates.dlq_topic(delivery.assignment.source_topic, self.group)
+        count = self.partitions.get(write.topic)
+        write.partition = None if count is None else delivery.origin.partition % count
+        write.wait_s = 0.0
+        write.envelope = replace(write.envelope, not_before_ms=None, retry_at_ms=None)
 
-    def _address_tier(self, parcel: PendingWrite, delay_s: float, now: Now) -> None:
-        rules = parcel.delivery.assignment.handler.rules
-        topic = self._tier(parcel, delay_s)
+    def _address_tier(self, write: PendingWrite, delay_s: float, now: Now) -> None:
+        rules = write.delivery.assignment.handler.rules
+        topic = self._tier(write, delay_s)
         partition = self.pick(self.partitions.get(topic, 1))
         wait_s = tier_wait_s(delay_s, rules.policy.jitter, partition)
-        self._wait(parcel, topic, partition, wait_s, now)
+        self._wait(write, topic, partition, wait_s, now)
 
-    def _address_hop(self, parcel: PendingWrite, now: Now) -> None:
-        policy = parcel.delivery.assignment.handler.rules.policy
-        if isinstance(parcel.verdict, Park) and parcel.envelope.retry_at_ms is None:
-            due_ms = now.wall_ms + round(parcel.verdict.delay_s * 1000)
-            parcel.envelope = replace(parcel.envelope, retry_at_ms=due_ms)
-        due_ms = parcel.envelope.retry_at_ms or now.wall_ms
+    def _address_hop(self, write: PendingWrite, now: Now) -> None:
+        policy = write.delivery.assignment.handler.rules.policy
+        if isinstance(write.verdict, Park) and write.envelope.retry_at_ms is None:
+            due_ms = now.wall_ms + round(write.verdict.delay_s * 1000)
+            write.envelope = replace(write.envelope, retry_at_ms=due_ms)
+        due_ms = write.envelope.retry_at_ms or now.wall_ms
         left_s = max(0.0, (due_ms - now.wall_ms) / 1000)
         tiers = policy.tiers()
         if not tiers:
-            # It was refused, and then the rules changed: the tier it was to wait in is still read.
-            self._wait(parcel, parcel.topic, parcel.partition or 0, parcel.wait_s, now)
+            # The policy changed after a refused write: its old tier is still read.
+            self._wait(write, write.topic, write.partition or 0, write.wait_s, now)
             return
-        # Tiers of one policy share the source's partition count, so any of them tells it.
-        count = self.partitions.get(self._tier(parcel, tiers[0]), 1)
+        # Tiers of one policy share the source's partition count, so any of them will do.
+        count = self.partitions.get(self._tier(write, tiers[0]), 1)
         hop = next_hop(left_s, tiers, policy.jitter, count, self.pick)
-        topic = self._tier(parcel, hop.tier_s)
-        self._wait(parcel, topic, hop.partition, hop.wait_s, now)
+        topic = self._tier(write, hop.tier_s)
+        self._wait(write, topic, hop.partition, hop.wait_s, now)
 
-    def _tier(self, parcel: PendingWrite, delay_s: float) -> str:
-        source = parcel.delivery.assignment.source_topic
+    def _tier(self, write: PendingWrite, delay_s: float) -> str:
+        source = write.delivery.assignment.source_topic
         topic = self._tiers.get((source, delay_s))
         if topic is None:
             topic = self.templates.tier_topic(source, self.group, delay_s)
@@ -206,17 +206,17 @@ class Parking:
         return topic
 
     def _wait(
-        self, parcel: PendingWrite, topic: str, partition: int, wait_s: float, now: Now
+        self, write: PendingWrite, topic: str, partition: int, wait_s: float, now: Now
     ) -> None:
-        parcel.topic, parcel.partition, parcel.wait_s = topic, partition, wait_s
+        write.topic, write.partition, write.wait_s = topic, partition, wait_s
         due_ms = now.wall_ms + round(wait_s * 1000)
-        parcel.envelope = changed(parcel.envelope, not_before_ms=due_ms)
+        write.envelope = changed(write.envelope, not_before_ms=due_ms)
 
 
-def brought_along(delivery: TrackedDelivery) -> Envelope:
-    """What a record of a source topic keeps from an earlier life: how often it was replayed.
+def source_envelope(delivery: TrackedDelivery) -> Envelope:
+    """The envelope of a source record: of an earlier redrive it keeps `replays` alone.
 
-    All else begins anew. Without it a message could be sent back to its source for ever.
+    Without that count a message could be redriven to its source for ever.
     """
     headers = delivery.headers
     return Envelope(replays=read_envelope(headers).replays) if headers else _NOTHING

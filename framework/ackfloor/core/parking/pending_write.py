@@ -1,7 +1,7 @@
 """PendingWrite: a record on its way to a retry tier or to the dead-letter topic.
 
-A parcel is made when a delivery has failed and lives until the broker confirms the write;
-until then the record it came from stays open. Target, wait and headers are worked out anew for
+It is made when a delivery fails and lives until the broker confirms it; until then its record
+stays open. Target, wait and headers are worked out anew for
 every attempt to write, so that a record whose park was delayed by an outage still waits its
 full delay, and a record that was refused as too large is written with less.
 """

@@ -1,7 +1,7 @@
-"""Transaction: parcels and the commit that settles their records, written together or not at all.
+"""Transaction: parked records and the commit that settles them, written together or not at all.
 
-What is in it is fixed when it begins. Its positions are made as if its parcels were written: they
-are true if it is committed, and worth nothing if it is not.
+Its content is fixed when it begins. Its positions assume that its records are written: they hold if
+it is committed, and not otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ackfloor.core.records.record import CommitPosition
 
 
 class Refusal(NamedTuple):
-    """Why one parcel can't be written."""
+    """Why one record can't be written."""
 
     error: str
     too_large: bool = False
@@ -26,31 +26,31 @@ class Transaction:
     """One transaction from its beginning to its known end.
 
     Attributes:
-        parcels: what it writes, in order.
-        positions: what it commits, one of each partition that its parcels came from.
-        hopeless: what the brokers have said meanwhile that can't be written. Who carries it out
-            looks here between two waits, on whatever thread, and need not wait for the client.
+        writes: what it writes, in order.
+        positions: what it commits, one of each partition that its records came from.
+        hopeless: writes that the brokers have since reported as impossible. The transactional sink
+            looks here between two waits, on any thread, and need not wait for the client.
     """
 
-    parcels: tuple[PendingWrite, ...]
+    writes: tuple[PendingWrite, ...]
     positions: tuple[CommitPosition, ...]
     hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Transact:
-    """Carry a transaction out; its end must be told, whatever it is."""
+    """Carry out a transaction, and report how it ended in any case."""
 
     transaction: Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a transaction ended. There is no third way: who carries it out finds out.
+class TransactionOutcome:
+    """How a transaction ended: committed or aborted, which the sink has to find out.
 
     Attributes:
         error: why nothing of it was written; "" where all of it was.
-        refusals: the parcels it failed for; none where it failed as a whole.
+        refusals: the writes that made it fail; none where it failed as a whole.
     """
 
     error: str = ""
@@ -62,4 +62,4 @@ class Outcome:
         return not self.error
 
 
-COMMITTED = Outcome()
+COMMITTED = TransactionOutcome()

@@ -1,10 +1,10 @@
-"""Forming: what one call of a batch handler takes.
+"""Batch assembly: which records one call of a batch handler takes.
 
 As much as waits, up to the handler's `batch`: of an unordered handler whatever comes first, by
-partition records of one lane, by key those of one lane after the other. What is handled alone is
-taken alone.
+partition records of one lane, by key those of one lane after the other. A redelivery or a crash
+suspect has a call of its own.
 
-What is closed in a lane is on its way to the dead letters, and nothing behind it may start before.
+A closed delivery in a lane is on its way to the dead letters: nothing behind it may start before.
 An item that does not fit goes back, ahead of the others.
 """
 
@@ -20,7 +20,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 
 def form(items: deque[TrackedDelivery | Lane]) -> Batch:
-    """The batch that begins with the first item of a queue, and takes from it what joins."""
+    """A batch from the first item of a queue and those after it that may join."""
     batch = Batch()
     first = items.popleft()
     if isinstance(first, Lane):
@@ -30,7 +30,7 @@ def form(items: deque[TrackedDelivery | Lane]) -> Batch:
     return _formed(batch)
 
 
-def form_alone(item: TrackedDelivery | Lane) -> Batch:
+def form_single(item: TrackedDelivery | Lane) -> Batch:
     """A batch of one: of a lane its first record."""
     batch = Batch()
     if isinstance(item, Lane):
@@ -63,9 +63,9 @@ def full_first(items: deque[TrackedDelivery | Lane], size: int) -> bool:
 
 
 def _reach(item: TrackedDelivery | Lane, size: int) -> int:
-    """How far an item may fill a batch; what is handled alone fills it."""
+    """How many records an item may add to a batch; one that has its own call fills it."""
     first = item[0] if isinstance(item, Lane) and item else item
-    if isinstance(first, TrackedDelivery) and first.alone:
+    if isinstance(first, TrackedDelivery) and first.unbatched:
         return size
     return len(item) if isinstance(item, Lane) else 1
 
@@ -75,7 +75,7 @@ def is_full(batch: Batch) -> bool:
     if not batch.items:
         return True
     first = batch.items[0]
-    return first.alone or len(batch.items) >= (first.assignment.handler.rules.batch or 1)
+    return first.unbatched or len(batch.items) >= (first.assignment.handler.rules.batch or 1)
 
 
 def unform(batch: Batch, items: deque[TrackedDelivery | Lane]) -> None:
@@ -103,10 +103,10 @@ def _take_loose(batch: Batch, first: TrackedDelivery, items: deque[TrackedDelive
     """Fill a batch with records that belong to no lane."""
     taken = batch.items
     taken.append(first)
-    size = 1 if first.alone else first.assignment.handler.rules.batch or 1
+    size = 1 if first.unbatched else first.assignment.handler.rules.batch or 1
     while items and len(taken) < size:
         item = cast("TrackedDelivery", items.popleft())
-        if item.alone:
+        if item.unbatched:
             items.appendleft(item)
             return
         taken.append(item)
@@ -119,9 +119,9 @@ def _take_lanes(batch: Batch, lane: Lane, items: deque[TrackedDelivery | Lane]) 
         batch.lanes.append(lane)
         if lane:
             rules = lane[0].assignment.handler.rules
-            size = 1 if (taken or lane)[0].alone else rules.batch or 1
+            size = 1 if (taken or lane)[0].unbatched else rules.batch or 1
             while lane and len(taken) < size and not lane[0].closed:
-                if taken and lane[0].alone:
+                if taken and lane[0].unbatched:
                     break
                 taken.append(lane.popleft())
             if taken and (len(taken) >= size or rules.ordering != "key"):
@@ -129,6 +129,6 @@ def _take_lanes(batch: Batch, lane: Lane, items: deque[TrackedDelivery | Lane]) 
         if not items:
             return
         lane = cast("Lane", items.popleft())
-        if taken and lane and lane[0].alone:
+        if taken and lane and lane[0].unbatched:
             items.appendleft(lane)
             return

@@ -1,16 +1,15 @@
-"""Gathering: the records of a batch handler that wait for others to be handled with them.
+"""BatchBuffer: records of a batch handler that wait for a full batch, or for `batch_wait`.
 
 Theory. A batch is filled in two places. Here, where time is known: what is read waits until there
 is enough for a batch, or until the first of it has waited for `batch_wait` since it was read; then
 it goes to the handler's queue. And there (`handler_queue`), where a call takes as much as waits, up
-to `batch`. So an incomplete batch that finds no free slot is joined by what comes meanwhile, and
-nobody counts slots here.
+to `batch`. So records that come meanwhile join an incomplete batch that finds no free slot.
 
 What waits together depends on the ordering: of an unordered handler all records; by key the lanes
-that nobody visits, because one batch may take several; by partition each lane for itself. A lane
-that is gathered is free (see `lanes`), and with nobody but us.
+that no slot works on, because one batch may take several; by partition each lane for itself. A lane
+in the buffer is free (see `lanes`) and in no queue.
 
-What is handled alone (a redelivery, a suspect of a crash) never comes here.
+Redeliveries and crash suspects are handled alone and never come here.
 
 Invariants (tests/framework/core/queues/test_batch_buffer.py):
 
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 Entry = tuple[float, int, "Lane"]
 
 
-class Gathering:
-    """What waits of one handler.
+class BatchBuffer:
+    """The records of one handler that wait for a batch.
 
     Args:
         shared: lanes wait together; otherwise each waits for itself.
@@ -69,7 +68,7 @@ class Gathering:
         return [loose.popleft() for _ in range(full)]
 
     def add_lane(self, lane: Lane, size: int) -> list[Lane]:
-        """Let a lane wait that nobody visits; returns the lanes that make full batches."""
+        """Let a free lane wait; returns the lanes that make full batches."""
         entry = (lane[0].received_s, next(self._serial), lane)
         self._lanes[lane.key] = entry
         heappush(self._due, entry)

@@ -1,7 +1,7 @@
-"""DueQueue: what of one partition waits for its time.
+"""DueQueue: one partition's records that wait until they are due.
 
-Theory. A record waits here between two deliveries, whatever for: in a retry topic for its
-`not_before`, in its place for its backoff or because its handler's circuit breaker withholds it. It
+Theory. A record waits here between two deliveries: in a retry topic for its `not_before`, in its
+place for its backoff or because its handler's circuit breaker withholds it. It
 is open, takes no slot, and has one entry: what changes its time takes it out and puts it in again.
 
 Invariants (tests/framework/core/queues/test_due_queue.py):
@@ -97,7 +97,7 @@ class DueQueue:
         return next((due_s for due_s, _, each in self._entries if each is delivery), None)
 
     def hasten(self, now_s: float) -> None:
-        """Nothing waits any longer."""
+        """Make everything due now."""
         self._entries = [(min(due_s, now_s), at, each) for due_s, at, each in self._entries]
         heapify(self._entries)
 

@@ -16,7 +16,7 @@ place): past its share the partition waits, and not the worker. And for all that
 whose circuit breaker is not closed: past its share that handler waits.
 
 Most of the time every gate is open and far from its limit. So a look at the levels also notes how
-much may be read before any gate can shut, anywhere, and until then nobody needs to look again.
+much may be read before any gate can shut, and until then none is looked at again.
 
 Invariant: a partition is paused exactly while one of its gates is shut, and every gate opens
 again once its level has fallen to the low mark; levels reach zero when work drains, so a
@@ -155,7 +155,7 @@ class FlowControl:
         self._tier_count_room = self._tier_bytes_room = 0
 
     def replace(self, limits: FlowLimits, assignments: Collection[Assignment]) -> None:
-        """Other limits from now on; the next `balance` pauses and resumes by them."""
+        """Set other limits; the next `balance` pauses and resumes by them."""
         self.limits = limits
         self._count_gate.limit = limits.max_open
         self._bytes_gate.limit = limits.max_open_bytes
@@ -246,7 +246,7 @@ class FlowControl:
             PauseReason.SPAN: gates.span.shut,
             PauseReason.METADATA: a.commit.metadata_gate.shut,
         }
-        return next((reason for reason, holds in shut.items() if holds), PauseReason.WORKER)
+        return next((reason for reason, is_shut in shut.items() if is_shut), PauseReason.WORKER)
 
     def _narrow(self, a: Assignment) -> None:
         """Note how much may be read before one of the gates of a partition can shut."""

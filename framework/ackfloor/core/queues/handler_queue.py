@@ -1,9 +1,9 @@
-"""HandlerQueue: what of one handler may start next, in its order, and how much of it is given.
+"""HandlerQueue: one handler's records that may start, in order, and how many its executor gets.
 
 Theory. Everything that is due waits here until the handler's executor has room for it. The
 executor holds a window: what its slots start in one turn of the owner thread, and no more. So what
-is put ahead here is ahead of nearly everything, and what a pause or a breaker decides takes effect
-within a turn. The window follows what is measured: it is twice what was started between two looks
+is put ahead here is ahead of nearly everything, and a pause or a breaker takes effect within a
+turn. The window follows what is measured: it is twice what was started between two looks
 of the owner thread, at most, in the last `MEASURED_S`; at least one item for each slot; and twice
 as much as before when the slots have emptied it while more was waiting.
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, cast
 
 from ackfloor.core.queues.batch_assembly import (
     form,
-    form_alone,
+    form_single,
     full_first,
     is_full,
     may_fill,
@@ -70,8 +70,8 @@ class HandlerQueue:
         "_most",
         "_ordered",
         "_since_s",
-        "alone",
         "calls",
+        "exclusive",
         "items",
         "window",
     )
@@ -81,17 +81,17 @@ class HandlerQueue:
         self._ordered = ordered
         self._batches = batches
         self.items: deque[Item] = deque()
-        self.alone: deque[Item] = deque()
+        self.exclusive: deque[Item] = deque()
         self.window = 1
         self.calls = 0
         #: What the executor had not started after the last look.
         self._given = 0
-        #: The most that it started between two looks, since a moment.
+        #: The most that it started between two looks, since `_since_s`.
         self._most = 0
         self._since_s = 0.0
 
     def __len__(self) -> int:
-        return len(self.items) + len(self.alone)
+        return len(self.items) + len(self.exclusive)
 
     # In.
 
@@ -107,25 +107,25 @@ class HandlerQueue:
         self._given -= len(units)
         for unit in reversed(units):
             if isinstance(unit, Batch):
-                self.ended(unit)
+                self.call_ended(unit)
                 unform(unit, self.items)
             elif isinstance(unit, TrackedDelivery) and unit.lane is None:
                 self.items.appendleft(unit)
             elif (item := self._lanes.back(unit)) is not None:
                 self.items.appendleft(item)
 
-    def move_alone(self, delivery: TrackedDelivery) -> None:
-        """A record that is the first of an item here, if any, may start alone."""
+    def make_exclusive(self, delivery: TrackedDelivery) -> None:
+        """Let a record that is the first of an item here start while nothing else may."""
         for n, item in enumerate(self.items):
             first = next(iter(item), None) if isinstance(item, Lane) else item
             if first is delivery:
                 del self.items[n]
-                self.alone.append(item)
+                self.exclusive.append(item)
                 return
 
     def forget_closed(self) -> None:
         """Partitions were dropped: nothing of them starts any more."""
-        for items in (self.items, self.alone):
+        for items in (self.items, self.exclusive):
             kept = [item for item in items if not _closed(item)]
             items.clear()
             items.extend(kept)
@@ -152,8 +152,8 @@ class HandlerQueue:
         return self.window - queued
 
     def pass_over(self, queued: int) -> None:
-        """What was started since the last look says nothing of what a turn starts: it was single
-        records, or nothing was to start. `queued` is what the executor has not started."""
+        """Leave what was started since the last look out of the measurement: it was single records,
+        or nothing was to start. `queued` is what the executor has not started."""
         self._given = queued
 
     def take(self, count: int) -> Sequence[Unit]:
@@ -190,9 +190,9 @@ class HandlerQueue:
         """Take up to so many single records for the executor, each by itself."""
         return self._singles(self.items, count)
 
-    def take_alone(self) -> list[Unit]:
-        """Take what may start although nothing else of the worker may."""
-        return self._singles(self.alone, len(self.alone))
+    def take_exclusive(self) -> list[Unit]:
+        """Take the crash suspect that runs while nothing else of the worker may start."""
+        return self._singles(self.exclusive, len(self.exclusive))
 
     def _singles(self, items: deque[Item], count: int) -> list[Unit]:
         units: list[Unit] = []
@@ -204,7 +204,7 @@ class HandlerQueue:
             elif item.closed or item.assignment.stopping:
                 continue
             if self._batches:
-                units.append(form_alone(item))
+                units.append(form_single(item))
             else:
                 units.append(self._lanes.hand_out(item, 1) if isinstance(item, Lane) else item)
         self._give(units)
@@ -217,8 +217,8 @@ class HandlerQueue:
                 unit.given = True
                 self.calls += 1
 
-    def ended(self, batch: Batch) -> None:
-        """A call has ended, or was given up, or has not begun; a second time it changes nothing."""
+    def call_ended(self, batch: Batch) -> None:
+        """A call has returned, was abandoned or did not begin; a second report changes nothing."""
         self.calls -= batch.given
         batch.given = False
 

@@ -1,18 +1,18 @@
-"""Lanes: what is handled one at a time, in offset order.
+"""Lanes: per-key or per-partition ordering, one record at a time in offset order.
 
 Theory. A lane is named by (topic, partition, key) or by (topic, partition). It is there as long as
 it has work, and is in one of three states:
 
-FREE     what waits in it may be handed out: it is in its handler's queue, or waits for company;
+FREE     its records may be handed out: it is in its handler's queue, or waits for a batch;
 BUSY     an executor has some of it (`out`): one delivery, a `Work` of several, or a batch;
 BLOCKED  it waits for its head (`holder`), which is to be delivered again, or is on its way to the
          dead-letter topic.
 
 A slot takes from a work with `popleft()`: that call is atomic, so each record is taken by exactly
 one party. Nothing is added to a work that was handed out; what is read meanwhile waits in the lane.
-So the engine alone decides how a lane goes on: when a slot has posted the end of its work, with
+So the engine alone decides what a lane does next: when a slot has posted the end of its work, with
 what is left in it; and at once when a record failed, or outlived its deadline: then the engine
-takes the rest away, and whoever still has the old work finds nothing in it.
+takes the rest away, and the old work is empty for its slot.
 
 A record behind which nothing waits is handed out without a work around it: its own end is the end.
 With many keys most lanes have a single record, ever. Such a lane is that delivery itself: in its
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Lane(deque[TrackedDelivery]):
-    """What waits in one lane, in order.
+    """The records that wait in one lane, in order.
 
     Attributes:
         key: its name.
@@ -80,7 +80,7 @@ class Lanes:
     """The lanes of one handler that have work.
 
     Args:
-        singly: the end of a delivery is the end of its slot's visit: no work is needed around it.
+        singly: a slot is done with a lane when its delivery has ended: no work is needed around it.
     """
 
     __slots__ = ("_holding", "_live", "_singly")
@@ -103,7 +103,7 @@ class Lanes:
     def records(self) -> int:
         """How many records wait for the one in front of them, or for a slot.
 
-        Looks at each lane, so it is for who asks once a second.
+        Looks at each lane: don't call it more often than once a second.
         """
         lanes = [lane for lane in self._live.values() if isinstance(lane, Lane)]
         return sum(len(lane) + _left(lane) for lane in lanes)
@@ -215,8 +215,8 @@ class Lanes:
             lane.popleft()
         return self._freed(lane) is not None
 
-    def ended(self, deliveries: Iterable[TrackedDelivery]) -> list[Lane]:
-        """Deliveries have ended; returns the lanes that are free by that, and have something."""
+    def deliveries_ended(self, deliveries: Iterable[TrackedDelivery]) -> list[Lane]:
+        """Deliveries have ended; returns the lanes that are free now and have records."""
         live = self._live
         free: list[Lane] = []
         for delivery in deliveries:
@@ -236,9 +236,9 @@ class Lanes:
         return free
 
     def back(self, out: TrackedDelivery | Work) -> TrackedDelivery | Lane | None:
-        """A slot has ended a work, or gives back what it was given, with what is left of it.
+        """A slot has finished a work, or gives back what it did not start.
 
-        Returns the lane if it is free by that and has something.
+        Returns the lane if it is free now and has records.
         """
         if isinstance(out, Work):
             lane = out.lane
@@ -264,13 +264,13 @@ class Lanes:
         return out if found is out else None
 
     def leave(self, delivery: TrackedDelivery) -> Lane | None:
-        """A record that failed leaves its lane, and what is behind it goes on without its slot.
+        """Take a failed record out of its lane, so that those behind it need not wait for its slot.
 
-        Returns the lane if it has something.
+        Returns the lane if it has records.
         """
         lane = self._of(delivery)
         if lane is None:
-            self.ended((delivery,))
+            self.deliveries_ended((delivery,))
             return None
         if lane.out is None:
             return None
@@ -280,9 +280,9 @@ class Lanes:
     def put_back(
         self, lane: Lane, batch: Batch, deliveries: Sequence[TrackedDelivery]
     ) -> Lane | None:
-        """A batch is over, and these of its deliveries stay in one of its lanes, first of it.
+        """A batch has ended: put those of its deliveries that stay first in one of its lanes.
 
-        Returns the lane if it has something.
+        Returns the lane if it has records.
         """
         if lane.out is not batch:
             return None
@@ -294,7 +294,7 @@ class Lanes:
 
     @staticmethod
     def _take_over(lane: Lane) -> None:
-        """What is out of a lane is out no more; what is left of a work is first in the lane."""
+        """Take back what is out of a lane: what is left of a work is first in it again."""
         out, lane.out = lane.out, None
         if not isinstance(out, Work):
             return
@@ -304,12 +304,12 @@ class Lanes:
                 rest.append(out.popleft())
             except IndexError:
                 break
-        # Its slot puts a record back that asks for a pause, and its deadline may have been quicker.
-        # Handed out by itself, that one would be passed over, and nobody would end its lane.
+        # A slot puts back a record that asked for a pause, perhaps after its deadline closed it.
+        # Handed out by itself it would be skipped, and its lane would never be freed.
         lane.extendleft(reversed([delivery for delivery in rest if not delivery.closed]))
 
     def _freed(self, lane: Lane) -> Lane | None:
-        """A lane of which nothing is out, unless it has nothing: then it is forgotten."""
+        """A lane of which nothing is out; None, and forgotten, where it has no records."""
         if lane:
             return lane
         if self._live.get(lane.key) is lane:
@@ -318,11 +318,11 @@ class Lanes:
 
     def _forget(self, lane: Lane) -> None:
         del self._live[lane.key]
-        # Where its partition is about to leave, what it waited for was passed over.
+        # Where its partition is about to leave, its holder was skipped.
         self._holding -= lane.held is not None
         lane.held = lane.head = None
 
-    # What a lane waits for.
+    # Blocking.
 
     def block(self, key: LaneKey, holder: TrackedDelivery, *, again: bool) -> None:
         """Let a lane wait for one delivery, whose record was its head.
@@ -341,7 +341,7 @@ class Lanes:
             lane.appendleft(holder)
             holder.lane = lane
         lane.holder = holder
-        self._let_go(lane, holder)
+        self._release_held(lane, holder)
         lane.head = holder
         held = lane.held = [0, 0]
         self._holding += 1
@@ -356,7 +356,7 @@ class Lanes:
             lane.popleft()
 
     def go_on(self, key: LaneKey, holder: TrackedDelivery, *, settled: bool) -> Lane | None:
-        """What holds a lane lets it go on; returns the lane if it has something.
+        """Unblock a lane; returns it if it has records.
 
         Args:
             key: the lane's name.
@@ -368,11 +368,11 @@ class Lanes:
             return None
         lane.holder = None
         if settled:
-            self._let_go(lane, holder)
+            self._release_held(lane, holder)
         return self._freed(lane)
 
     def settled(self, key: LaneKey, delivery: TrackedDelivery) -> None:
-        """A record of a batch is settled before its turn: nothing that is in its lane holds it."""
+        """A record of a batch is settled before its turn: it is no longer held in its lane."""
         lane = self._find(key)
         if lane is not None and lane.held is not None and lane.holder is not delivery:
             lane.held[0] -= 1
@@ -381,12 +381,12 @@ class Lanes:
             delivery.assignment.held_bytes -= delivery.size
 
     def free(self, key: LaneKey, head: TrackedDelivery) -> None:
-        """The head of a lane is settled, after all: the lane holds nothing any more."""
+        """The head of a lane is settled: nothing is held behind it any more."""
         lane = self._find(key)
         if lane is not None:
-            self._let_go(lane, head)
+            self._release_held(lane, head)
 
-    def _let_go(self, lane: Lane, head: TrackedDelivery) -> None:
+    def _release_held(self, lane: Lane, head: TrackedDelivery) -> None:
         if lane.held is not None:
             count, size = lane.held
             lane.held = lane.head = None

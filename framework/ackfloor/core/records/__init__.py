@@ -1,5 +1,5 @@
-"""A record, one delivery of it, how that ends, and by which policy it comes again.
+"""A record, one delivery of it, its outcome, and the retry policy.
 
 Imports `values`. Start with `record`, then `tracked_delivery`, `outcomes` and `retry_policy`;
-`envelope` is what the headers of a parked record say.
+`envelope` holds the headers of a parked record.
 """

@@ -23,13 +23,13 @@ class Batch:
         lanes: those of its items, where the handler is ordered.
         outcome: how the call ended; None while it runs. The slot's.
         finished_s: when (monotonic seconds). The slot's.
-        abandoned: its slot was told to give it up.
+        abandoned: its slot must give it up.
         given: it is with the executor, and its call has not ended; the engine's, as is all below.
-        failure: what ended the items that nobody answered.
+        failure: what ended the items that were not answered.
         counted: whether the handler's circuit breaker has counted that failure.
         failed: items that failed in a lane and are judged when the batch is over.
         paused: items whose call asked for a pause, or killed its process; they are delivered again.
-        over: its lanes have gone on.
+        over: its lanes are free again.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Envelope: what our headers say about a parked record.
+"""Envelope: the `ackfloor.` headers of a parked record, written and read.
 
 All values are UTF-8 text under one prefix. A record's key, value and own headers pass through
 byte-identical, in order, repeated names included; only headers under our prefix are replaced.
@@ -179,7 +179,7 @@ def changed(envelope: Envelope, **changes: Any) -> Envelope:
 
 
 def read_envelope(headers: Headers | None) -> Envelope:
-    """What a record's headers say; of a repeated header the last one counts. Never raises."""
+    """The envelope in these headers; of a repeated header the last one counts. Never raises."""
     found: dict[str, Any] = {}
     unreadable: dict[str, None] = {}
     for name, value in headers or ():
@@ -189,14 +189,14 @@ def read_envelope(headers: Headers | None) -> Envelope:
         try:
             found[field] = read(value)  # type: ignore[arg-type]
             unreadable.pop(name, None)
-        except (ValueError, AttributeError, TypeError):  # no bytes at all, beside bad ones
+        except (ValueError, AttributeError, TypeError):  # not bytes, as well as unreadable bytes
             found.pop(field, None)
             unreadable[name] = None
     return Envelope(**found, unreadable=tuple(unreadable))
 
 
 def read_number(value: bytes | None) -> int | None:
-    """What one header of ours says that is a number; None where it is not there or is none."""
+    """A number in one of our headers; None where it is missing or not a number."""
     try:
         return None if value is None else _whole(value)
     except ValueError:
@@ -204,7 +204,7 @@ def read_number(value: bytes | None) -> int | None:
 
 
 def read_text(value: bytes | None) -> str | None:
-    """What one header of ours says that is text; None where it is not there or is none."""
+    """The text of one of our headers; None where it is missing or not UTF-8."""
     try:
         return None if value is None else _text(value)
     except ValueError:
@@ -246,8 +246,10 @@ def write_headers(
         return written
     if parked_before:
         # A tier's timestamp is not the origin's; what the first park wrote is.
-        said = copied.get(_SPRING_TIMESTAMP_TYPE)
-        timestamp_type = next((t for t, n in _TIMESTAMP_TYPES.items() if n.encode() == said), 0)
+        copied_type = copied.get(_SPRING_TIMESTAMP_TYPE)
+        timestamp_type = next(
+            (t for t, n in _TIMESTAMP_TYPES.items() if n.encode() == copied_type), 0
+        )
     written += foreign_headers(envelope, spring=spring, kafka=kafka, timestamp_type=timestamp_type)
     return written
 
@@ -290,7 +292,7 @@ def _named(dropped: Sequence[str]) -> str:
 
 
 def fingerprint(error_type: str, frames: Sequence[tuple[str, str]]) -> str:
-    """What groups an error with its like: its type and its innermost frame in user code.
+    """The key of an error's group: its type and its innermost frame in user code.
 
     Args:
         error_type: the exception's class.

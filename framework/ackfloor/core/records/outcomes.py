@@ -4,9 +4,9 @@ An outcome is a value. Exceptions become outcomes around the user's function, in
 `runtime/calls/invoke.py`; from there on nothing is raised. `judge` turns an outcome into a verdict
 by the retry policy: settle now, park for another delivery, dead-letter, or keep it open.
 
-What spends the redelivery budget: an error, an explicit retry, a timeout, a crash of the process
-that handled it. What does not: a release at shutdown or rebalance, a hold (`Pause`), a hop between
-tiers, and a crash with company: only the next one, alone, tells who is to blame.
+These spend the redelivery budget: an error, an explicit retry, a timeout, a crash of the process
+that handled it. These don't: a release at shutdown or rebalance, a `Pause`, a hop between tiers,
+and a crash with several records in flight: only the next one, alone, shows which caused it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ACKED: Final = Acked()
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Dropped by an explicit word of the user."""
+    """Dropped explicitly by the handler."""
 
     reason: str = ""
 
@@ -65,8 +65,8 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Not handled because a dependency is away: stays open, no budget spent.
+class Paused:
+    """Not handled because a dependency is unavailable: stays open, no budget spent.
 
     Attributes:
         duration_s: how long the handler takes no further records.
@@ -78,7 +78,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Cut short by a shutdown or a rebalance: stays open for whoever comes next."""
+    """Cut short by a shutdown or a rebalance: stays open for the partition's next owner."""
 
 
 RELEASED: Final = Released()
@@ -86,12 +86,12 @@ RELEASED: Final = Released()
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Its process died in a call that had others as well: the same attempt again, alone."""
+    """Its process died, or its call failed, with other records: the same attempt again, alone."""
 
 
 APART: Final = Apart()
 
-Outcome = Acked | Discarded | Failed | Rejected | Held | Released | Apart
+Outcome = Acked | Discarded | Failed | Rejected | Paused | Released | Apart
 
 
 @dataclass(frozen=True, slots=True)

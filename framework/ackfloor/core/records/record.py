@@ -1,4 +1,4 @@
-"""The nouns every other core file uses.
+"""Records, offsets, positions and times: the types that every other core file uses.
 
 Two words are kept apart everywhere: an *offset* is a record's own place in its partition, a
 *position* is the next offset to read, which is what Kafka commits. A floor is a position.
@@ -51,8 +51,8 @@ class Record(Protocol):
 class Headless:
     """A record whose headers the client can't hand out: everything else of it.
 
-    It fails where the name of a header is not UTF-8, and may not be asked a second time: what it
-    returns then is broken memory.
+    The client fails where the name of a header is not UTF-8. It must not be asked a second time: it
+    returns broken memory then.
     """
 
     __slots__ = ("_record",)

@@ -1,4 +1,4 @@
-"""Redaction: what of a record may be kept or shown outside of Kafka.
+"""Redaction: masks and drops parts of records before they are kept or shown outside of Kafka.
 
 A rule can only take away. Where one can't be applied it takes away everything it might have
 touched: fields are to be masked and the payload is no JSON, then no payload is left. The record in

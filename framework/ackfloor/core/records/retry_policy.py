@@ -280,26 +280,26 @@ def warnings(
         dead_letter_on: the handler's exception classes that skip the policy.
         retention_s: how long the source topic keeps records, in seconds.
     """
-    told = []
+    found = []
     total_s = policy.total_s()
     if total_s == inf:
-        told.append("unlimited redeliveries: a poison record is retried for ever")
+        found.append("unlimited redeliveries: a poison record is retried for ever")
     elif policy.max_redeliveries == 0:
-        told.append("no redelivery: the first failure sends a record to the dead-letter queue")
+        found.append("no redelivery: the first failure sends a record to the dead-letter queue")
     elif total_s < SHORT_SCHEDULE_S:
-        told.append(
+        found.append(
             f"the whole schedule is over in {format_duration(total_s)}: a short outage of a "
             "dependency sends its records to the dead-letter queue"
         )
     if retention_s is not None and total_s != inf and total_s > retention_s:
-        told.append(
+        found.append(
             f"the schedule takes {format_duration(total_s)}, longer than the topic's retention "
             f"of {format_duration(retention_s)}"
         )
-    told.extend(
+    found.extend(
         f"dead_letter_on names {broad.__name__}: it also covers errors that would heal, "
         "such as time-outs and decoding problems of libraries"
         for broad in (BaseException, Exception, OSError, ValueError)
         if broad in dead_letter_on
     )
-    return tuple(told)
+    return tuple(found)

@@ -8,11 +8,10 @@ owner thread sees it: it is set when the outcome is applied, when the deadline p
 the assignment ends, and whatever comes later finds it set and is stale.
 
 Under automatic ack only the owner thread closes a delivery, so a plain flag is enough. Under
-manual ack, and in a batch, an answer may come from any thread and must say at once whether it
-counted:
-`_claim`, one byte, is taken by the first to come, because `bytearray.pop` is atomic. (A list would
-do as well, and make the garbage collector look at one more object for each record of a batch.)
-The deadline claims through the same list, so an answer and a timeout can't both win.
+manual ack, and in a batch, an answer may come from any thread and must return at once whether it
+counted: `_claim`, one byte, is taken by the first to come, because `bytearray.pop` is atomic. (A
+list would cost the garbage collector one more object for each record of a batch.) The deadline
+claims through the same byte, so an answer and a timeout can't both win.
 
 A lapse and `extend` race like this: the owner closes the delivery and *then* looks at the
 deadline once more; `extend` moves the deadline and *then* looks at `closed`. At least one of
@@ -217,8 +216,8 @@ class TrackedDelivery:
         return (a.topic, a.partition, self.record_offset if key is None else key)
 
     @property
-    def alone(self) -> bool:
-        """Whether a batch has nothing beside it: a redelivery, or a suspect of a crash."""
+    def unbatched(self) -> bool:
+        """Whether it has a batch of its own: a redelivery, or a suspect of a crash."""
         return self.envelope is not None or self is self.assignment.handler.suspect
 
     @property
@@ -235,7 +234,7 @@ class TrackedDelivery:
     def keeps_lane(self) -> bool:
         """Whether its lane waits for it: it has ended unsettled, and may come again in its place.
 
-        The slot that visits the lane then leaves without a word: the engine has the lane.
+        Its slot then reports nothing more: the engine has the lane.
         """
         return isinstance(self.outcome, Failed | Rejected | Released)
 

@@ -1,5 +1,5 @@
 """Which record is delivered next: redeliveries, retries in place, breaker trials, crash suspects.
 
-A record hops to the next retry topic here, when it came due too early. Imports all of core but
-`engine`. Start with `scheduler`.
+A record that still has to wait when its tier's delay is over hops to the next tier here. Imports
+all of core but `engine`. Start with `scheduler`.
 """

@@ -1,25 +1,25 @@
-"""Batches: how the calls of a batch handler end, and how their lanes go on.
+"""Batches: how the calls of a batch handler end, and when their lanes are free again.
 
 Theory. The slot says how the call ended, and the owner thread, which is the only one to end a
 delivery, gives that outcome to each item that nobody has answered. An item that was answered by
-hand has ended before, like any delivery under manual ack. A call that raises says nothing of any
-single item. So those that nobody has answered are tried alone, where they are, at once, and without
-an attempt spent: what fails then has failed by itself. What failed is judged item by item: each is
-parked, or planned again in its place, and comes back alone.
+hand has ended before, like any delivery under manual ack. A call that raises does not say which
+item failed. So those without an answer are tried alone, where they are, at once, and without
+spending an attempt: what fails then has failed by itself. What failed is judged item by item: each
+is parked, or planned again in its place, and comes back alone.
 
-A lane goes on when every item of it has ended, and not with the first: an item that was answered
+A lane is free when every item of it has ended, and not with the first: an item that was answered
 `retry` would otherwise be delivered again while the same call is still at its lane. So in lanes
 failures wait until the batch is over. Then what stays in the lane goes back to its head, in offset
 order: redeliveries with their due times, and what is on its way to the dead-letter topic. The
 first of these blocks the lane, and each next one when it has become the head.
 
 A batch that fails as a whole counts as one failing record for the circuit breaker: one bad record
-is enough for it, and nobody knows which.
+is enough to fail it.
 
 Invariants (tests/framework/core/scheduling/test_batch_completions.py, test_batches_model.py):
 
 C1  every item of a batch ends once: by hand, with the call, at the deadline, or with its partition.
-C2  of an item that failed in a batch, or whose process died in it, the next delivery is alone.
+C2  the next delivery of an item that failed in a batch, or whose process died, is alone.
 C3  no record of a lane is started while a batch holds one before it, nor, where failures are
     retried in place, before that one is settled.
 """
@@ -32,10 +32,10 @@ from typing import TypeVar
 
 from ackfloor.core.messages.events import BatchFailed
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.parking.parking import brought_along
+from ackfloor.core.parking.parking import source_envelope
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.envelope import Reason
-from ackfloor.core.records.outcomes import APART, Apart, Failed, Held, Outcome, Park, Rejected
+from ackfloor.core.records.outcomes import APART, Apart, Failed, Outcome, Park, Paused, Rejected
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.breaker_control import Breakers
@@ -50,33 +50,33 @@ T = TypeVar("T")
 class Batches:
     """From the end of a call to the ends of its items."""
 
-    __slots__ = ("_breakers", "_in_place", "_lingering", "_parcels", "_state", "_withheld")
+    __slots__ = ("_breakers", "_in_place", "_lingering", "_outbox", "_state", "_withheld")
 
     def __init__(
         self,
         state: WorkerState,
-        parcels: Outbox,
+        outbox: Outbox,
         in_place: InPlace,
         breakers: Breakers,
         withheld: Withheld,
     ) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._in_place = in_place
         self._breakers = breakers
         self._withheld = withheld
-        #: Whose calls have ended while an answer by hand was on its way.
+        #: Batches whose calls have returned while a manual answer is outstanding.
         self._lingering: list[tuple[HandlerState, Batch]] = []
 
-    def ended(self, batch: Batch, now: Now) -> list[TrackedDelivery]:
-        """A call has ended, or was given up; returns the items that end with it, outcome set."""
+    def call_ended(self, batch: Batch, now: Now) -> list[TrackedDelivery]:
+        """A call has returned or was abandoned; returns the items that end with it, outcome set."""
         outcome = self._of_the_items(batch, now)
         if outcome is None:
             return []
         if isinstance(outcome, Failed | Rejected) and batch.failure is None:
             batch.failure = outcome
         ended: list[TrackedDelivery] = []
-        again, finished_s = isinstance(outcome, Held | Apart), batch.finished_s
+        again, finished_s = isinstance(outcome, Paused | Apart), batch.finished_s
         for delivery in batch.items:
             if delivery.outcome is not None:
                 continue
@@ -93,7 +93,7 @@ class Batches:
         return ended
 
     def _of_the_items(self, batch: Batch, now: Now) -> Outcome | None:
-        """What the end of a call means for those of its items that nobody has answered."""
+        """The outcome of a call for those of its items that were not answered."""
         outcome = batch.outcome
         if not isinstance(outcome, Failed | Rejected):
             return outcome
@@ -116,7 +116,7 @@ class Batches:
         return APART
 
     def _pause(self, delivery: TrackedDelivery, batch: Batch) -> None:
-        """It says nothing of this item: that is delivered again as the same attempt."""
+        """Plan the same attempt at an item again: the call's outcome does not count for it."""
         delivery.assignment.end(delivery)
         batch.paused.append(delivery)
 
@@ -133,10 +133,10 @@ class Batches:
         elif rules.in_place:
             self._in_place.failed(delivery, verdict, now)
         else:
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
 
     def _count(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
-        """Tell the circuit breaker of a failure: of one that ends a whole call once."""
+        """Report a failure to the circuit breaker, that of a whole call once."""
         batch = delivery.batch
         if outcome is batch.failure:
             if batch.counted:
@@ -144,8 +144,8 @@ class Batches:
             batch.counted = True
         self._breakers.failed(delivery, outcome, now)
 
-    def let_go(self, handler: HandlerState, batch: Batch, now: Now) -> None:
-        """A call is over: its lanes go on as soon as all of its items have ended."""
+    def resume_lanes(self, handler: HandlerState, batch: Batch, now: Now) -> None:
+        """A call is over: free its lanes as soon as all of its items have ended."""
         if batch.over:
             return
         if handler.rules.ordering == "unordered":
@@ -177,15 +177,15 @@ class Batches:
         if again.envelope is not None:
             delivery.assignment.handler.redelivers(again)
         elif delivery.outcome is APART:
-            # What has an envelope is alone. This one says nothing: it is the first attempt.
-            again.envelope = brought_along(delivery)
+            # A delivery with an envelope is handled alone. An empty one leaves it a first attempt.
+            again.envelope = source_envelope(delivery)
         return again
 
     def _judge(
         self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now
     ) -> TrackedDelivery | None:
-        """What of a failed item stays in its lane: its next delivery, or itself while it is on
-        its way to the dead letters."""
+        """What stays in the lane of a failed item: its next delivery, or itself while it is
+        written to the dead-letter topic."""
         assignment = delivery.assignment
         handler, rules = assignment.handler, assignment.handler.rules
         if assignment.closed:
@@ -200,10 +200,10 @@ class Batches:
             return again
         if not rules.in_place:
             self._state.free(delivery)
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
             return None
         if not isinstance(verdict, Park):
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
             return delivery
         if assignment.stopping:
             return None
@@ -212,23 +212,23 @@ class Batches:
         return again
 
     def tick(self, now: Now) -> None:
-        """Queue what has waited long enough for company; end what an answer was missing of."""
+        """Queue batches whose wait is over, and free lanes whose last answer has come."""
         if self._lingering:
             lingering, self._lingering = self._lingering, []
             for handler, batch in lingering:
-                self.let_go(handler, batch, now)
+                self.resume_lanes(handler, batch, now)
         for handler in self._state.handlers.values():
-            gathering = handler.gathering
-            if gathering is not None and gathering:
-                handler.queue.put(gathering.due(now.mono_s, handler.rules.batch_wait_s))
+            batch_buffer = handler.batch_buffer
+            if batch_buffer is not None and batch_buffer:
+                handler.queue.put(batch_buffer.due(now.mono_s, handler.rules.batch_wait_s))
 
     def next_s(self) -> float:
-        """Monotonic seconds at which something has waited long enough; inf where nothing waits."""
+        """Monotonic seconds at which the next batch wait is over; inf where nothing waits."""
         return min(
             (
-                handler.gathering.next_s(handler.rules.batch_wait_s)
+                handler.batch_buffer.next_s(handler.rules.batch_wait_s)
                 for handler in self._state.handlers.values()
-                if handler.gathering is not None
+                if handler.batch_buffer is not None
             ),
             default=inf,
         )

@@ -1,6 +1,6 @@
-"""Breakers: when the handlers' circuit breakers open and close, and what is tried meanwhile.
+"""Breakers: opens, closes and forces the handlers' circuit breakers, and starts their trials.
 
-`breaker` judges; here is what follows. Open, a handler's executor is given nothing but trials.
+`core.breaker.rule` decides; this module acts. Open, a handler's executor gets nothing but trials.
 Records that were not tried yet are given one by one, in their order; only where none waits, what
 failed before comes again: withheld records and redeliveries whose time has come. So a healthy
 record waits for no failed one. Where what the handler keeps reaches its share of the worker's
@@ -14,7 +14,7 @@ Invariants (tests/framework/core/scheduling/test_breaker_control.py):
 K4  a handler whose breaker is not closed always has a next trial planned, or nothing to try.
 K5  what fetching stopped for resumes it when it ends.
 K6  a breaker closes when its handler has recovered, when nothing but redeliveries has been there
-    for long, when its partitions have left, when it is disabled, or by an operator's word.
+    for long, when its partitions have left, when it is disabled, or when an operator forces it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ackfloor.core.state.worker_state import WorkerState
 from ackfloor.core.values.durations import format_duration
 
 FAULT = "breaker"
-#: Seconds between two looks at what is told of a breaker that is not closed.
-TELL_INTERVAL_S = 1.0
+#: Seconds between two updates of the fault of a breaker that is not closed.
+FAULT_INTERVAL_S = 1.0
 #: Seconds without a partition after which a breaker closes: in a rebalance there may be none for a
 #: while, and none at the start of a worker.
 LEFT_S = 60.0
@@ -51,15 +51,15 @@ class Breakers:
         redeliveries: delivers a handler's failed records again that are due.
     """
 
-    __slots__ = ("_redeliveries", "_state", "_tell_s")
+    __slots__ = ("_faults_due_s", "_redeliveries", "_state")
 
     def __init__(self, state: WorkerState, redeliveries: Redeliveries) -> None:
         self._state = state
         self._redeliveries = redeliveries
-        #: When to tell next what is withheld.
-        self._tell_s = 0.0
+        #: When to update the faults next.
+        self._faults_due_s = 0.0
 
-    # What the breakers see.
+    # Results of deliveries.
 
     def handled(self, now: Now) -> None:
         """Count what was handled since the last call."""
@@ -71,14 +71,14 @@ class Breakers:
             handler = self._state.handlers[stats.handler]
             breaker = handler.circuit.breaker
             if not (breaker.is_open or breaker.run_length()):
-                # Nothing to wipe out: the last of them says as much as all.
+                # Nothing to clear: the last success is enough.
                 self._succeeded(handler, acked[-1], now)
                 continue
             for delivery in acked[noted:]:
                 self._succeeded(handler, delivery, now)
 
     def discarded(self, delivery: TrackedDelivery, now: Now) -> None:
-        """A handler took a record and said that nothing is to be done with it: it works."""
+        """A handler discarded a record: that counts as a success."""
         self._succeeded(delivery.assignment.handler, delivery, now)
 
     def _succeeded(self, handler: HandlerState, delivery: TrackedDelivery, now: Now) -> None:
@@ -88,7 +88,7 @@ class Breakers:
         if not breaker.is_trial(started_s):
             return
         breaker.trial_ended(started_s, now.mono_s)
-        self._tell_trial(delivery, "")
+        self._report_trial(delivery, "")
         if handler.circuit.forced is Forced.OPEN:
             return
         if breaker.trial_succeeded(handler.rules.concurrency):
@@ -111,10 +111,10 @@ class Breakers:
             first = delivery.attempt == 1 and not tried_before
             breaker.failed(delivery.origin, started_s, first, now.mono_s)
         if is_trial:
-            self._tell_trial(delivery, failure.error_type)
+            self._report_trial(delivery, failure.error_type)
 
     def paused(self, handler: HandlerState) -> None:
-        """A delivery asked for a pause; where it was a trial it says nothing."""
+        """A delivery asked for a pause: as a trial it neither succeeded nor failed."""
         if handler.circuit.breaker.is_open:
             handler.circuit.breaker.trial_left()
 
@@ -135,7 +135,7 @@ class Breakers:
         return length >= rules.quiet_failures and length >= breaker.threshold(rules, now_s)
 
     def judge(self, running: Iterable[TrackedDelivery], now: Now) -> None:
-        """Open the breakers of handlers of which too many records failed in a row.
+        """Open the breakers of handlers whose records failed too often in a row.
 
         Args:
             running: the deliveries that run now.
@@ -151,7 +151,7 @@ class Breakers:
                 for d in running
                 if d.assignment.handler is handler and d.started_s and not d.closed
             ]
-            if not breaker.convinced(starts, rules, now.mono_s):
+            if not breaker.should_open(starts, rules, now.mono_s):
                 continue
             if breaker.is_open:
                 breaker.start_over()
@@ -167,7 +167,7 @@ class Breakers:
         name = handler.rules.name
         self._state.events.append(BreakerOpened(name, failing, error_type, message))
         self._rest(handler)
-        self._name(handler, now)
+        self._put_fault(handler, now)
 
     def _close(self, handler: HandlerState, why: str, now: Now) -> None:
         breaker, name = handler.circuit.breaker, handler.rules.name
@@ -180,7 +180,7 @@ class Breakers:
         self._rest(handler)
 
     def resume(self, name: str, failing: int, error: str, now: Now) -> None:
-        """Begin with a breaker open, as it was in the worker whose place this one takes.
+        """Start with a breaker open, as it was in the worker that this one replaces.
 
         Args:
             name: the handler.
@@ -194,14 +194,14 @@ class Breakers:
             circuit.breaker.error = error
             self._open(handler, failing, now)
 
-    # An operator's word.
+    # Forced by an operator.
 
     def force(self, name: str, what: Forced | None, until_s: float, reason: str, now: Now) -> None:
-        """Open or close a breaker whatever is handled, or leave it to itself again.
+        """Force a breaker open or closed, or back to automatic.
 
         Args:
             name: the handler.
-            what: None: it decides by itself again, beginning with the state it has.
+            what: None: automatic again, from its present state.
             until_s: monotonic seconds at which that ends by itself; infinity for never.
             reason: why, for people.
             now: the time.
@@ -227,9 +227,9 @@ class Breakers:
 
     def tick(self, now: Now) -> None:
         """Try records of handlers whose breakers are not closed, or close them."""
-        telling = now.mono_s >= self._tell_s
-        if telling:
-            self._tell_s = now.mono_s + TELL_INTERVAL_S
+        faults_due = now.mono_s >= self._faults_due_s
+        if faults_due:
+            self._faults_due_s = now.mono_s + FAULT_INTERVAL_S
         for handler in self._state.handlers.values():
             circuit = handler.circuit
             if circuit.forced is not None and circuit.forced_until_s <= now.mono_s:
@@ -240,8 +240,8 @@ class Breakers:
                 self._rest(handler)
             if circuit.breaker.is_open:
                 circuit.next_trial_s = self._next_trial_s(handler, now)
-                if telling:
-                    self._name(handler, now)
+                if faults_due:
+                    self._put_fault(handler, now)
 
     def _ends(self, handler: HandlerState, now: Now) -> str:
         """Why a breaker that is not closed closes although nothing has succeeded; or nothing."""
@@ -264,7 +264,7 @@ class Breakers:
 
         Args:
             handler: the handler.
-            queued: what its executor has not started: no endless queue behind slots that hang.
+            queued: what its executor has not started; slots may hang, and the queue must not grow.
             now: the time.
         """
         circuit = handler.circuit
@@ -286,7 +286,7 @@ class Breakers:
         return taken
 
     def next_s(self, now: Now) -> float:
-        """Monotonic seconds of the next trial, or of the end of an operator's word."""
+        """Monotonic seconds of the next trial, or at which a forced state ends."""
         soonest = inf
         for handler in self._state.handlers.values():
             if handler.circuit.forced is not None:
@@ -296,8 +296,8 @@ class Breakers:
         return soonest
 
     def _next_trial_s(self, handler: HandlerState, now: Now) -> float:
-        if handler.circuit.crowded or self._state.secluded:
-            # Not by its time: an answer makes the room.
+        if handler.circuit.crowded or self._state.exclusive:
+            # Not at a time: the next answer makes room.
             return inf
         at_s = max(handler.circuit.breaker.next_room_s(now.mono_s), handler.held_until_s)
         return max(at_s, self._redeliveries.next_of(handler)) if handler.circuit.dry else at_s
@@ -321,19 +321,19 @@ class Breakers:
             full = circuit.count_gate.update(count)
             circuit.full = circuit.size_gate.update(size) or full
         else:
-            # It works: what is still withheld comes again with half of its slots, and what is new
-            # needs the others.
+            # It works: withheld records are delivered again with half of its slots, new ones with
+            # the others.
             circuit.full = circuit.count_gate.shut = circuit.size_gate.shut = False
         self._state.rest(handler)
 
-    # Telling.
+    # Events and faults.
 
-    def _tell_trial(self, delivery: TrackedDelivery, error_type: str) -> None:
+    def _report_trial(self, delivery: TrackedDelivery, error_type: str) -> None:
         topic, partition, offset = delivery.origin
         name = delivery.assignment.handler.rules.name
         self._state.events.append(TrialEnded(topic, partition, offset, name, error_type))
 
-    def _name(self, handler: HandlerState, now: Now) -> None:
+    def _put_fault(self, handler: HandlerState, now: Now) -> None:
         name, circuit, breaker = handler.rules.name, handler.circuit, handler.circuit.breaker
         if circuit.forced is not None:
             why = (

@@ -1,8 +1,8 @@
 """Suspects: records that were in flight when a worker process died.
 
-Theory. What kills its process (a fault in native code, memory, `os._exit`) raises nothing. All
-that is left is which records were in flight, and that one of them may have done it. Each is a
-suspect then, and what becomes of it depends on how many processes have died with it:
+Theory. What kills its process (a fault in native code, memory, `os._exit`) raises nothing. It is
+only known which records were in flight, and one of them may have caused it. Each is a suspect, and
+is handled by how many processes have died with it:
 
 1   it runs beside ordinary work, but never two suspects at once: of those that were in flight
     together, a second death names one;
@@ -10,8 +10,8 @@ suspect then, and what becomes of it depends on how many processes have died wit
 3   it goes to the dead-letter topic without being run (reason `crash`).
 
 The supervisor counts (runtime/supervision/crashes.py): a record comes to 3 only by a death with
-nothing else in flight. So an innocent record loses time, and none is condemned for what happened
-beside it. Any end that leaves the process alive clears a suspect: handled, failed, timed out.
+nothing else in flight. So an innocent record is delayed, and none is condemned for another's crash.
+Any end that leaves the process alive clears a suspect: handled, failed, timed out.
 
 Invariants:
 
@@ -38,7 +38,7 @@ from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
-ALONE = 2
+EXCLUSIVE_CRASHES = 2
 #: Seconds after which nothing waits for a suspect any longer, nor a suspect for what runs. Only
 #: handlers that have no consume timeout, or a longer one, take so long.
 LONGEST_S = 600.0
@@ -108,8 +108,8 @@ class Suspects:
     """The suspects among one worker's records.
 
     Attributes:
-        over: (topic, partition, offset) of those that are suspects no longer; whoever told of
-            them takes them out.
+        over: (topic, partition, offset) of those that are suspects no longer; the runtime reports
+            them to the supervisor and takes them out.
     """
 
     __slots__ = (
@@ -117,32 +117,32 @@ class Suspects:
         "_current",
         "_known",
         "_lanes",
-        "_parcels",
+        "_outbox",
         "_state",
         "_until_s",
         "_waiting",
         "over",
     )
 
-    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._known: dict[tuple[str, int], dict[int, Suspicion]] = {}
         #: Queues whose first is a suspect.
         self._waiting: list[_Queue] = []
         #: (handler, lane) -> the queue of that lane, also while its first suspect runs.
         self._lanes: dict[Hashable, _Queue] = {}
         self._current: tuple[TrackedDelivery, _Queue] | None = None
-        #: When the patience with `_current`, or with what must end before it, is over.
+        #: Until when `_current`, or what must end before it, is waited for.
         self._until_s = 0.0
         #: Condemned; they stay suspects until they are committed.
         self._buried: list[_Buried] = []
         self.over: list[tuple[str, int, int]] = []
 
-    def learn(self, told: Iterable[tuple[str, int, int, int, str]]) -> None:
+    def learn(self, suspects: Iterable[tuple[str, int, int, int, str]]) -> None:
         """Replace what is known: (topic, partition, offset, crashes, how) of every suspect."""
         self._known = {}
-        for topic, partition, offset, crashes, how in told:
+        for topic, partition, offset, crashes, how in suspects:
             self._known.setdefault((topic, partition), {})[offset] = Suspicion(crashes, how)
 
     @property
@@ -153,7 +153,7 @@ class Suspects:
     @property
     def active(self) -> bool:
         """Whether `tick` has anything to do."""
-        return bool(self._waiting or self._current or self._buried or self._state.secluded)
+        return bool(self._waiting or self._current or self._buried or self._state.exclusive)
 
     def assigned(self, topic: str, partition: int, position: int) -> None:
         """A partition came: what lies below its position has been settled elsewhere."""
@@ -198,7 +198,7 @@ class Suspects:
                     self._lanes[rules.name, lane] = queue
             queue.append((delivery, suspicion))
             if lane is not None and delivery.retrying:
-                # The head of its lane may have failed, and be waiting for that room itself.
+                # The failed head of its lane may be waiting for that room itself.
                 handler.gives_room(delivery)
         return others
 
@@ -210,11 +210,11 @@ class Suspects:
             f"with nothing else: it {suspicion.how}"
         )
         failure = Failure("WorkerCrash", what, "", fingerprint("WorkerCrash", ()))
-        self._parcels.park(delivery, Bury(Reason.CRASH, failure), now)
+        self._outbox.park(delivery, Bury(Reason.CRASH, failure), now)
         self._buried.append(_Buried(assignment, delivery.record_offset, now.mono_s))
 
     def _condemn_in_lane(self, queue: _Queue, suspicion: Suspicion, now: Now) -> None:
-        """Retried in place, a lane waits for its head also on its way to the dead letters."""
+        """Condemn a suspect that is retried in place: its lane waits until it is dead-lettered."""
         delivery = queue.popleft()[0]
         self._waiting.remove(queue)
         self._state.block(delivery, again=False)
@@ -235,35 +235,35 @@ class Suspects:
             return
         queue = self._next(now)
         if queue is None:
-            self._seclude(False, now)
+            self._set_exclusive(False, now)
             return
         suspicion = queue[0][1]
         assert suspicion is not None, "a waiting queue begins with a suspect"
         if suspicion.crashes >= CONDEMNED:
             self._condemn_in_lane(queue, suspicion, now)
             return
-        alone = suspicion.crashes >= ALONE
-        if not alone:
-            self._seclude(False, now)
-        elif not self._state.secluded:
-            # Whether it is quiet can only be told once nothing starts any more.
-            self._seclude(True, now)
+        exclusive = suspicion.crashes >= EXCLUSIVE_CRASHES
+        if not exclusive:
+            self._set_exclusive(False, now)
+        elif not self._state.exclusive:
+            # Whether nothing runs is known only once nothing starts any more.
+            self._set_exclusive(True, now)
             return
         elif not quiet and now.mono_s < self._until_s:
             return
-        self._start(queue, suspicion, now, alone=alone)
+        self._start(queue, suspicion, now, exclusive=exclusive)
 
     def _next(self, now: Now) -> _Queue | None:
         free = [queue for queue in self._waiting if queue.is_free(now)]
         return max(free, key=_crashes, default=None)
 
-    def _start(self, queue: _Queue, suspicion: Suspicion, now: Now, *, alone: bool) -> None:
+    def _start(self, queue: _Queue, suspicion: Suspicion, now: Now, *, exclusive: bool) -> None:
         delivery = queue.popleft()[0]
         self._waiting.remove(queue)
         self._current = (delivery, queue)
         queue.handler.suspect = delivery
         self._until_s = now.mono_s + LONGEST_S
-        self._state.dispatch(queue.handler, [delivery], ahead=True, alone=alone)
+        self._state.dispatch(queue.handler, [delivery], ahead=True, exclusive=exclusive)
         assignment = delivery.assignment
         self._state.events.append(
             SuspectStarted(
@@ -272,7 +272,7 @@ class Suspects:
                 delivery.record_offset,
                 queue.handler.rules.name,
                 suspicion.crashes,
-                alone,
+                exclusive,
                 assignment.topic,
             )
         )
@@ -281,7 +281,7 @@ class Suspects:
         if not delivery.closed:
             if queue.handler.held_until_s > now.mono_s:
                 # It asked for a pause: the others need not wait for that.
-                self._seclude(False, now)
+                self._set_exclusive(False, now)
             if now.mono_s < self._until_s:
                 return True
         elif not delivery.assignment.closed and delivery.outcome is not RELEASED:
@@ -292,7 +292,7 @@ class Suspects:
         return False
 
     def _go_on(self, queue: _Queue) -> None:
-        """A suspect's turn is over: let go what has waited behind it, up to the next one."""
+        """A suspect has ended: dispatch what waited behind it, up to the next one."""
         # What is closed belongs to an assignment that has ended; what is not may have come since.
         waits = [entry for entry in queue if not entry[0].closed]
         queue.clear()
@@ -328,16 +328,16 @@ class Suspects:
             if not buried.assignment.closed:
                 self._forget(buried.assignment.topic, buried.assignment.partition, buried.offset)
 
-    def _seclude(self, on: bool, now: Now) -> None:
-        if on != self._state.secluded:
-            self._state.secluded = on
+    def _set_exclusive(self, on: bool, now: Now) -> None:
+        if on != self._state.exclusive:
+            self._state.exclusive = on
             self._until_s = now.mono_s + LONGEST_S
             if on:
                 for handler in self._state.handlers.values():
                     self._state.take_back(handler)
 
     def forget_closed(self) -> None:
-        """Partitions were dropped: their suspects are the next owner's business."""
+        """Partitions were dropped: their next owner handles their suspects."""
         self._waiting = [q for q in self._waiting if not q[0][0].assignment.closed]
         current = None if self._current is None else self._current[1]
         waiting = {id(queue) for queue in self._waiting}

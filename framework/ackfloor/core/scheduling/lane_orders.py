@@ -154,7 +154,7 @@ class LaneOrders:
                 elif order.action is Action.DELAY:
                     self._wait(head, now.mono_s + order.delay_s, now)
                 else:
-                    assignment.withheld.let_go(head.record_offset)
+                    assignment.withheld.redeliver(head.record_offset)
                     handler = assignment.handler
                     key = head.lane_key(handler.rules.ordering == "key")
                     handler.lanes.take_head(key, head)

@@ -1,7 +1,7 @@
-"""Pauses: a handler asked to take no records for a while (`Pause`).
+"""Pauses: a handler raised `Pause` and takes no records for a while.
 
-Its records stay open and spend no budget. Everything that waits stays where it is. Where the pause
-is long enough to be worth it, fetching stops as well: what would be read could not be started.
+Its records stay open and spend no budget. Everything that waits stays where it is. In a long
+pause fetching stops as well: what would be read could not be started.
 
 Invariant (tests/framework/core/scheduling/test_pauses.py): what a pause stopped goes on when it
 ends, unless the handler's circuit breaker holds it for a reason of its own.
@@ -33,7 +33,7 @@ class Pauses:
         name, duration_s = handler.rules.name, max(duration_s, SHORTEST_PAUSE_S)
         handler.held_until_s = max(handler.held_until_s, now.mono_s + duration_s)
         handler.held_reason = reason
-        # Again: it may have been given something since it asked.
+        # Again: it may have got units since it asked.
         self._state.take_back(handler)
         self._state.events.append(HandlerHeld(name, duration_s, reason))
         if duration_s >= LONG_PAUSE_S:

@@ -1,10 +1,10 @@
-"""Promotions: records of retry topics that an operator does not let wait any longer.
+"""Promotions: records in retry topics that an operator delivers now, or dead-letters.
 
 Theory. A record that waits in a retry topic is open, and it is in the memory of the one worker that
-has its partition. So the safe way to have it sooner is to tell that worker. *Promote* makes it due:
-it stays the same delivery, with the same attempt, in the same partition, and only the time at which
-it is taken out of the queue changes. *Bury* writes it to the dead-letter topic in the way of every
-other dead letter: it is settled when the broker has confirmed it.
+has its partition. So the safe way to deliver it sooner is an order to that worker. *Promote* makes
+it due: it stays the same delivery, with the same attempt, in the same partition, and only its due
+time changes. *Bury* writes it to the dead-letter topic like any other dead letter: it is settled
+when the broker has confirmed it.
 
 Invariants. Nothing is settled here. Only records that wait are touched: one that is in work, on its
 way to a topic, settled, or not read yet stays as it is, and is not counted. What was promoted and
@@ -26,13 +26,13 @@ Places = Mapping[int, Collection[int]]
 
 
 class Promotions:
-    """What is done about records that wait; only the owner thread calls it."""
+    """Promotes or buries waiting records; only the owner thread calls it."""
 
-    __slots__ = ("_parcels", "_state")
+    __slots__ = ("_outbox", "_state")
 
-    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
 
     def waiting(self, topic: str, places: Places) -> int:
         """How many of these wait here."""
@@ -64,7 +64,7 @@ class Promotions:
         count = 0
         for assignment, offsets in self._owned(topic, places):
             for _, delivery in assignment.waiting.take(offsets):
-                self._parcels.bury(delivery, now)
+                self._outbox.bury(delivery, now)
                 count += 1
         return count
 
@@ -73,7 +73,7 @@ class Promotions:
         for partition, offsets in places.items():
             assignment = self._state.assignments.get((topic, partition))
             if assignment is not None and not assignment.stopping:
-                # What a circuit breaker withholds has begun: that waits for a trial.
+                # Withheld records were tried already: they wait for a trial.
                 mine = frozenset(o for o in offsets if o not in assignment.withheld)
                 found.append((assignment, mine))
         return found

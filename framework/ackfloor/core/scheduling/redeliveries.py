@@ -1,12 +1,11 @@
-"""Redeliveries: what has waited for its time goes to its handler's queue, as far as there is room.
+"""Redeliveries: due records go from waiting to their handler's queue, as far as there is room.
 
-Theory. Each partition has a queue of what waits (`due_queue`); here is who looks at them. A record
-that is due goes ahead of what was not tried yet, the longest due first, and at most half of a
-handler's slots are taken by such (`HandlerState.retry_room`); while a breaker is not closed, it
-says how many. A record that is due in a tier and has a further wait of its own moves on to another
-tier instead.
+Theory. Each partition has a queue of waiting records (`due_queue`). A due record goes ahead of
+those that were not tried yet, the longest due first, and takes at most half of a handler's slots
+(`HandlerState.retry_room`); while a breaker is not closed, the breaker says how many. A record that
+is due in a tier and has a further wait of its own hops to another tier instead.
 
-Where its lane waits for it, what goes to the queue is the lane, with it as the first.
+A record that blocks its lane is queued as that lane, whose first it is.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from ackfloor.core.state.worker_state import WorkerState
 class Redeliveries:
     """From waiting to queued."""
 
-    __slots__ = ("_parcels", "_state", "_suspects")
+    __slots__ = ("_outbox", "_state", "_suspects")
 
-    def __init__(self, state: WorkerState, parcels: Outbox, suspects: Suspects) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox, suspects: Suspects) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
         self._suspects = suspects
 
     def tick(self, now: Now) -> None:
@@ -57,16 +56,16 @@ class Redeliveries:
             for delivery in found:
                 envelope = delivery.envelope
                 if envelope is not None and envelope.retry_at_ms and _waits_on(delivery, now):
-                    self._parcels.hop(delivery, now)
+                    self._outbox.hop(delivery, now)
                     continue
                 delivery.retrying = TAKES_ROOM
                 due.append(delivery)
         while waiting.next_s <= now.mono_s and _waits_on(waiting.first, now):
-            # Which takes no room.
-            self._parcels.hop(waiting.pop(), now)
+            # A hop takes no room.
+            self._outbox.hop(waiting.pop(), now)
         if withheld:
             for delivery in due:
-                withheld.let_go(delivery.record_offset)
+                withheld.redeliver(delivery.record_offset)
         if due:
             # What `redelivers` does, without a call for each record.
             assignment.handler.open_retries += len(due)
@@ -100,8 +99,8 @@ class Redeliveries:
     def next_s(self, now: Now) -> float:
         """Monotonic seconds at which a record becomes due, infinity where none does.
 
-        Where there is no room none is counted, for an answer makes the room; but in a tier for what
-        is not due yet, which may move on to another tier then.
+        Without room none is counted: the next answer makes room. Except records in a tier that are
+        not due yet: they may hop to another tier then.
         """
         return min(
             (
@@ -124,7 +123,7 @@ def _waits_on(delivery: TrackedDelivery, now: Now) -> bool:
     if envelope is None or envelope.retry_at_ms is None:
         return False
     if delivery.record_offset in delivery.assignment.withheld:
-        # It has been tried since, whatever the wall clock says now.
+        # It has been tried since then.
         return False
     tiers = delivery.assignment.handler.rules.policy.tiers()
     return bool(tiers) and envelope.retry_at_ms > now.wall_ms

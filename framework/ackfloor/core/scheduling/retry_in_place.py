@@ -35,17 +35,17 @@ STEPS = 1000
 class InPlace:
     """The waits of records that are retried where they are."""
 
-    __slots__ = ("_parcels", "_state")
+    __slots__ = ("_outbox", "_state")
 
-    def __init__(self, state: WorkerState, parcels: Outbox) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
-        self._parcels = parcels
+        self._outbox = outbox
 
     def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """A delivery failed: plan the next one, or dead-letter the record; its lane waits."""
         if not isinstance(verdict, Park):
             self._state.block(delivery, again=False)
-            self._parcels.park(delivery, verdict, now)
+            self._outbox.park(delivery, verdict, now)
             return
         assignment = delivery.assignment
         if assignment.stopping:

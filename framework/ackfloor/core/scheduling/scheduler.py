@@ -1,9 +1,9 @@
 """Scheduler: what each handler's executor is given next.
 
-Theory. What may start waits in its handler's queue (`handler_queue`); here is who gets something of
-it, and how much. Once a turn the owner thread asks for what an executor has room for. A handler in
-a pause gets nothing; one whose breaker is not closed gets trials; any other gets its queue in
-order. While a suspect of a crash runs alone, nobody gets anything but that.
+Theory. What may start waits in its handler's queue (`handler_queue`). Once a turn the owner thread
+asks for what an executor has room for. A handler in a pause gets nothing; one whose breaker is not
+closed gets trials; any other gets its queue in order. While a crash suspect runs alone, no executor
+gets anything else.
 
 Invariants (tests/framework/core/scheduling/test_scheduler.py):
 
@@ -45,11 +45,11 @@ class Scheduler:
         if handler.held_until_s:
             return ()
         tripped = handler.circuit.breaker.is_open
-        if queue.alone or self._state.secluded or tripped:
+        if queue.exclusive or self._state.exclusive or tripped:
             queue.pass_over(queued)
-        if queue.alone:
-            return queue.take_alone()
-        if self._state.secluded:
+        if queue.exclusive:
+            return queue.take_exclusive()
+        if self._state.exclusive:
             return ()
         if tripped:
             return self._breakers.trials(handler, queued, now)
@@ -58,13 +58,13 @@ class Scheduler:
         room = queue.room(queued, handler.rules.concurrency, now.mono_s)
         if room <= 0:
             return ()
-        if handler.gathering is not None:
+        if handler.batch_buffer is not None:
             return queue.take_batches(room, handler.rules)
         return queue.take(room)
 
     def returned(self, handler: HandlerState, units: Sequence[Unit]) -> None:
         """An executor gave back what it has not started."""
         handler.queue.returned(units)
-        if self._state.secluded and handler.suspect is not None:
-            # Everything waits for it, so it must not wait with the others.
-            handler.queue.move_alone(handler.suspect)
+        if self._state.exclusive and handler.suspect is not None:
+            # All others wait for it, so it must not wait among them.
+            handler.queue.make_exclusive(handler.suspect)

@@ -1,16 +1,16 @@
-"""Withheld: what becomes of a failed delivery while its handler's circuit breaker is not closed.
+"""Withheld: keeps failed records open while their handler's circuit breaker is not closed.
 
-Theory. Closed, a failure follows the retry policy. Not closed, it says nothing of its record, and
-the retry and dead-letter topics are not to fill with what is no record's fault. So failures leave
-for the retry topics at a drip, and none is dead-lettered because its budget ran out. The others are
+Theory. Closed, a failure follows the retry policy. Not closed, the records are not to blame, and
+must not fill the retry and dead-letter topics. So failures are parked at a low rate (`park_rate`),
+and none is dead-lettered because its budget ran out. The others are
 *withheld*: the record stays open and takes no slot, and the same attempt comes again after one to
-five seconds. A run of failures that is long enough, but held back by starts that still run, is
-treated likewise: nobody knows yet. A worker begins with that at its part of such a run. What is
-withheld for a part follows the policy after `UNDECIDED_TRIALS`: few records that always fail may
-make one that nothing ends.
+five seconds. A run of failures that is long enough while older deliveries still run is treated
+likewise: it is not decided yet. A worker withholds from its part of such a run on. What is
+withheld for a part follows the policy after `UNDECIDED_TRIALS`: a few records that always fail
+may make such a run, and nothing would end it.
 
 Where records are in lanes, one that is withheld blocks its lane. So after `MOST_TRIALS` the head of
-a lane follows the policy to the end, at the drip as well. Retried in place, failures leave nowhere
+a lane follows the policy to the end, at that rate as well. Retried in place, failures leave nowhere
 and follow the policy, but the last attempt is not spent.
 
 What is the record's own fault, or a plan, follows the policy at once: a value that can't be
@@ -20,7 +20,7 @@ its last attempt.
 Invariants (tests/framework/core/scheduling/test_withheld.py):
 
 W1  a record that is withheld stays open, keeps its attempt, and nothing is written for it.
-W2  while the breaker is not closed, no more leaves than the drip admits.
+W2  while the breaker is not closed, no more is parked than the rate admits.
 W3  what was withheld is delivered again, unless its partition leaves.
 """
 
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordWithheld
-from ackfloor.core.parking.parking import brought_along
+from ackfloor.core.parking.parking import source_envelope
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import Bury, Failed, Park, Rejected, Verdict, judge
 from ackfloor.core.records.record import Now
@@ -55,12 +55,12 @@ class Withheld:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
 
-    # What becomes of a failure.
+    # Verdicts.
 
     def verdict(
         self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now
     ) -> Verdict | None:
-        """What becomes of a delivery that failed; None where its record is withheld."""
+        """The verdict on a failed delivery; None where its record is withheld."""
         rules = delivery.assignment.handler.rules
         verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
         trials = delivery.assignment.withheld.tried(delivery.record_offset)
@@ -74,7 +74,7 @@ class Withheld:
         return verdict if self._may_leave(delivery.assignment.handler, now) else None
 
     def _restrains(self, handler: HandlerState, trials: int, now: Now) -> bool:
-        """Whether the failure of a record does not simply follow the policy."""
+        """Whether a failure may be withheld instead of following the policy."""
         breaker, rules = handler.circuit.breaker, handler.rules.breaker
         if breaker.is_open:
             return True
@@ -91,7 +91,7 @@ class Withheld:
 
     def _may_leave(self, handler: HandlerState, now: Now) -> bool:
         rate_per_s = handler.rules.breaker.park_rate_per_s
-        return handler.circuit.drip.take(rate_per_s, self._state.share_of(handler), now.mono_s)
+        return handler.circuit.bucket.take(rate_per_s, self._state.share_of(handler), now.mono_s)
 
     # Withholding.
 
@@ -111,17 +111,17 @@ class Withheld:
         assignment, offset = delivery.assignment, delivery.record_offset
         again = delivery.again(delivery.envelope)
         if again.envelope is None and assignment.handler.rules.batch is not None:
-            # What has an envelope is alone in its batch. This one says nothing.
-            again.envelope = brought_along(delivery)
+            # A delivery with an envelope is alone in its batch. This envelope is empty.
+            again.envelope = source_envelope(delivery)
         assignment.tracker.replace(offset, again)
         trials = assignment.withheld.add(offset, delivery.size, outcome, now.mono_s)
         assignment.handler.circuit.withholds = True
-        self._tell(delivery)
+        self._report(delivery)
         self._state.flow.look_again()
         wait_s = FIRST_WAIT_S * 2.0 ** min(trials - 1, 10)
         return now.mono_s + min(wait_s, LONGEST_WAIT_S), again
 
-    def _tell(self, delivery: TrackedDelivery) -> None:
+    def _report(self, delivery: TrackedDelivery) -> None:
         assignment = delivery.assignment
         self._state.events.append(
             RecordWithheld(

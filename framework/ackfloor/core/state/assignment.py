@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from ackfloor.core.acks.gap_set import GapSet
 from ackfloor.core.acks.leader_epochs import UNKNOWN, LeaderEpochs
-from ackfloor.core.acks.partition_commits import CommitLane
+from ackfloor.core.acks.partition_commits import PartitionCommits
 from ackfloor.core.acks.tracker import AckTracker
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.handler_breaker import Circuit, WithheldRecords
-from ackfloor.core.queues.batch_buffer import Gathering
+from ackfloor.core.queues.batch_buffer import BatchBuffer
 from ackfloor.core.queues.due_queue import DueQueue
 from ackfloor.core.queues.flow_limits import FlowLimits, PartitionGates
 from ackfloor.core.queues.handler_queue import HandlerQueue
@@ -67,12 +67,12 @@ class HandlerRules:
 
 
 class HandlerState:
-    """One handler's rules, its lanes, and what holds it."""
+    """One handler's rules, its lanes, queue and circuit breaker, and what stops it."""
 
     __slots__ = (
+        "batch_buffer",
         "behind",
         "circuit",
-        "gathering",
         "held_reason",
         "held_until_s",
         "lanes",
@@ -88,8 +88,8 @@ class HandlerState:
 
     def __init__(self, rules: HandlerRules) -> None:
         self.rules = rules
-        # Where a slot may be busy for longer than with its record, or is in another process, its
-        # end is not that of its record.
+        # A slot may be busy for longer than with its record, or in another process: then it is not
+        # free when its record ends.
         self.lanes = Lanes(singly=not (rules.by_hand or rules.killable))
         #: It asked for a pause until then (monotonic seconds); 0 where it did not.
         self.held_until_s = 0.0
@@ -111,9 +111,9 @@ class HandlerState:
         #: Redeliveries, from retry tiers or in place, that are dispatched and not answered, but for
         #: those that wait in a lane behind another: they take no slot of their own.
         self.open_retries = 0
-        #: What waits for company, where it takes batches.
-        self.gathering = (
-            None if rules.batch is None else Gathering(shared=rules.ordering != "partition")
+        #: Records that wait for a batch, where it takes batches.
+        self.batch_buffer = (
+            None if rules.batch is None else BatchBuffer(shared=rules.ordering != "partition")
         )
         #: Of batches that failed in a lane: retries in place that are not the head of it, and when
         #: they are due (monotonic seconds).
@@ -124,8 +124,8 @@ class HandlerState:
     def forget_closed(self) -> None:
         """Partitions were dropped: what waits here of them is gone."""
         self.queue.forget_closed()
-        if self.gathering is not None:
-            self.gathering.forget_closed()
+        if self.batch_buffer is not None:
+            self.batch_buffer.forget_closed()
         if self.behind:
             self.behind = {d: due_s for d, due_s in self.behind.items() if not d.closed}
 
@@ -155,7 +155,7 @@ class HandlerState:
 
         At most half of the slots: what fails again and again must not take every slot from
         what has not been tried yet. None in a long pause; and while the breaker is not closed,
-        they are tried by its leave.
+        the breaker decides which are tried.
         """
         if self.rests_in_pause or self.circuit.breaker.is_open:
             return 0
@@ -163,7 +163,7 @@ class HandlerState:
 
 
 class AckStats:
-    """What was handled of one source topic since the last look, kept raw until then."""
+    """What was handled of one source topic since the last events were made of it."""
 
     __slots__ = (
         "acked",
@@ -201,7 +201,7 @@ class Assignment:
     Attributes:
         tier_s: the nominal delay in seconds where the topic is a retry tier.
         restored_epoch: the leader epoch that the restored runs were settled in.
-        mark: what the marks of its records begin with (runtime/supervision/in_flight_memory.py).
+        mark: the start of its records' marks in flight (runtime/supervision/in_flight_memory.py).
         parking: records written to a retry or dead-letter topic whose report is outstanding.
         refused: those of which the write was refused, and is planned again.
         held, held_bytes: records that wait in lanes behind one that failed, and the bytes of their
@@ -211,7 +211,7 @@ class Assignment:
         orphaned: its topic was deleted: nothing more is read or committed, what was read is
             handled.
         stopping: no further delivery may start (revoke or shutdown is under way).
-        closed: the assignment has ended: everything that still comes is stale.
+        closed: the assignment has ended: late answers are stale.
     """
 
     __slots__ = (
@@ -294,7 +294,7 @@ class Assignment:
         self.orphaned = False
         self.stopping = False
         self.closed = False
-        self.commit = CommitLane()
+        self.commit = PartitionCommits()
         self.last_floor = position
         self.floor_advanced_ms = now_ms
 

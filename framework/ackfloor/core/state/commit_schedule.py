@@ -1,10 +1,10 @@
-"""CommitPlan: when floors are committed, and what a commit's answer means.
+"""CommitSchedule: when floors are committed, and what a commit's answer means.
 
-One lane per partition: while a commit of a partition is outstanding no other is sent for it,
+One at a time per partition: while a commit of a partition is outstanding no other is sent for it,
 and one that failed is never sent again as it was; the next is made from the state of its own
 time. A commit carries the epoch it was made in, and an answer from an older epoch is ignored.
 
-A commit says the floor, and in its metadata what is settled above it (`gap_set`). So it is due
+A commit stores the floor, and in its metadata what is settled above it (`gap_set`). So it is due
 when anything was settled, not only when the floor moved: behind one stuck record ten thousand
 others may be done, and a crash must not repeat them.
 
@@ -39,7 +39,7 @@ REPEATED_AT_ONCE = 100
 METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
 
-class CommitPlan:
+class CommitSchedule:
     """Commits by time and by count, whichever comes first.
 
     Args:
@@ -59,7 +59,7 @@ class CommitPlan:
         self._soon_s = 0.0
 
     def replan(self, interval_s: float, count: int, now: Now) -> None:
-        """Other settings from now on: the next commit is at most one interval away."""
+        """Apply other settings: the next commit is at most one interval away."""
         self._interval_s = interval_s
         self._count = count
         self._soon_s = min(self._soon_s, now.mono_s + interval_s)
@@ -108,7 +108,7 @@ class CommitPlan:
     def unanswered(
         assignments: Iterable[Assignment], now: Now
     ) -> Iterator[tuple[Assignment, float]]:
-        """Whose commit the broker has not answered for long, and for how many seconds."""
+        """Partitions whose commit is unanswered for long, and for how many seconds."""
         for assignment in assignments:
             waited_s = now.mono_s - assignment.commit.sent_s
             if assignment.commit.outstanding and waited_s >= UNANSWERED_S:
@@ -153,7 +153,7 @@ class CommitPlan:
 
 
 def _uncommitted(assignment: Assignment) -> bool:
-    """Whether a commit made now would say more than the last confirmed one."""
+    """Whether a commit made now would differ from the last confirmed one."""
     tracker = assignment.tracker
     return (
         tracker.floor() != assignment.commit.position
@@ -162,7 +162,7 @@ def _uncommitted(assignment: Assignment) -> bool:
 
 
 def _may_expire(assignment: Assignment, now: Now) -> bool:
-    """Whether the broker must be told once more what it has known for long."""
+    """Whether the commit must be repeated before the broker forgets it."""
     return assignment.tier_s is not None and now.mono_s - assignment.commit.sent_s >= REPEAT_S
 
 
@@ -190,8 +190,8 @@ def foreseen(assignment: Assignment, settling: Collection[int]) -> tuple[CommitP
     """The commit as it will be once these open offsets are settled too.
 
     Returns:
-        The commit, and the offset from which on it says nothing: where not all of the gap set
-        fits, its upper part is not there.
+        The commit, and the offset from which on it covers nothing: where not all of the gap set
+        fits, its upper part is left out.
     """
     position = commit_position(assignment, settling)
     if not position.metadata:

@@ -41,7 +41,7 @@ class Deadlines:
         self.next_scan_s = 0.0
 
     def look_again(self, now_s: float) -> None:
-        """An overdue delivery is about to end, or its deadline was moved: see in a moment."""
+        """An overdue delivery is about to end, or its deadline was moved: look again soon."""
         self.next_scan_s = min(self.next_scan_s, now_s + LOOK_AGAIN_S)
 
     def overdue(

@@ -1,11 +1,10 @@
-"""Faults: what outside keeps records open, named by its cause until it ends.
+"""Faults: outside causes that keep records open, for readiness, logs and people.
 
-A fault never stops work. It is what readiness and people are told while the engine goes on
-trying. A fault has a kind (`parking`, `commit`, `kafka`, `abandoned`, ...), and is one for each
-subject and cause (`causes.identify`). What it keeps waiting are its members: the records that can't
-be parked, or the partitions that can't be committed. It lasts from its first member to the end of
-its last one, and only the latest message is kept. So there are as many faults as there are things
-to mend, however many records wait for each.
+A fault never stops work: the engine goes on trying. A fault has a kind (`parking`, `commit`,
+`kafka`, `abandoned`, ...), and is one for each subject and cause (`causes.identify`). What it keeps
+waiting are its members: the records that can't be parked, or the partitions that can't be
+committed. It lasts from its first member to the end of its last one, and only the latest message is
+kept. So there are as many faults as there are things to fix, however many records wait for each.
 
 Invariant: a member is in one fault of its kind at most, that of its latest error.
 """
@@ -82,7 +81,7 @@ class Faults:
                 self.clear(kind, member)
         for subject, trouble in troubles.items():
             identity = Identity(subject, trouble.cause)
-            self.wait(kind, subject, identity, trouble.told, now_ms)
+            self.wait(kind, subject, identity, trouble.text, now_ms)
 
     def of(self, kind: str, member: Hashable) -> Identity | None:
         """The fault of a kind that a member waits for, if it does."""
@@ -90,24 +89,24 @@ class Faults:
 
     def all(self) -> tuple[Fault, ...]:
         """The faults in force: those that keep records from being parked first, then by age."""
-        found = list(self._told())
+        found = list(self._in_force())
         found.sort(key=lambda fault: (not fault.records, fault.since_ms))
         return tuple(found)
 
-    def _told(self) -> Iterator[Fault]:
+    def _in_force(self) -> Iterator[Fault]:
         groups = self._groups
         for (kind, identity), group in groups.items():
             subject, cause = identity
             since_ms, message, records = group.since_ms, group.message, 0
             if kind == "kafka" and ("parking", identity) in groups:
-                # Told with the records that wait for it.
+                # Shown with the records that wait for it.
                 continue
             if kind == "parking":
                 records = len(group.members)
                 known = groups.get(("kafka", identity))
                 why = f"{message}; {mend_writing(subject, cause)}"
                 if known is not None:
-                    # The brokers say themselves what is the matter, and perhaps said so before.
+                    # The brokers report the cause, perhaps since before the first record waited.
                     why, since_ms = known.message, min(since_ms, known.since_ms)
                 message = f"{_counted(records, 'record')} can't be parked: {why}"
             elif kind == "commit":

@@ -1,4 +1,4 @@
-"""Reloading: what may change while records are in flight, and what a change would do to them.
+"""Reload: which settings may change while records are in flight, and what a change does to them.
 
 Theory. Nothing that is in flight holds a copy of a setting: a deadline is computed from the
 handler's rules when it is looked at, a verdict when an answer comes, a gate compares with the
@@ -23,7 +23,7 @@ FIXED = ("ordering", "manual", "in_place")
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """Everything the engine can be told anew; durations in seconds."""
+    """The settings that a reload replaces; durations in seconds."""
 
     handlers: tuple[HandlerRules, ...]
     limits: FlowLimits

@@ -59,7 +59,7 @@ class RunningDelivery:
         left_s: how long it may still take, in seconds, below 0 where it goes on beyond its end;
             None where it has no deadline.
         stack: where its handler is, the innermost last: file, line and function, nothing else.
-            Told of the first few that have been running for a second.
+            Only for the first few that have been running for a second.
         behind: records of its key or partition that wait for it, under an order.
     """
 
@@ -133,7 +133,7 @@ class BreakerSnapshot:
         withheld: failed records that are open, have no slot and wait for their next trial.
         withheld_most: how many records the handler may keep before nothing more is read for it.
         full: it keeps as many.
-        forced: what an operator wants of it: "open", "closed", or empty: it decides by itself.
+        forced: what an operator forced: "open", "closed", or empty for automatic.
         forced_reason: why.
         forced_for_s: for how long yet, in seconds; None until further notice.
     """

@@ -1,6 +1,6 @@
-"""WorkerState: everything the engine's parts share, and what they have to say.
+"""WorkerState: the state that the engine's parts share, and their pending commands and events.
 
-The engine is told in three files, each one part of a record's life: `intake` (read, registered,
+The engine is split into three files, each one part of a record's life: `intake` (read, registered,
 dispatched), `completions` (handled, failed, timed out) and `outbox` (written elsewhere). They work
 on this one object, on one thread, and add their commands and events to its two lists.
 """
@@ -22,27 +22,27 @@ from ackfloor.core.records.record import Failure
 from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
-from ackfloor.core.state.commit_schedule import CommitPlan
+from ackfloor.core.state.commit_schedule import CommitSchedule
 from ackfloor.core.state.faults import Faults
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
-UNHURRIED_S = 1.0
+LOW_PRIORITY_S = 1.0
 #: Characters of an error that a snapshot shows.
 SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a subscribed topic is: whose, and which retry tier (its delay) or None."""
+    """A subscribed topic: its handler, its source topic, and its delay where it is a retry tier."""
 
     handler: str
     source_topic: str
     tier_s: float | None = None
 
     @property
-    def hurried(self) -> bool:
-        """Whether it is a tier that holds its records for less than `UNHURRIED_S`."""
-        return self.tier_s is not None and self.tier_s < UNHURRIED_S
+    def high_priority(self) -> bool:
+        """Whether it is a tier that holds its records for less than `LOW_PRIORITY_S`."""
+        return self.tier_s is not None and self.tier_s < LOW_PRIORITY_S
 
 
 class WorkerState:
@@ -56,13 +56,13 @@ class WorkerState:
         "commits",
         "epoch",
         "events",
+        "exclusive",
         "faults",
         "flow",
         "handlers",
         "inbox",
         "parking",
         "routes",
-        "secluded",
         "stats",
         "unbalanced",
         "waiting",
@@ -88,8 +88,8 @@ class WorkerState:
         self.parking = parking
         self.inbox = inbox
         self.clock = clock
-        #: A suspect of a crash runs, and nothing else of the worker may start.
-        self.secluded = False
+        #: A crash suspect runs alone: nothing else of the worker may start.
+        self.exclusive = False
         #: Levels have fallen since the last look at them, and something is paused.
         self.unbalanced = False
         self.assignments: dict[tuple[str, int], Assignment] = {}
@@ -98,7 +98,7 @@ class WorkerState:
         #: The epoch of the newest assignment.
         self.epoch = 0
         self.flow = FlowControl(limits)
-        self.commits = CommitPlan(commit_interval_s, commit_count)
+        self.commits = CommitSchedule(commit_interval_s, commit_count)
         self.faults = Faults()
         self.stats: dict[tuple[str, str], AckStats] = {}
         self.commands: list[Command] = []
@@ -128,7 +128,7 @@ class WorkerState:
         batch: Sequence[TrackedDelivery],
         *,
         ahead: bool = False,
-        alone: bool = False,
+        exclusive: bool = False,
     ) -> None:
         """Put deliveries on their handler's queue, or on their lanes.
 
@@ -137,18 +137,18 @@ class WorkerState:
             batch: deliveries that are due, in order.
             ahead: before all others. A redelivery has waited its time, and must not wait again
                 behind a backlog of first deliveries.
-            alone: although nothing else of the worker starts.
+            exclusive: it may start while nothing else of the worker may.
         """
-        gathering = None if ahead or alone else handler.gathering
+        batch_buffer = None if ahead or exclusive else handler.batch_buffer
         items: Sequence[Item] = batch
         if handler.rules.ordering != "unordered":
-            items = lanes = self._in_lanes(handler, batch, gathers=gathering is not None)
+            items = lanes = self._in_lanes(handler, batch, gathers=batch_buffer is not None)
             if ahead:
                 _give_room_behind(handler, batch, lanes)
-        elif gathering is not None:
-            items = gathering.add(batch, handler.rules.batch or 1)
-        if alone:
-            handler.queue.alone.extend(items)
+        elif batch_buffer is not None:
+            items = batch_buffer.add(batch, handler.rules.batch or 1)
+        if exclusive:
+            handler.queue.exclusive.extend(items)
         else:
             handler.queue.put(items, ahead=ahead)
 
@@ -157,18 +157,18 @@ class WorkerState:
         handler: HandlerState, batch: Sequence[TrackedDelivery], *, gathers: bool
     ) -> list[Item]:
         """Put deliveries in their lanes; returns the lanes to queue."""
-        by_key, gathering = handler.rules.ordering == "key", handler.gathering
-        if gathering is None:
+        by_key, batch_buffer = handler.rules.ordering == "key", handler.batch_buffer
+        if batch_buffer is None:
             return handler.lanes.admit_all(batch, by_key)
         size = handler.rules.batch or 1
         lanes: list[Item] = []
         for delivery in batch:
             lane = handler.lanes.admit(delivery.lane_key(by_key), delivery)
             if lane is None:
-                # Its lane may be one that waits for company.
-                lanes += gathering.grew(cast("Lane", delivery.lane), size)
+                # Its lane may be one that waits for a batch.
+                lanes += batch_buffer.grew(cast("Lane", delivery.lane), size)
             elif gathers:
-                lanes += gathering.add_lane(lane, size)
+                lanes += batch_buffer.add_lane(lane, size)
             else:
                 lanes.append(lane)
         return lanes
@@ -176,12 +176,12 @@ class WorkerState:
     def hand_out(self, handler: HandlerState, lane: Item | None) -> None:
         """A lane is free, if any: queue it.
 
-        Where its handler takes batches it may have to wait, for its head or for company.
+        Where its handler takes batches it may have to wait, for its head or for a batch.
         """
         if lane is None:
             return
-        gathering = handler.gathering
-        if gathering is None or isinstance(lane, TrackedDelivery):
+        batch_buffer = handler.batch_buffer
+        if batch_buffer is None or isinstance(lane, TrackedDelivery):
             handler.queue.put((lane,))
             return
         while lane:
@@ -195,7 +195,11 @@ class WorkerState:
                 self.wait(head, due_s)
                 return
             if not head.closed:
-                lanes = [lane] if head.alone else gathering.add_lane(lane, handler.rules.batch or 1)
+                lanes = (
+                    [lane]
+                    if head.unbatched
+                    else batch_buffer.add_lane(lane, handler.rules.batch or 1)
+                )
                 handler.queue.put(lanes)
                 return
             lane.popleft()
@@ -206,7 +210,7 @@ class WorkerState:
         handler.lanes.begins(lane)
 
     def settle(self, delivery: TrackedDelivery) -> None:
-        """Settle one record that did not come the ordinary way."""
+        """Settle one record, outside of `Completions`' batches."""
         assignment = delivery.assignment
         if assignment.tracker.settle(delivery.record_offset) is not None:
             self.flow.sub(1, delivery.size)
@@ -231,7 +235,7 @@ class WorkerState:
         """A record is settled that its lane waited for: let the lane go on."""
         handler = delivery.assignment.handler
         key = delivery.lane_key(handler.rules.ordering == "key")
-        if handler.gathering is not None:
+        if handler.batch_buffer is not None:
             handler.lanes.settled(key, delivery)
         self.hand_out(handler, handler.lanes.go_on(key, delivery, settled=True))
 
@@ -242,7 +246,7 @@ class WorkerState:
         return handler.lanes.go_on(key, delivery, settled=False)
 
     def free(self, delivery: TrackedDelivery) -> None:
-        """A record that was retried in place is settled: its lane holds nothing any more."""
+        """A record that was retried in place is settled: nothing is held behind it any more."""
         handler = delivery.assignment.handler
         handler.lanes.free(delivery.lane_key(handler.rules.ordering == "key"), delivery)
 
@@ -272,7 +276,7 @@ class WorkerState:
         return handler.share
 
     def rebalance(self) -> None:
-        """The same where records were read or handled, and nothing else has happened."""
+        """`balance`, if records were read or handled so that a gate may have changed."""
         if self.unbalanced or not self.flow.steady:
             self.balance()
 

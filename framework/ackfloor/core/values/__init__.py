@@ -1,4 +1,4 @@
-"""Plain values and text, with no idea of a record: durations, sizes, rates, and how they print.
+"""Plain values and text: durations, sizes, rates, how they are parsed and printed.
 
 Imports nothing of ackfloor. Start with `durations`.
 """

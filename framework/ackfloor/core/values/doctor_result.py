@@ -1,17 +1,17 @@
-"""Finding: what one check of `ackfloor doctor` has found, and what to do about it."""
+"""CheckResult: the result of one check of `ackfloor doctor`, and the fix."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: "warn" does not keep a worker from working; "not tried" has no answer, for a reason it tells.
+#: "warn" does not keep a worker from working; "not tried" says why there is no result.
 State = Literal["ok", "warn", "fail", "not tried"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found.
+class CheckResult:
+    """The result of one check.
 
     Attributes:
         check: what was looked at, such as "topic orders".
@@ -25,7 +25,7 @@ class Finding:
     fix: str = ""
 
 
-def passes(findings: list[Finding], *, strict: bool) -> bool:
+def passes(results: list[CheckResult], *, strict: bool) -> bool:
     """Whether a worker can do its work; under `strict` nothing may be worth a warning."""
     bad = {"fail", "warn"} if strict else {"fail"}
-    return not any(finding.state in bad for finding in findings)
+    return not any(result.state in bad for result in results)

@@ -1,4 +1,4 @@
-"""SettingError: a setting that can't be used, told in one line.
+"""SettingError: a refused setting, in one line.
 
 It lives in the core because the rules that refuse a setting live here; the shell around the
 core adds where the value came from (`ackfloor.errors.ConfigError`).

@@ -1,4 +1,4 @@
-"""What there is in place of a name that does not exist: a few of the right ones, nearest first."""
+"""Suggestions for a misspelt name: a few of the known ones, nearest first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 from typing import Final
 
-#: How many names are told.
+#: How many names are shown.
 MOST: Final = 5
 
 
@@ -20,8 +20,8 @@ def there_are(name: str, known: Iterable[str]) -> str:
     sorted_ = sorted(known, key=lambda each: (-SequenceMatcher(None, name, each).ratio(), each))
     if not sorted_:
         return "there are none"
-    told, more = sorted_[:MOST], len(sorted_) - MOST
+    shown, more = sorted_[:MOST], len(sorted_) - MOST
     if more > 0:
-        return f"there are {', '.join(told)} and {more:,} more"
-    last = told.pop()
-    return f"there are {', '.join(told)} and {last}" if told else f"there is {last}"
+        return f"there are {', '.join(shown)} and {more:,} more"
+    last = shown.pop()
+    return f"there are {', '.join(shown)} and {last}" if shown else f"there is {last}"

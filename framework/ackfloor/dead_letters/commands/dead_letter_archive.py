@@ -1,12 +1,11 @@
-"""DeadLetterArchive: a file of dead letters, each once, that are in it before they are disposed of.
+"""DeadLetterArchive: a file of archived dead letters, each written before it is disposed of.
 
-Lines are appended and brought to the disk before `keep` returns. A job that was killed may have
-put letters into the file that it did not dispose of. Resumed, it finds them there: they are not
-written again. A line that was cut off in the middle is taken out first.
+Lines are appended and synced to disk before `keep` returns. A job that was killed may have written
+dead letters to the file without disposing of them. Resumed, it finds them there and does not write
+them again. An incomplete last line is cut off first.
 
-The file may also be older than the topic: one that was deleted and created anew has other letters
-at the same places. So of the first that are found to be there the time is compared, which Kafka
-keeps.
+The file may also be older than the topic: one that was deleted and created anew has other dead
+letters at the same offsets. So the timestamps of the first known ones are compared.
 """
 
 from __future__ import annotations
@@ -55,17 +54,17 @@ class DeadLetterArchive:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def keep(self, letters: Sequence[DeadLetter]) -> None:
-        """Have these in the file, on the disk.
+    def keep(self, dead_letters: Sequence[DeadLetter]) -> None:
+        """Write these to the file, and sync it to disk.
 
         Raises:
             AckfloorError: they can't be written; none of them may be disposed of.
         """
         from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
-        self._compare(letters)
+        self._compare(dead_letters)
         try:
-            for each in letters:
+            for each in dead_letters:
                 there = self._there.setdefault(each.partition, OffsetSet())
                 if each.offset not in there:
                     line = dead_letter_line(StoredDeadLetter(each, disposed=False), self._rules)
@@ -76,11 +75,11 @@ class DeadLetterArchive:
         except OSError as exc:
             raise AckfloorError(f"{self._path} can't be written: {exc.strerror}") from exc
 
-    def _compare(self, letters: Sequence[DeadLetter]) -> None:
-        """See to it that what is there is of this topic, once there is something to tell it by."""
+    def _compare(self, dead_letters: Sequence[DeadLetter]) -> None:
+        """Check by timestamps that the file is of this topic, once it has some of these."""
         there = {
             (each.partition, each.offset): each.timestamp_ms
-            for each in letters
+            for each in dead_letters
             if each.offset in self._there.get(each.partition, ())
         }
         if self._of_this_topic or not there:
@@ -94,7 +93,7 @@ class DeadLetterArchive:
         self._of_this_topic = True
 
     def _read(self) -> None:
-        """Learn what is there, and cut off a last line that has no end."""
+        """Read which dead letters the file has, and cut off an incomplete last line."""
         self._file.seek(0)
         end, head = 0, f'{{"topic": {json.dumps(self._topic)}, '.encode()
         for line in self._file:

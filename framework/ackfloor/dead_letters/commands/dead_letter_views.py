@@ -9,10 +9,10 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.cli.shared.times import moment
-from ackfloor.core.records.envelope import PREFIX
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
+from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _MOST_PAYLOAD = 4_000
 #: Of an edit, so many lines are shown.
 _MOST_LINES = 40
-#: What people read here under the name that `dlq groups` gives it.
+#: Shown under the name that `dlq groups` uses.
 _LABELS = {"error_fingerprint": "cause"}
-#: What narrow tables of groups and of letters do without, the first to go first.
-GROUPS_SPARE = ("message", "first", "topic", "last", "error", "releases")
-LETTERS_SPARE = (
+#: Columns that narrow tables of groups and of dead letters leave out, the first one first.
+OPTIONAL_GROUP_COLUMNS = ("message", "first", "topic", "last", "error", "releases")
+OPTIONAL_COLUMNS = (
     *("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "release", "due"),
 )
 
@@ -63,24 +63,26 @@ def _first_and_last(releases: Sequence[str]) -> str:
     return f"{releases[0]} … {releases[-1]} ({len(releases)})"
 
 
-def dead_letter_rows(letters: Sequence[StoredDeadLetter], rules: Redaction) -> list[dict[str, Any]]:
+def dead_letter_rows(
+    dead_letters: Sequence[StoredDeadLetter], rules: Redaction
+) -> list[dict[str, Any]]:
     """Dead letters as rows."""
     rows = []
-    for letter, disposed in letters:
-        told = letter.envelope
+    for dead_letter, disposed in dead_letters:
+        envelope = dead_letter.envelope
         rows.append(
             {
-                "place": f"{letter.topic}/{letter.partition}/{letter.offset}",
-                "failed": moment(failed_at_ms(letter)),
-                "handler": told.handler,
-                "reason": told.reason,
-                "error": told.error_type,
-                # None: put back to work, or another tool's, which does not say.
-                "attempt": told.attempt or None,
-                "replays": told.replays,
-                "release": told.release,
-                "key": text_of(rules.of_key(letter.key)),
-                "bytes": len(letter.value or b""),
+                "place": f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
+                "failed": moment(failed_at_ms(dead_letter)),
+                "handler": envelope.handler,
+                "reason": envelope.reason,
+                "error": envelope.error_type,
+                # None: redriven, or of another tool, which does not say.
+                "attempt": envelope.attempt or None,
+                "replays": envelope.replays,
+                "release": envelope.release,
+                "key": text_of(rules.of_key(dead_letter.key)),
+                "bytes": len(dead_letter.value or b""),
                 "disposed": disposed,
             }
         )
@@ -88,24 +90,24 @@ def dead_letter_rows(letters: Sequence[StoredDeadLetter], rules: Redaction) -> l
 
 
 def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
-    """One dead letter as JSON has it."""
-    letter, told = found.letter, found.letter.envelope
-    ours = asdict(told)
+    """The fields of one dead letter, for JSON."""
+    dead_letter, envelope = found.dead_letter, found.dead_letter.envelope
+    ours = asdict(envelope)
     for name in ("error_message", "error_stack"):
         ours[name] = rules.of_text(ours[name])
-    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+    own = own_headers(dead_letter.headers)
     return {
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "time": moment(letter.timestamp_ms),
-        "origin": letter.origin,
+        "topic": dead_letter.topic,
+        "partition": dead_letter.partition,
+        "offset": dead_letter.offset,
+        "time": moment(dead_letter.timestamp_ms),
+        "origin": dead_letter.origin,
         "disposed": found.disposed,
-        "key": text_of(rules.of_key(letter.key)),
-        "payload": text_of(rules.of_payload(letter.value)),
-        "payload_bytes": None if letter.value is None else len(letter.value),
+        "key": text_of(rules.of_key(dead_letter.key)),
+        "payload": text_of(rules.of_payload(dead_letter.value)),
+        "payload_bytes": None if dead_letter.value is None else len(dead_letter.value),
         "headers": [[name, text_of(value)] for name, value in rules.of_headers(_bytes(own))],
-        "headers_readable": letter.headers is not None,
+        "headers_readable": dead_letter.headers is not None,
         **ours,
     }
 
@@ -162,10 +164,10 @@ def changed_lines(before: DeadLetter, after: DeadLetter, rules: Redaction) -> li
     return found[:_MOST_LINES] + ([f"... and {more:,} lines more"] if more > 0 else [])
 
 
-def _lines(letter: DeadLetter, rules: Redaction) -> list[str]:
-    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+def _lines(dead_letter: DeadLetter, rules: Redaction) -> list[str]:
+    own = own_headers(dead_letter.headers)
     headers = [f"header {name}: {text_of(value)}" for name, value in rules.of_headers(own)]
-    payload = text_of(rules.of_payload(letter.value))
+    payload = text_of(rules.of_payload(dead_letter.value))
     return [plain(line) for line in [*headers, *_payload_lines(payload)]]
 
 

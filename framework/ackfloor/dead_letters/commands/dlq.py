@@ -1,6 +1,6 @@
-"""`ackfloor dlq`: what lies in dead-letter topics, and what is to become of it.
+"""`ackfloor dlq`: group, list and show dead letters.
 
-Here are the commands that look; those that write something are in `dlq_export.py`,
+The commands that write something are in `dlq_export.py`,
 `dlq_replay.py`, `dlq_dispose.py` and `dlq_jobs.py`. What was replayed, discarded or archived
 before is hidden unless `--all` asks for it. What `[redaction]` takes away is not shown.
 """
@@ -24,8 +24,8 @@ from ackfloor.cli.shared.parameters import (
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.dead_letter_views import (
-    GROUPS_SPARE,
-    LETTERS_SPARE,
+    OPTIONAL_COLUMNS,
+    OPTIONAL_GROUP_COLUMNS,
     dead_letter_rows,
     dead_letter_text,
     fields_of,
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
 dlq_app = Commands(
-    name="dlq", help="Dead letters, to look at and to put back to work.", no_args_is_help=True
+    name="dlq",
+    help="List, show, redrive and dispose of dead letters.",
+    no_args_is_help=True,
 )
 
 
@@ -72,18 +74,18 @@ def groups(
     """Dead letters by handler and cause: how many, since when, and the latest of each."""
     reading = DeadLetterSelection.open(brokers)
     found, misses, hidden = CauseGroups(), Misses(wanted), 0
-    for topic in topics or reading.boxes.names(group):
-        for letter, disposed in counted(reading.boxes.letters(topic), topic):
-            if not misses.matches(letter):
+    for topic in topics or reading.topics.names(group):
+        for dead_letter, disposed in counted(reading.topics.dead_letters(topic), topic):
+            if not misses.matches(dead_letter):
                 continue
             if disposed and not all_:
                 hidden += 1
             else:
-                found.add(letter)
+                found.add(dead_letter)
     rows = group_rows(found.largest_first(), reading.rules)
     if output is RowsOutput.table:
         rows = releases_shown(rows)
-    print_rows(rows, output, spare=GROUPS_SPARE)
+    print_rows(rows, output, spare=OPTIONAL_GROUP_COLUMNS)
     misses.tell()
     tell_hidden(hidden)
 
@@ -96,7 +98,7 @@ def ls(
     partition: PartitionOption = None,
     scan_limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Stop when so many were read, whether or not they were meant."),
+        typer.Option(min=1, help="Stop when so many were read, matching or not."),
     ] = None,
     all_: AllOption = False,
     brokers: BrokersOption = OF_SETTINGS,
@@ -107,7 +109,7 @@ def ls(
     reading = DeadLetterSelection.open(brokers)
     found: list[StoredDeadLetter] = []
     hidden = 0
-    for each in reading.letters(named, wanted, partition, scan_limit):
+    for each in reading.dead_letters(named, wanted, partition, scan_limit):
         if each.disposed and not all_:
             hidden += 1
         elif len(found) == limit:
@@ -115,7 +117,7 @@ def ls(
             break
         else:
             found.append(each)
-    print_rows(dead_letter_rows(found, reading.rules), output, spare=LETTERS_SPARE)
+    print_rows(dead_letter_rows(found, reading.rules), output, spare=OPTIONAL_COLUMNS)
     tell_hidden(hidden)
 
 
@@ -139,11 +141,11 @@ def show(
     if raw and reading.rules.active:
         typer.secho("--raw would show what [redaction] takes away; leave it out", err=True)
         raise typer.Exit(Exit.USAGE)
-    found = reading.boxes.letter(*named)
-    if parse_topic(named[0]) is None and not found.letter.says_it_failed:
+    found = reading.topics.dead_letter(*named)
+    if parse_topic(named[0]) is None and not found.dead_letter.says_it_failed:
         typer.secho(f"{place}: a record that no header calls a dead letter", fg="yellow", err=True)
     if raw:
-        sys.stdout.buffer.write(found.letter.value or b"")
+        sys.stdout.buffer.write(found.dead_letter.value or b"")
     elif output is Output.json:
         facts = fields_of(found, reading.rules)
         typer.echo(json_text(facts, indent=2))

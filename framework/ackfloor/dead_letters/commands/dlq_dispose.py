@@ -1,6 +1,6 @@
-"""`ackfloor dlq discard|archive`: dead letters that nobody is to handle any more.
+"""`ackfloor dlq discard|archive`: dispose of dead letters that need no handling any more.
 
-They stay in Kafka as they are. What was done with them is noted, and hides them.
+They stay in Kafka unchanged. A disposition is written for each, which hides it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _part(
     """What is to be disposed of.
 
     Raises:
-        RedriveRefused: these are no dead letters, as far as anything says, or can't be had.
+        RedriveRefused: no header marks these as dead letters, or they can't be read.
     """
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 

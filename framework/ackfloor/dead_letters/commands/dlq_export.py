@@ -10,7 +10,7 @@ import typer
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.dead_letters.commands.export_files import ExportFormat, written
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
-from ackfloor.dead_letters.commands.redrive_views import dead_letters
+from ackfloor.dead_letters.commands.redrive_views import counted_dead_letters
 from ackfloor.dead_letters.commands.selection import (
     AllOption,
     DeadLetterSelection,
@@ -57,11 +57,11 @@ def export(
     reading = DeadLetterSelection.open(brokers)
     hidden = count = 0
     with written(format_, file, reading.rules) as writer:
-        for each in reading.letters(named, wanted, partition):
+        for each in reading.dead_letters(named, wanted, partition):
             if each.disposed and not all_:
                 hidden += 1
                 continue
             writer.write(each)
             count += 1
-    typer.secho(dead_letters(count), err=True)
+    typer.secho(counted_dead_letters(count), err=True)
     tell_hidden(hidden)

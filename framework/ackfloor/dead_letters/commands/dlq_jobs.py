@@ -1,4 +1,4 @@
-"""`ackfloor dlq jobs|cancel`: who has put dead letters back to work, or disposed of them."""
+"""`ackfloor dlq jobs|cancel`: jobs that redrive or dispose of dead letters: list and cancel."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def jobs(
     `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
     likely. `dlq replay TOPIC --resume JOB` goes on with it.
     """
-    boxes = DeadLetterSelection.open(brokers).boxes
+    reading = DeadLetterSelection.open(brokers).topics
     rows = [
-        _row(topic, note) for topic in topics or boxes.names(group) for note in boxes.jobs(topic)
+        _row(topic, note)
+        for topic in topics or reading.names(group)
+        for note in reading.jobs(topic)
     ]
     print_rows(rows, output, spare=("why", "target", "by", "last", "began", "of", "action"))
 

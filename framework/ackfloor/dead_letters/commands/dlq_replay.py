@@ -1,4 +1,4 @@
-"""`ackfloor dlq replay`: dead letters back to work, each once, killed and resumed or not."""
+"""`ackfloor dlq replay`: redrive dead letters, each once, also when killed and resumed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Replay:
     """What a replay was asked for: given on the command line, or read from the note of its job.
 
     Attributes:
-        ends: partition -> offset; what is at or behind it came later and is not meant. None where
-            everything is.
+        ends: partition -> offset; what is at or behind it came later and is left out. None for no
+            end.
         topic_id: of the dead-letter topic when the job began; "" where that is not known.
         edit: what was to be edited, and by what; "" for nothing.
     """
@@ -55,12 +55,12 @@ class Replay:
     topic_id: str = ""
     edit: str = ""
 
-    def told(self) -> dict[str, Any]:
-        """As the note of the job has it."""
+    def to_dict(self) -> dict[str, Any]:
+        """For the note of the job, as JSON."""
         return {
-            # A file may name very many, and such a job is not resumed by its note.
+            # A file may name very many, and a job with edits can't be resumed by its note.
             "places": [] if self.edit else self.places.texts(),
-            "filter": self.wanted.told(),
+            "filter": self.wanted.to_dict(),
             "to": self.to,
             "max": self.limit,
             "max_replays": self.max_replays,
@@ -85,7 +85,7 @@ class Replay:
         try:
             return cls(
                 _places(topic, _kind(list, asked["places"])),
-                DeadLetterFilter.of(_kind(dict, asked["filter"])),
+                DeadLetterFilter.from_dict(_kind(dict, asked["filter"])),
                 _kind(str, asked["to"]),
                 None if asked["max"] is None else _kind(int, asked["max"]),
                 _kind(int, asked["max_replays"]),
@@ -162,7 +162,7 @@ def replay(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """Put dead letters back to work, with their budget whole. Nothing is sent without --yes.
+    """Redrive dead letters, with their retry budget whole. Nothing is sent without --yes.
 
     Each is sent once in effect: killed or asked for again, the command goes on where it was. What
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
@@ -194,7 +194,7 @@ def replay(
 
 
 def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redaction) -> Edit:
-    """What is to be edited.
+    """The edit that was asked for.
 
     Raises:
         typer.BadParameter, RedriveRefused, StartError: what was given can't be used.
@@ -218,7 +218,7 @@ def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redac
 
 def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order, Replay]:
     """The order of a job that was ended, with what is left of its maximum."""
-    notes = {note.job: note for note in reading.boxes.jobs(topic)}
+    notes = {note.job: note for note in reading.topics.jobs(topic)}
     if job not in notes:
         raise RedriveRefused(
             f"--resume={job!r}: no such job; `ackfloor dlq jobs {topic}` lists them"
@@ -245,5 +245,5 @@ def _part(reading: DeadLetterSelection, order: Order, asked: Replay) -> Part:
     chosen = reading.choose(asked.places, asked.wanted, asked.ends)
     if asked.ends is None:
         asked = replace(asked, ends=chosen.ends, topic_id=topic_id)
-    job.order = replace(order, asked=asked.told())
+    job.order = replace(order, asked=asked.to_dict())
     return Part(job, chosen.offsets)

@@ -1,4 +1,4 @@
-"""Edits as the command line gives them: a file of corrected lines, or a function of the user's."""
+"""`dlq replay --edit|--edit-with`: edits from a file of corrected lines, or a user's function."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ackfloor.redrive import select
 
 #: Kafka counts partitions in 32 bits and offsets in 64.
 _PARTITIONS, _OFFSETS = range(2**31), range(2**63)
-#: What is compared with nothing: it may have changed since the line was written.
+#: Not compared: may have changed since the line was written.
 _FREE = frozenset({"value", "value_base64", "headers", "disposed"})
 
 
 class EditedLines:
     """A file of lines as `dlq export` writes them, some of them corrected; an `Edit`.
 
-    Only what a line says is in memory, one at a time, and where each line begins.
+    One line at a time is in memory, and where each line begins.
 
     Raises:
         RedriveRefused: a line is not understood; it is named.
@@ -50,7 +50,7 @@ class EditedLines:
         """The dead letters that the file names."""
         return dict(select(self._lines))
 
-    def __call__(self, letter: DeadLetter) -> DeadLetter:
+    def __call__(self, dead_letter: DeadLetter) -> DeadLetter:
         """The dead letter as its line has it.
 
         Raises:
@@ -58,21 +58,24 @@ class EditedLines:
         """
         from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
-        begin, number = self._lines[letter.partition, letter.offset]
+        begin, number = self._lines[dead_letter.partition, dead_letter.offset]
         with self._path.open("rb") as file:
             file.seek(begin)
             facts = self._facts(number, file.readline())
         was = json.loads(
-            json.dumps(dead_letter_facts(StoredDeadLetter(letter, disposed=False), Redaction()))
+            json.dumps(
+                dead_letter_facts(StoredDeadLetter(dead_letter, disposed=False), Redaction())
+            )
         )
         for name, value in facts.items():
             if name not in _FREE and (name not in was or was[name] != value):
                 raise self._refused(number, f"{name} can't be edited: only value and headers can")
-        value = self._bytes(number, facts, letter.value)
-        own = letter.headers or ()
+        value = self._bytes(number, facts, dead_letter.value)
+        own = dead_letter.headers or ()
         if facts.get("headers", was["headers"]) != was["headers"]:
-            own = with_own_headers(letter, self._headers(number, facts["headers"])).headers or ()
-        return replace(letter, value=value, headers=own)
+            edited = self._headers(number, facts["headers"])
+            own = with_own_headers(dead_letter, edited).headers or ()
+        return replace(dead_letter, value=value, headers=own)
 
     def _note(self, number: int, begin: int, facts: dict[str, Any], topic: str) -> None:
         partition, offset = facts.get("partition"), facts.get("offset")
@@ -98,14 +101,14 @@ class EditedLines:
             raise self._refused(number, "is no JSON object: write a line as dlq export does")
         return facts
 
-    def _bytes(self, number: int, said: dict[str, Any], unsaid: bytes | None) -> bytes | None:
-        """What stands under `value`, or under `value_base64`."""
-        names = [name for name in ("value", "value_base64") if name in said]
+    def _bytes(self, number: int, facts: dict[str, Any], default: bytes | None) -> bytes | None:
+        """The bytes under `value` or `value_base64`; `default` where there is neither."""
+        names = [name for name in ("value", "value_base64") if name in facts]
         if not names:
-            return unsaid
+            return default
         if len(names) > 1:
             raise self._refused(number, "has value and value_base64: leave one out")
-        value = said[names[0]]
+        value = facts[names[0]]
         if value is None:
             return None
         if not isinstance(value, str):
@@ -116,9 +119,9 @@ class EditedLines:
         except ValueError as exc:
             raise self._refused(number, f"has a {names[0]} that can't be read: {exc}") from exc
 
-    def _headers(self, number: int, said: Any) -> list[tuple[str, bytes | None]]:
+    def _headers(self, number: int, value: Any) -> list[tuple[str, bytes | None]]:
         found = []
-        for each in said if isinstance(said, list) else [said]:
+        for each in value if isinstance(value, list) else [value]:
             name = each.get("name") if isinstance(each, dict) else None
             if not isinstance(name, str) or each.keys() - {"name", "value", "value_base64"}:
                 raise self._refused(
@@ -141,16 +144,16 @@ def function_edit(path: str, rules: Redaction) -> Edit:
         rules: what of its errors is not shown.
 
     Raises:
-        StartError: it can't be had.
+        StartError: it can't be imported.
     """
     function = load_function(path, "--edit-with")
 
-    def edit(letter: DeadLetter) -> DeadLetter:
+    def edit(dead_letter: DeadLetter) -> DeadLetter:
         try:
-            # Whether it is one is looked at by who calls.
-            return cast("DeadLetter", function(letter))
+            # The caller checks its type.
+            return cast("DeadLetter", function(dead_letter))
         except Exception as exc:
-            place = f"{letter.topic}/{letter.partition}/{letter.offset}"
+            place = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}"
             why = rules.of_text(error_with_place(exc))
             raise RedriveRefused(f"--edit-with={path!r}: {place} {why}") from exc
 

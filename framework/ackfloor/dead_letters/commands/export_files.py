@@ -1,8 +1,8 @@
-"""Dead letters as an export writes them: lines of JSON, CSV, or a Parquet file.
+"""Export files of dead letters: lines of JSON, CSV, or Parquet.
 
-The lines are the whole of it, see `json_lines`. CSV and Parquet have the same fields as columns,
-with the headers as text of JSON; CSV can't tell a value that is empty from one that is not there. A
-file is there when all of it is: until then what is written stands beside it, under `.part`.
+The lines hold everything, see `json_lines`. CSV and Parquet have the same fields as columns,
+with the headers as text of JSON; CSV does not distinguish an empty value from a missing one. The
+file appears when it is complete: until then it is written under `.part`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ExportWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """That was all."""
+        """Finish the file."""
         ...
 
 
@@ -66,8 +66,7 @@ def written(format_: ExportFormat, path: Path | None, rules: Redaction) -> Itera
     """A writer to a new file, or to standard output where none is named.
 
     Raises:
-        RedriveRefused: there is such a file already, it can't be made, or what writes Parquet is
-            not installed.
+        RedriveRefused: the file exists, can't be created, or pyarrow is not installed.
         AckfloorError: it can't be written.
     """
     make = _WRITERS[format_]

@@ -1,6 +1,6 @@
-"""What a filter did not find: values that no record has, beside those that some have.
+"""Warnings for filter values that no dead letter has, with the values that there are.
 
-A misspelt handler means nothing, and nothing found must not read as "all is well".
+A misspelt handler matches nothing, which must not read as "no dead letters".
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ MOST = 1_000
 
 
 class Misses:
-    """A filter at work, and what it has passed over."""
+    """A filter, and the values of the dead letters that it left out."""
 
     def __init__(self, wanted: DeadLetterFilter) -> None:
         self._wanted = wanted
         self._found = False
-        #: What was asked for -> what there is, of each option that was given.
+        #: Option that was given -> the values that there are.
         self._there: dict[str, set[str]] = {
             option: set() for option, value in _asked(wanted).items() if value is not None
         }
 
-    def matches(self, letter: DeadLetter) -> bool:
-        """Whether this one is meant."""
-        if self._wanted.matches(letter):
+    def matches(self, dead_letter: DeadLetter) -> bool:
+        """Whether the filter selects this one."""
+        if self._wanted.matches(dead_letter):
             self._found = True
             return True
         if self._there and not self._found:
-            self._note(letter)
+            self._note(dead_letter)
         return False
 
-    def _note(self, letter: DeadLetter) -> None:
-        told = letter.envelope
+    def _note(self, dead_letter: DeadLetter) -> None:
+        envelope = dead_letter.envelope
         has: dict[str, set[str | None]] = {
-            "--handler": {told.handler},
-            "--reason": {told.reason},
-            "--error": {told.error_type, cause_of(told)},
-            "--release": {told.release},
+            "--handler": {envelope.handler},
+            "--reason": {envelope.reason},
+            "--error": {envelope.error_type, cause_of(envelope)},
+            "--release": {envelope.release},
         }
         for option, there in self._there.items():
             if len(there) < MOST:
                 there |= {each for each in has[option] if each}
 
     def tell(self) -> None:
-        """Where nothing was meant: which value nothing has, and which there are."""
+        """Warn where nothing matched: the values that nothing has, and those that there are."""
         if self._found:
             return
         for option, there in self._there.items():

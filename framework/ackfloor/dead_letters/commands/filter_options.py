@@ -1,4 +1,4 @@
-"""Options of commands on dead letters: which are meant, as a filter, and how to go about it."""
+"""Options of the `dlq` commands that make a filter: handler, error, reason, times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SinceOption = Annotated[
 ]
 
 
-def letter_filter(
+def filter_of_options(
     handler: Annotated[
         str | None, typer.Option(envvar="ACKFLOOR_DLQ_HANDLER", help="Only of this handler.")
     ] = None,
@@ -91,7 +91,7 @@ def letter_filter(
         raise typer.BadParameter(
             f"{since!r} is not before --until {until!r}: nothing lies between", param_hint="--since"
         )
-    _tell_times(since_ms, until_ms)
+    _show_times(since_ms, until_ms)
     least, most = _attempts(attempts)
     return DeadLetterFilter(
         handler=handler,
@@ -107,18 +107,18 @@ def letter_filter(
     )
 
 
-FilterOptions = Annotated[DeadLetterFilter, Made(letter_filter)]
+FilterOptions = Annotated[DeadLetterFilter, Made(filter_of_options)]
 
 
-def _tell_times(since_ms: int | None, until_ms: int | None) -> None:
-    """What was understood, with its zone: a job goes by it."""
-    told = [
-        f"{word} {moment(at_ms)}"
-        for word, at_ms in (("from", since_ms), ("before", until_ms))
+def _show_times(since_ms: int | None, until_ms: int | None) -> None:
+    """Show how the times were understood, with their zone."""
+    bounds = [
+        f"{which} {moment(at_ms)}"
+        for which, at_ms in (("from", since_ms), ("before", until_ms))
         if at_ms is not None
     ]
-    if told:
-        typer.secho(f"meant is what failed {' and '.join(told)} (UTC)", err=True)
+    if bounds:
+        typer.secho(f"meant is what failed {' and '.join(bounds)} (UTC)", err=True)
 
 
 def _header(text: str) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""Dead letters as lines of JSON: nothing is lost but what `[redaction]` takes away."""
+"""Dead letters as lines of JSON, complete but for what `[redaction]` takes away."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ackfloor.core.records.envelope import PREFIX
+from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
@@ -21,30 +21,30 @@ def dead_letter_line(found: StoredDeadLetter, rules: Redaction) -> str:
 
 
 def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
-    """What a line says of one dead letter.
+    """The fields of one dead letter's line.
 
-    Key, value and the values of headers stand there as text; one that is not UTF-8 as base64,
-    under its name and `_base64`. The headers are the record's own; what ours say has names.
+    Key, value and the values of headers are text; one that is not UTF-8 is base64, under its name
+    and `_base64`. `headers` are the record's own; ours have fields of their own.
     """
-    letter, told = found.letter, asdict(found.letter.envelope)
+    dead_letter, envelope = found.dead_letter, asdict(found.dead_letter.envelope)
     for name in ("error_message", "error_stack"):
-        told[name] = rules.of_text(told[name])
-    own = [(name, value) for name, value in letter.headers or () if not name.startswith(PREFIX)]
+        envelope[name] = rules.of_text(envelope[name])
+    own = own_headers(dead_letter.headers)
     return {
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "timestamp_ms": letter.timestamp_ms,
+        "topic": dead_letter.topic,
+        "partition": dead_letter.partition,
+        "offset": dead_letter.offset,
+        "timestamp_ms": dead_letter.timestamp_ms,
         "disposed": found.disposed,
-        **_said("key", rules.of_key(letter.key)),
-        **_said("value", rules.of_payload(letter.value)),
-        "headers": [{"name": n, **_said("value", v)} for n, v in rules.of_headers(own)],
-        "headers_readable": letter.headers is not None,
-        **told,
+        **_text_or_base64("key", rules.of_key(dead_letter.key)),
+        **_text_or_base64("value", rules.of_payload(dead_letter.value)),
+        "headers": [{"name": n, **_text_or_base64("value", v)} for n, v in rules.of_headers(own)],
+        "headers_readable": dead_letter.headers is not None,
+        **envelope,
     }
 
 
-def _said(name: str, value: bytes | None) -> dict[str, Any]:
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, Any]:
     if value is None:
         return {name: None}
     try:

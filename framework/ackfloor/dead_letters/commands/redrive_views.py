@@ -1,6 +1,6 @@
-"""How a redrive is shown: what it would do, how far it is, what it did.
+"""How a redrive job is shown: its dry run, progress and result.
 
-No payload is shown but what an edit changes in it.
+Of payloads only the changes of an edit are shown.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 CAUSES = 10
 
 
-def dead_letters(count: int) -> str:
-    """So many, in words."""
+def counted_dead_letters(count: int) -> str:
+    """`3 dead letters`."""
     return f"{count:,} dead letter{'' if count == 1 else 's'}"
 
 
-#: What is done, as people say it: done, and to be done.
+#: What is done, in words: done, and to do.
 DONE = {
     Disposition.REPLAYED: "sent",
     Disposition.DISCARDED: "discarded",
@@ -39,7 +39,7 @@ TO_DO = {
 
 def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any]:
     """A dry run as JSON."""
-    # Not at the top: who imports this for programs needs no terminal.
+    # Not at the top: programs that import this need no terminal.
     from ackfloor.dead_letters.commands.dead_letter_views import changed_lines
 
     return {
@@ -51,7 +51,7 @@ def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any
             {"handler": handler, "reason": reason, "error_type": error, "count": count}
             for (handler, reason, error), count in preview.causes.most_common()
         ],
-        "samples": [_sample(letter) for letter in preview.samples],
+        "samples": [_sample(dead_letter) for dead_letter in preview.samples],
         "edited": preview.edited,
         "changes": [
             {
@@ -80,24 +80,24 @@ def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
 
 def resume_of(order: Order, tally: Tally) -> str | None:
     """The command that goes on with a job; None where that is the command that began it."""
-    # There is a note of what was sent, and it can be asked for again if it says how.
+    # A note exists where something was sent; it can be resumed if it says what was asked for.
     asked = order.asked if order.sends and (tally.sent or order.before) else {}
     if not asked or asked.get("edit"):
         return None
     return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
 
 
-def _sample(letter: DeadLetter) -> dict[str, Any]:
-    told = letter.envelope
+def _sample(dead_letter: DeadLetter) -> dict[str, Any]:
+    envelope = dead_letter.envelope
     return {
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "origin": letter.origin or None,
-        "handler": told.handler,
-        "reason": told.reason,
-        "error_type": told.error_type,
-        "attempt": told.attempt,
-        "replays": told.replays,
+        "partition": dead_letter.partition,
+        "offset": dead_letter.offset,
+        "origin": dead_letter.origin or None,
+        "handler": envelope.handler,
+        "reason": envelope.reason,
+        "error_type": envelope.error_type,
+        "attempt": envelope.attempt,
+        "replays": envelope.replays,
     }
 
 
@@ -111,14 +111,14 @@ def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
     lines += [f"  {count:>9,}  {_cause(*cause)}" for cause, count in causes]
     if more := len(preview.causes) - len(causes):
         lines.append(f"  {'':>9}  and {more} other causes")
-    for letter in preview.samples:
-        told = letter.envelope
-        origin = f"from {letter.origin}" if letter.origin else ""
-        if told.origin_topic is None:
+    for dead_letter in preview.samples:
+        envelope = dead_letter.envelope
+        origin = f"from {dead_letter.origin}" if dead_letter.origin else ""
+        if envelope.origin_topic is None:
             origin = ", ".join(filter(None, ("no header of ours", origin)))
         lines.append(
-            f"    {letter.partition}/{letter.offset}  {origin}, attempt {told.attempt}, "
-            f"replayed {told.replays} times"
+            f"    {dead_letter.partition}/{dead_letter.offset}  {origin}, "
+            f"attempt {envelope.attempt}, replayed {envelope.replays} times"
         )
     if preview.edited:
         lines.append(f"  {preview.edited:>9,}  of them edited")
@@ -150,7 +150,7 @@ def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
 def progress_bar() -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error where that is a terminal, nothing elsewhere.
 
-    It is told how many are done, and of how many; before the first time that is not known.
+    Call it with how many are done, and of how many; before the first call the total is unknown.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None

@@ -1,10 +1,10 @@
-"""Redriving: a job on the command line, from the look first to its exit code.
+"""Redriving: runs a job on the command line: dry run, confirmation, progress, exit code.
 
     parts = [Part(RedriveJob(options, order), wanted)]
     carry_out(parts, dry_run=False, yes=False, as_json=False)
 
-One way for every command that chooses dead letters, however it chooses them: show what would be
-done, ask, do it, say what was done. It is public for the commands of other packages.
+The same for every command that selects dead letters: show what would be done, ask, do it, show the
+result. It is public for the commands of other packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.commands.redrive_views import (
     DONE,
     TO_DO,
-    dead_letters,
+    counted_dead_letters,
     line_of,
     progress_bar,
     report_of,
@@ -44,19 +44,19 @@ __all__ = ["Part", "carry_out", "rate_of"]
 
 @dataclass(slots=True)
 class Part:
-    """What is to be done about one dead-letter topic.
+    """One dead-letter topic of a job.
 
     Attributes:
-        older: how many were asked for that are of an earlier topic of this name.
+        older: how many of those asked for belong to an earlier topic of this name.
         keep: given each batch before it is disposed of.
         edit: given each dead letter, returns it as it is to be sent.
-        rules: what is not shown of an edit.
+        rules: what is masked in an edit that is shown.
     """
 
     job: RedriveJob
     wanted: Wanted
     older: int = 0
-    keep: Callable[[Sequence[DeadLetter]], None] = lambda _letters: None
+    keep: Callable[[Sequence[DeadLetter]], None] = lambda _dead_letters: None
     edit: Edit = unedited
     rules: Redaction = field(default_factory=Redaction)
 
@@ -79,7 +79,7 @@ def rate_of(text: str | None) -> float | None:
 
 
 def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Show, ask, do and tell.
+    """Show, ask, run, and print the result.
 
     Args:
         parts: with one and the same action.
@@ -96,7 +96,7 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
     from ackfloor.cli.shared.confirmation import confirm
 
     if not any(map(len, parts)):
-        typer.secho("no dead letter is meant: nothing was done", err=True)
+        typer.secho("no dead letter matches: nothing was done", err=True)
         if as_json:
             typer.echo("[]")
         return
@@ -106,23 +106,23 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
         if dry_run:
             return
         action = parts[0].job.order.action
-        letters = dead_letters(sum(preview.tally.sent for _, preview in previews))
-        confirm(f"{TO_DO[action]} {letters}?", f"{letters} would be {DONE[action]}")
+        count = counted_dead_letters(sum(preview.tally.sent for _, preview in previews))
+        confirm(f"{TO_DO[action]} {count}?", f"{count} would be {DONE[action]}")
     elif any(part.edit is not unedited for part in parts):
-        # An edit that is refused is so before anything is sent.
+        # Edits are tried on all before anything is sent.
         _previews(parts)
     for part in parts:
         if (other := part.job.active()) is not None:
-            raise RedriveBusy(_told(part.job.order.dlq, other))
+            raise RedriveBusy(_busy_text(part.job.order.dlq, other))
     tallies = _run(parts, as_json=as_json)
     if not all(tally.complete for tally in tallies):
         some = any(tally.sent for tally in tallies)
         raise typer.Exit(Exit.PARTIAL if some else Exit.FAILURE)
 
 
-def _told(dlq: str, other: JobNote) -> str:
+def _busy_text(dlq: str, other: JobNote) -> str:
     return (
-        f"job {other.job} of {other.by} is at work on {dlq}: {other.done:,} of {other.wanted:,} "
+        f"job {other.job} of {other.by} runs on {dlq}: {other.done:,} of {other.wanted:,} "
         f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
     )
 
@@ -163,7 +163,7 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
             advance(sent() + tally.sent, total if most is None else min(total, most))
 
         for number, part in enumerate(_within_max(parts, sent), 1):
-            # How many of these were disposed of before is known when it is their turn.
+            # How many of these were disposed of before is known only when they are read.
             later = sum(sum(map(len, each.wanted.values())) for each in parts[number:])
             tally = part.job.run(
                 part.wanted,
@@ -174,11 +174,11 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
             )
             tell(tally, later)
             done.append((part, _with_older(tally, part)))
-    told = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
+    results = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
     if as_json:
-        typer.echo(json.dumps([result_of(*each) for each in told], indent=2))
+        typer.echo(json.dumps([result_of(*each) for each in results], indent=2))
     else:
-        for each in told:
+        for each in results:
             typer.echo(line_of(*each))
     return [tally for _, tally in done]
 
@@ -192,7 +192,7 @@ def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part
                 return
             part.job.order = replace(order, limit=left)
         yield part
-        # It is asked again: after the look, for the work itself.
+        # The parts are gone through twice: for the dry run, and for the job.
         part.job.order = order
 
 

@@ -1,4 +1,4 @@
-"""Dead letters as commands read them: the ones that are meant, with what may be shown of them."""
+"""Selection: which dead letters a `dlq` command works on, by topic, place and filter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Places:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Places:
-        """From what stands on the command line.
+        """From the command's arguments.
 
         Raises:
             typer.BadParameter: places of two topics, or what is neither topic nor place.
@@ -89,12 +89,12 @@ def place_of(text: str) -> tuple[str, int, int]:
 
 @dataclass(slots=True)
 class Chosen:
-    """The dead letters that are meant.
+    """The dead letters that were selected.
 
     Attributes:
         offsets: of each partition, ascending.
-        ends: partition -> the offset behind the last one that was looked at.
-        read: how many were looked at.
+        ends: partition -> the offset behind the last one that was read.
+        read: how many were read.
         unmarked: how many of them, in a topic that is not ours, no header calls a dead letter.
     """
 
@@ -109,10 +109,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """A cluster's dead letters, and what may be shown of them."""
+    """A cluster's dead letters, and the redaction for showing them."""
 
     options: KafkaOptions
-    boxes: DeadLetterTopics
+    topics: DeadLetterTopics
     rules: Redaction
 
     @classmethod
@@ -127,18 +127,18 @@ class DeadLetterSelection:
         rules, options = brokers.settings().redaction.rules(), brokers.options()
         return cls(options, DeadLetterTopics(options), rules)
 
-    def letters(
+    def dead_letters(
         self,
         places: Places,
         wanted: DeadLetterFilter,
         partition: int | None = None,
         scan_limit: int | None = None,
     ) -> Iterator[StoredDeadLetter]:
-        """Those that are meant and there, counted on a terminal as they are read.
+        """Those that match and exist, counted on a terminal as they are read.
 
         Args:
             partition: only of this one.
-            scan_limit: how many are read, meant or not; where there are more, that is told.
+            scan_limit: how many are read, matching or not; a warning says where there are more.
 
         Raises:
             RedriveRefused: they can't be read, or one that is named is not there.
@@ -158,20 +158,20 @@ class DeadLetterSelection:
                 return
             if isinstance(each, Gone):
                 raise not_there(places.topic, each)
-            if misses.matches(each.letter):
+            if misses.matches(each.dead_letter):
                 yield each
         misses.tell()
 
     def choose(
         self, places: Places, wanted: DeadLetterFilter, ends: Mapping[int, int] | None = None
     ) -> Chosen:
-        """The offsets of those that are meant, for a job to deal with.
+        """The offsets of those that match, for a job.
 
-        Disposed ones are among them, and so are places that are named and not there: the job says
-        of each why it was left.
+        Disposed ones and named places that do not exist are included: the job says why it left
+        each of them out.
 
         Args:
-            ends: partition -> offset; what is at or behind it is not meant.
+            ends: partition -> offset; what is at or behind it is left out.
 
         Raises:
             RedriveRefused, KafkaUnreachable: they can't be read.
@@ -181,15 +181,15 @@ class DeadLetterSelection:
         chosen, misses = Chosen(), Misses(wanted)
         ours = parse_topic(places.topic) is not None
         for each in self._found(places):
-            letter = each if isinstance(each, Gone) else each.letter
-            partition, offset = letter.partition, letter.offset
+            dead_letter = each if isinstance(each, Gone) else each.dead_letter
+            partition, offset = dead_letter.partition, dead_letter.offset
             if ends is not None and offset >= ends.get(partition, 0):
                 continue
             chosen.read += 1
             chosen.ends[partition] = offset + 1
-            if isinstance(letter, Gone) or misses.matches(letter):
+            if isinstance(dead_letter, Gone) or misses.matches(dead_letter):
                 chosen.offsets.setdefault(partition, array("q")).append(offset)
-                if not (ours or isinstance(letter, Gone) or letter.says_it_failed):
+                if not (ours or isinstance(dead_letter, Gone) or dead_letter.says_it_failed):
                     chosen.unmarked += 1
         misses.tell()
         return chosen
@@ -203,25 +203,25 @@ class DeadLetterSelection:
             )
         found: Iterable[StoredDeadLetter | Gone]
         if places.only is None:
-            found = self.boxes.letters(places.topic, partition)
+            found = self.topics.dead_letters(places.topic, partition)
         else:
-            found = self.boxes.at(places.topic, places.only)
+            found = self.topics.at(places.topic, places.only)
         return counted(found, places.topic)
 
 
-def counted(letters: Iterable[Read], topic: str) -> Iterator[Read]:
-    """What is read, with how many there were told on a terminal."""
+def counted(dead_letters: Iterable[Read], topic: str) -> Iterator[Read]:
+    """What is read, with a count on a terminal."""
     columns = SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} read")
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
         reading = p.add_task(topic, total=None)
-        for number, letter in enumerate(letters):
+        for number, dead_letter in enumerate(dead_letters):
             if number % 500 == 0:
                 p.update(reading, completed=number)
-            yield letter
+            yield dead_letter
 
 
 def tell_hidden(hidden: int) -> None:
-    """How many were not shown because they are disposed of."""
+    """Say how many were not shown because they are disposed of."""
     if hidden:
         typer.secho(f"{hidden:,} replayed, discarded or archived: not shown (--all)", err=True)

@@ -1,4 +1,4 @@
-"""A dead-letter topic as its reader meets it: its letters, and which of them are disposed of."""
+"""Dead-letter topics: their dead letters, which of them are disposed of, and their jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ackfloor.kafka.topics.topic_ids import printed
 class StoredDeadLetter(NamedTuple):
     """A dead letter, and whether it was replayed, discarded or archived before."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     disposed: bool
 
 
@@ -31,11 +31,11 @@ class DeadLetterTopics(ParkedTopics):
         """Dead-letter topics of ours, of one consumer group or of all.
 
         Raises:
-            RedriveRefused: there is nothing of this group.
+            RedriveRefused: the group has no topics.
         """
         return [name for name, _ in self.of_kind("dlq", group)]
 
-    def letters(self, topic: str, partition: int | None = None) -> Iterator[StoredDeadLetter]:
+    def dead_letters(self, topic: str, partition: int | None = None) -> Iterator[StoredDeadLetter]:
         """Every dead letter of a topic, in the order of its partitions, or of one partition.
 
         Raises:
@@ -48,8 +48,10 @@ class DeadLetterTopics(ParkedTopics):
             partitions = range(partition, partition + 1)
         disposed = self._disposed(topic)
         with closing(DeadLetterReader(self._options, topic)) as reader:
-            for letter in reader.all(partitions):
-                yield StoredDeadLetter(letter, disposed.hides(letter.partition, letter.offset))
+            for dead_letter in reader.all(partitions):
+                yield StoredDeadLetter(
+                    dead_letter, disposed.hides(dead_letter.partition, dead_letter.offset)
+                )
 
     def at(self, topic: str, wanted: Wanted) -> Iterator[StoredDeadLetter | Gone]:
         """The dead letters at these places, in order; those that are not there as `Gone`.
@@ -66,7 +68,7 @@ class DeadLetterTopics(ParkedTopics):
             else:
                 yield StoredDeadLetter(found, disposed.hides(found.partition, found.offset))
 
-    def letter(self, topic: str, partition: int, offset: int) -> StoredDeadLetter:
+    def dead_letter(self, topic: str, partition: int, offset: int) -> StoredDeadLetter:
         """One dead letter.
 
         Raises:
@@ -89,7 +91,7 @@ class DeadLetterTopics(ParkedTopics):
     def _disposed(self, topic: str) -> Disposed:
         try:
             log = dispositions_topic_of(topic)
-        except SettingError:  # of another tool: nobody notes what was done with its letters
+        except SettingError:  # of another tool, without dispositions
             return Disposed("")
         if log not in self.partitions:
             return Disposed("")

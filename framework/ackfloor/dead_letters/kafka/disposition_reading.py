@@ -1,8 +1,8 @@
 """The dispositions of one dead-letter topic, read to their end.
 
-Only committed records count. Whoever writes dispositions writes them in transactions of one
-transactional id; who has just made that id his own therefore reads all of them, and nobody adds
-any: see `dead_letters/kafka/redrive_job.py`.
+Only committed records count. All dispositions are written in transactions of one transactional id.
+A job that has just taken that id therefore reads all of them, and no other job adds any: see
+`dead_letters/kafka/redrive_job.py`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class DispositionsLog:
         self._next = dict.fromkeys(range(partitions), OFFSET_BEGINNING)
 
     def read_on(self, disposed: Disposed) -> None:
-        """Take in everything up to the end.
+        """Read everything up to the end.
 
         Raises:
             KafkaUnreachable: the broker says nothing for a minute.
             RedriveRefused: the topic may not be read.
             ConfigError: a property is refused.
         """
-        # A client of its own each time: it tells where a partition ends whenever it begins.
+        # A new client each time: it reports a partition's end once after it has begun.
         with closing(reading_consumer(self._options)) as consumer:
             try:
                 self._read(consumer, disposed)

@@ -1,12 +1,12 @@
-"""Which dead letters of a group are open, and since when the oldest is.
+"""Open dead letters of a group: how many, and how old the oldest is.
 
-A letter is open until it was replayed, discarded or archived. The topic's offsets alone do not
-tell: who parks in transactions leaves a marker behind each, which is no letter and has no
-disposition. So the topic is read, from the first offset without one on, until a letter comes.
+A dead letter is open until it is replayed, discarded or archived. Offsets alone are not enough:
+transactional parking leaves markers, which are no dead letters and have no disposition. So the
+topic is read from the first offset without a disposition up to the next dead letter.
 
-What is behind one is remembered, so a look costs one record at most where nothing has changed, and
-one that is stopped by its time goes on where it was. Of a topic that may not be read, the number of
-open letters is what the offsets say, and the age is not known.
+That place is remembered: a look costs one record at most where nothing has changed, and one that
+runs out of time goes on from there. Of a topic that can't be read, the number comes from the
+offsets, and the age is not known.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class _Topic:
     Attributes:
         log: reads its dispositions; None as long as there are none.
         behind: partition -> an offset; none before it is open.
-        oldest_ms: partition -> when the letter at `behind` was written.
-        tried: partition -> how often it was read in vain since it was found out.
+        oldest_ms: partition -> when the dead letter at `behind` was written.
+        tried: partition -> how often it was read in vain since the last success.
     """
 
     disposed: Disposed
@@ -54,7 +54,7 @@ class _Topic:
     tried: dict[int, int]
 
     def reach(self, partition: int, offset: int) -> int:
-        """Nothing before this offset is open: the first that may be."""
+        """Nothing before this offset is open; returns the first that may be."""
         first = self.disposed.first_without(partition, max(offset, self.behind.get(partition, 0)))
         if self.behind.get(partition) != first:
             self.behind[partition] = first
@@ -62,7 +62,7 @@ class _Topic:
         return first
 
     def is_reached(self, partition: int, message: Message) -> bool:
-        """Take in the next record; whether it is the oldest that is open."""
+        """Note the next record; returns whether it is the oldest open one."""
         offset = offset_of(message)
         if offset < self.behind[partition]:
             return False
@@ -76,10 +76,10 @@ class _Topic:
 
 
 class OpenDeadLetters:
-    """The dead letters of groups, as often as it is asked.
+    """The open dead letters of groups, for repeated looks.
 
     Args:
-        ids: tells the ids of topics.
+        ids: returns the ids of topics.
 
     Raises:
         ConfigError: a client property is refused.
@@ -93,10 +93,10 @@ class OpenDeadLetters:
         #: By the topic's name and id.
         self._known: dict[tuple[str, str], _Topic] = {}
 
-    def told(
+    def completed(
         self, found: Sequence[Progress], topics: Mapping[str, Collection[int]]
     ) -> list[Progress]:
-        """Progress, with what is known of dead letters.
+        """Progress, completed with disposed and open dead letters.
 
         Args:
             topics: the partitions of all topics.
@@ -110,7 +110,7 @@ class OpenDeadLetters:
             try:
                 known[name] = self._read_on(name, printed(ids[name]), topics)
             except AckfloorError as exc:
-                notes[name] = f"what was done with its letters is not known: {exc}"
+                notes[name] = f"what was done with its dead letters is not known: {exc}"
         seen = [
             replace(each, note=notes.get(each.topic, each.note))
             if each.topic not in known
@@ -126,7 +126,7 @@ class OpenDeadLetters:
         ]
 
     def _read_on(self, name: str, topic_id: str, topics: Mapping[str, Collection[int]]) -> _Topic:
-        """What was done with the letters of a topic; read on from where it was read to before."""
+        """A topic's dispositions, read on from where the last look ended."""
         known = self._known.setdefault(
             (name, topic_id), _Topic(Disposed(topic_id), None, {}, {}, {})
         )
@@ -148,7 +148,7 @@ class OpenDeadLetters:
                 unread.append((each.topic, each.partition))
         if not unread:
             return
-        # One that has lost its leader takes all the time there is: the next time it comes last.
+        # A partition without a leader takes all the time: next time it comes last.
         unread.sort(key=lambda place: known[place[0]].tried.get(place[1], 0))
         with closing(reading_consumer(self._options, A_FEW_RECORDS)) as consumer:
             for name, partition in unread:
@@ -168,7 +168,7 @@ def _read(consumer: Consumer, name: str, partition: int, topic: _Topic, until_s:
             error = message.error()
             if error is not None and error.code() == EOF:
                 topic.behind[partition] = max(topic.behind[partition], offset_of(message))
-            # At its end, or it has nothing to tell.
+            # At its end, or it failed.
             if error is not None or topic.is_reached(partition, message):
                 return
             first = topic.behind[partition]
@@ -178,7 +178,7 @@ def _read(consumer: Consumer, name: str, partition: int, topic: _Topic, until_s:
 
 
 def _with_oldest(each: Progress, topic: _Topic) -> Progress:
-    """What was found out by reading."""
+    """Progress with the results of `_look`."""
     first = topic.behind.get(each.partition)
     if first is None or each.start is None or first < each.start:
         return each

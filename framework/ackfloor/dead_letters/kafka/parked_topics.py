@@ -1,4 +1,4 @@
-"""ParkedTopics: retry and dead-letter topics whose single records are looked at, by their place."""
+"""ParkedTopics: reads records of retry and dead-letter topics by partition and offset."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ParkedTopics:
         return self.partitions[topic]
 
     def check(self, topic: str, partitions: Iterable[int]) -> None:
-        """See whether a topic has these partitions.
+        """Check that a topic has these partitions.
 
         Raises:
             RedriveRefused: there is no such topic or partition.
@@ -95,7 +95,7 @@ class ParkedTopics:
 
 
 def not_there(topic: str, place: Gone) -> RedriveRefused:
-    """What was asked for by its place is not in the log."""
+    """The error for a place that is not in the log."""
     return RedriveRefused(
         f"{topic}/{place.partition}/{place.offset} is not there: removed by retention, or never "
         "written"

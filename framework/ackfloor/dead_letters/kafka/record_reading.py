@@ -1,4 +1,4 @@
-"""Dead letters read back from Kafka: byte for byte, by their coordinates, without a group.
+"""Reads dead letters from Kafka: byte for byte, by partition and offset, without a group.
 
 Committed records only. Offsets that are asked for and don't come (removed by retention, never
 written, or the marker of a transaction) are reported as gone, so that everything asked for is
@@ -22,10 +22,10 @@ from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, error_text
 from ackfloor.kafka.client.client_options import KafkaOptions, quiet_consumer
 
 REQUEST_S = 10.0
-#: How long a reader waits for a broker that says nothing.
+#: How long a reader waits for a broker that does not answer.
 PATIENCE_S = 60.0
 BATCH = 500
-#: Records that nobody asked for are read over, up to so many in a row; beyond that it seeks.
+#: Unwanted records are skipped by reading up to so many in a row; beyond that it seeks.
 READ_OVER = 2_000
 EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 _DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED})
@@ -42,8 +42,8 @@ class Gone(NamedTuple):
 
 
 def reading_consumer(options: KafkaOptions, more: Mapping[str, Any] | None = None) -> Consumer:
-    """A consumer that joins no group and is told where partitions end; may raise ConfigError."""
-    # It comes to ends all the time, and a broker says so after this wait only.
+    """A consumer that joins no group and reports partition ends; may raise ConfigError."""
+    # It often reads to the end, which a broker reports only after this wait.
     ends = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
     # The client wants the name of a group, and neither joins it nor commits to it.
     return quiet_consumer(options, "ackfloor-redrive", {**ends, **(more or {})})
@@ -97,7 +97,7 @@ class DeadLetterReader:
         yield from (Gone(partition, offset) for offset in wanted[:first])
         if first < behind:
             yield from self._within(partition, wanted[first:behind])
-        # The client neither reads nor seeks beyond the end: it would be thrown back to the start.
+        # The client can't seek beyond the end: it would be reset to the start.
         yield from (Gone(partition, offset) for offset in wanted[max(first, behind) :])
 
     def _within(self, partition: int, wanted: array[int]) -> Iterator[DeadLetter | Gone]:
@@ -142,20 +142,20 @@ class DeadLetterReader:
                     yield None
                     return
                 elif error.code() in OUT_OF_RANGE:
-                    # Retention has come past since the first look.
+                    # Retention has removed records since the first look.
                     low, _ = self._ends(TopicPartition(self._topic, partition))
                     self._consumer.assign([TopicPartition(self._topic, partition, low)])
                 elif error.code() in _DENIED | _MISSING:
                     raise read_error(error, self._topic)
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
         self._consumer.close()
 
 
 def next_batch(consumer: Consumer) -> list[Message]:
-    """What has come, at most `BATCH` and one; nothing where nothing has for half a second."""
-    # To be asked for many and given a time, the client waits for that time unless all have come.
+    """The next records, at most `BATCH` + 1; none where none came for half a second."""
+    # `consume` with a timeout waits for all of it unless every record has come.
     first = consumer.poll(0.5)
     batch = [] if first is None else [first, *consumer.consume(BATCH, 0)]
     # The client looks for its group's coordinator. No group is joined, so no right to it is needed.
@@ -196,12 +196,12 @@ def _bytes(value: object) -> bytes | None:
 
 
 def silent(topic: str) -> KafkaUnreachable:
-    """Nothing has come for too long."""
+    """The error where nothing has come for too long."""
     return KafkaUnreachable(f"{topic} can't be read: no broker has answered for {PATIENCE_S:g} s")
 
 
 def read_error(error: KafkaError, topic: str) -> KafkaUnreachable | RedriveRefused:
-    """What it means that a topic can't be read."""
+    """The error for a topic that can't be read."""
     if error.code() in _DENIED:
         return RedriveRefused(
             f"no permission to read {topic}: grant READ and DESCRIBE on it ({error_text(error)})"

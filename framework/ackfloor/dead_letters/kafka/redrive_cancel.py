@@ -1,4 +1,4 @@
-"""Ending a redrive from outside: who takes the transactional id ends whoever had it."""
+"""Cancels a redrive job by taking its transactional id, which fences it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cancelled(options: KafkaOptions, dlq: str, job: str, by: str) -> JobNote:
     writer = RedriveWriter(options, f"ackfloor-redrive-{dlq}")
     try:
         writer.take()
-        # What it wrote before it was ended is there now, and it adds nothing.
+        # The job is fenced: what it wrote is committed, and it adds nothing.
         log.read_on(disposed)
         note = disposed.jobs.notes[job]
         if note.state is JobState.RUNNING:

@@ -1,18 +1,17 @@
-"""RedriveJob: sends dead letters back to work, each exactly once in effect.
+"""RedriveJob: redrives dead letters, each exactly once in effect.
 
 A transaction holds new records, their dispositions and the note of the job, so a dead letter is
-either both sent and noted or neither, and what the job says of itself is so. The transactional id
+either both sent and noted or neither, and the job's own figures are exact. The transactional id
 belongs to the dead-letter topic (and so to one group), not to the job. It follows that one job is
 active at a time, and that a job need not remember anything:
 
-1. `take` the id. Whoever had it, alive or killed, can write no more; what it left open is ended.
-2. Read the dispositions to their end. Nobody else can add any now, so this is all that was done.
+1. `take` the id. The job that had it is fenced, and its open transaction is ended.
+2. Read the dispositions to their end. No other job can add any now, so they are complete.
 3. Send what has none, a batch in a transaction.
 4. Where a transaction failed or its end is not known: from 1, with what is left of the batch.
 
 A job that was killed is therefore resumed by asking for the same again. Two jobs at once: the
-younger one fences the older one, which says so and ends. Whoever does not want that asks for
-`active` first.
+younger one fences the older one, which reports that and ends. To avoid it, check `active` first.
 
 Discarding and archiving are the same job, in which nothing is sent: dispositions alone are written.
 """
@@ -31,10 +30,10 @@ from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
 from ackfloor.dead_letters.kafka.redrive_notes import (
     JobSign,
-    caught_up,
     now_ms,
     state_of,
     who_ended,
+    with_earlier_runs,
 )
 from ackfloor.dead_letters.kafka.redrive_topics import RedriveTopics
 from ackfloor.dead_letters.kafka.redrive_writer import (
@@ -66,7 +65,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 #: How long a job goes on trying when nothing can be written.
 PATIENCE_S = 60.0
 PAUSE_S = 0.2
-#: Puts dead letters where they are kept, before they are disposed of.
+#: Stores dead letters (an archive) before they are disposed of.
 Keep = Callable[[Sequence[DeadLetter]], None]
 
 
@@ -91,7 +90,7 @@ class RedriveJob:
         self._sign: JobSign | None = None
 
     def active(self) -> JobNote | None:
-        """Another job that is at work on the same dead-letter topic, as far as is known.
+        """Another job that runs on the same dead-letter topic, as far as is known.
 
         Raises:
             RedriveRefused, KafkaUnreachable: see the class.
@@ -123,9 +122,9 @@ class RedriveJob:
         self._look()
         preview = Preview(self.topics.target)
         self._tally = Tally()
-        letters = self._letters(self._undone(wanted))
-        for letter in islice(self._sendable(letters), self.order.limit):
-            preview.add(letter, _edited(letter, edit))
+        dead_letters = self._dead_letters(self._undone(wanted))
+        for dead_letter in islice(self._sendable(dead_letters), self.order.limit):
+            preview.add(dead_letter, _edited(dead_letter, edit))
             self._tally = self._tally.send(1)
         preview.tally = self._tally
         return preview
@@ -136,7 +135,7 @@ class RedriveJob:
         *,
         progress: Callable[[Tally], None] = lambda _tally: None,
         stopping: Callable[[], bool] = lambda: False,
-        keep: Keep = lambda _letters: None,
+        keep: Keep = lambda _dead_letters: None,
         edit: Edit = unedited,
     ) -> Tally:
         """Send what has no disposition yet; returns how far it came, however it ended.
@@ -152,18 +151,18 @@ class RedriveJob:
         try:
             self._log_of(self.topics.create_dispositions(self._options))
             self._begin()
-            self.order = caught_up(self.order, self._disposed.jobs)
+            self.order = with_earlier_runs(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
-            self._sign = self._new_sign(self._told(wanted).remaining)
-            letters = self._sendable(self._letters(undone))
-            for batch in self._batches(_edited(letter, edit) for letter in letters):
+            self._sign = self._new_sign(self._progress(wanted).remaining)
+            dead_letters = self._sendable(self._dead_letters(undone))
+            for batch in self._batches(_edited(dead_letter, edit) for dead_letter in dead_letters):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
                     self._tally = replace(self._tally, stopped="it was told to stop")
                     break
                 keep(batch)
                 self._send(batch)
-                progress(self._told(wanted))
+                progress(self._progress(wanted))
         except Superseded as exc:
             assert self._log is not None
             why = who_ended(self._log, self._disposed, self._sign) or str(exc)
@@ -176,14 +175,14 @@ class RedriveJob:
         finally:
             self._sign_off()
             self._writer.discard()
-        return self._told(wanted)
+        return self._progress(wanted)
 
-    def _told(self, wanted: Wanted) -> Tally:
-        """How far it is, and how far it has to go."""
+    def _progress(self, wanted: Wanted) -> Tally:
+        """The tally, with what remains."""
         return self._tally.of(sum(map(len, wanted.values())), self.order.limit)
 
     def _undone(self, wanted: Wanted) -> dict[int, array[int]]:
-        """What is asked for and not disposed."""
+        """Those asked for that have no disposition."""
         left = {}
         for partition, offsets in wanted.items():
             hides = self._disposed.hides
@@ -192,28 +191,28 @@ class RedriveJob:
                 self._tally = self._tally.leave(Left.DISPOSED, hidden)
         return left
 
-    def _letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
+    def _dead_letters(self, left: dict[int, array[int]]) -> Iterator[DeadLetter | Gone]:
         """These dead letters, from Kafka."""
         with closing(DeadLetterReader(self._options, self.order.dlq)) as reader:
             for partition in [p for p in left if p >= self.topics.dlq_partitions]:
                 yield from (Gone(partition, offset) for offset in left.pop(partition))
             yield from reader.read(left)
 
-    def _sendable(self, letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
-        for letter in letters:
-            if isinstance(letter, Gone):
+    def _sendable(self, dead_letters: Iterable[DeadLetter | Gone]) -> Iterator[DeadLetter]:
+        for dead_letter in dead_letters:
+            if isinstance(dead_letter, Gone):
                 self._tally = self._tally.leave(Left.GONE)
-            elif (why := why_left(letter, self.order, self._disposed)) is not None:
+            elif (why := why_left(dead_letter, self.order, self._disposed)) is not None:
                 self._tally = self._tally.leave(why)
             else:
-                yield letter
+                yield dead_letter
 
-    def _batches(self, letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    def _batches(self, dead_letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
         batch: list[DeadLetter] = []
         size = 0
-        for letter in islice(letters, self.order.limit):
-            batch.append(letter)
-            size += letter.size
+        for dead_letter in islice(dead_letters, self.order.limit):
+            batch.append(dead_letter)
+            size += dead_letter.size
             if len(batch) >= self._most or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -223,7 +222,7 @@ class RedriveJob:
     @property
     def _most(self) -> int:
         """The records of one transaction."""
-        # Two transactions a second, so that a slow job is slow evenly.
+        # Two transactions a second, so that a slow rate is even.
         rate = self.order.rate_per_s
         return BATCH if rate is None else max(1, min(BATCH, int(rate / 2)))
 
@@ -234,7 +233,7 @@ class RedriveJob:
             self._next_at_s = max(self._next_at_s, time.monotonic()) + count / self.order.rate_per_s
 
     def _send(self, batch: list[DeadLetter]) -> None:
-        """Write a batch, whatever it takes; what is too large for its topic is left."""
+        """Write a batch, with retries; a record too large for its topic is left out."""
         assert self._sign is not None
         left, until_s = batch, time.monotonic() + PATIENCE_S
         while left:
@@ -248,7 +247,7 @@ class RedriveJob:
                 if len(left) == 1:
                     self._tally = self._tally.leave(Left.TOO_LARGE)
                     return
-                # The broker refuses a batch as a whole, and does not say for whose sake.
+                # The broker refuses a batch as a whole, and does not say for which record.
                 for each in left:
                     self._send([each])
                 return
@@ -276,23 +275,23 @@ class RedriveJob:
         if self._sign is not None and (why := self._sign.ended_by(self._disposed.jobs)):
             raise AckfloorError(why)
 
-    def _records(self, letter: DeadLetter) -> list[NewRecord]:
-        """The note of what is done with a dead letter, and the new record where it is sent."""
+    def _records(self, dead_letter: DeadLetter) -> list[NewRecord]:
+        """A dead letter's disposition, and the new record where it is sent."""
         topics, at_ms, target = self.topics, now_ms(), self.topics.target
         note = DispositionNote(
             self.order.action, at_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
         )
         noted = NewRecord(
             topics.dispositions,
-            letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
-            disposition_key(letter.partition, letter.offset),
+            dead_letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
+            disposition_key(dead_letter.partition, dead_letter.offset),
             note.to_bytes(),
         )
         if not self.order.sends:
             return [noted]
-        place = target_partition(letter, target)
-        headers = redriven_headers(letter, at_ms)
-        return [NewRecord(target.topic, place, letter.key, letter.value, headers), noted]
+        place = target_partition(dead_letter, target)
+        headers = redriven_headers(dead_letter, at_ms)
+        return [NewRecord(target.topic, place, dead_letter.key, dead_letter.value, headers), noted]
 
     def _new_sign(self, to_do: int) -> JobSign:
         order = self.order
@@ -301,7 +300,7 @@ class RedriveJob:
         return JobSign(order, self.topics, earlier, to_do, pause_s)
 
     def _sign_off(self) -> None:
-        """Say how the job ended; where that can't be written, its silence says so."""
+        """Write how the job ended; where that fails, the job shows as silent."""
         sign, tally = self._sign, self._tally
         if sign is None or not self._writer.ready or not (tally.sent or sign.earlier):
             return
@@ -310,9 +309,9 @@ class RedriveJob:
             self._writer.write([sign.record(state, tally.sent, tally.stopped)])
 
 
-def _edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
+def _edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
     try:
-        return edited(letter, edit)
+        return edited(dead_letter, edit)
     except SettingError as exc:
         raise RedriveRefused(f"the edit of {exc.value}: {exc.why}; {exc.fix}") from exc
 

@@ -1,4 +1,4 @@
-"""What a job writes of itself beside its dispositions, and whether another one still runs."""
+"""Job notes: what a redrive job writes of its progress, and whether another job still runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_S = 0.2
 
 
 class JobSign:
-    """The note of a job that works.
+    """Writes the note of a running job.
 
     Args:
         earlier: what the job wrote when it ran before.
@@ -83,7 +83,7 @@ class JobSign:
         return mine.why if mine.state is JobState.STOPPED else ""
 
 
-def caught_up(order: Order, jobs: Jobs) -> Order:
+def with_earlier_runs(order: Order, jobs: Jobs) -> Order:
     """An order that resumes a job, with what another run of it has done since it was given.
 
     Both runs read the same note, then one ended the other: the maximum is the job's, not the run's.
@@ -101,14 +101,13 @@ def caught_up(order: Order, jobs: Jobs) -> Order:
 
 
 def who_ended(log: DispositionsLog, disposed: Disposed, sign: JobSign | None) -> str:
-    """Who has taken a job's transactional id; "" where the notes don't tell in time.
+    """Which job or cancel has taken a job's transactional id; "" where no note says so in time.
 
-    Who takes the id writes a note after it: a cancel that of the job it has ended, another job
-    its own.
+    Both write a note after they took the id: a cancel that of the job it ended, a job its own.
     """
     notes, until_s = dict(disposed.jobs.notes), time.monotonic() + NOTE_S
     while sign is not None and time.monotonic() < until_s:
-        with suppress(AckfloorError):  # what is not told is asked for again, and then not known
+        with suppress(AckfloorError):  # read again, until the time is over
             log.read_on(disposed)
         if why := sign.ended_by(disposed.jobs):
             return why

@@ -1,6 +1,6 @@
 """The topics of a redrive: found, checked and, for the dispositions, created, before it begins.
 
-Permissions are asked for and not found out half-way: the broker says what this user may do with
+Permissions are checked first, not found out half-way: the broker reports what this user may do with
 each topic.
 """
 
@@ -85,7 +85,7 @@ class RedriveTopics:
         )
 
     def create_dispositions(self, options: KafkaOptions) -> int:
-        """See to it that the dispositions topic exists; returns how many partitions it has.
+        """Create the dispositions topic if it is missing; returns how many partitions it has.
 
         Raises:
             RedriveRefused: it does not and can't be created.
@@ -111,22 +111,22 @@ class RedriveTopics:
 
 
 def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:
-    """A client to go on asking with, and how many partitions each topic of the cluster has.
+    """An admin client, and how many partitions each topic of the cluster has.
 
     Raises:
         KafkaUnreachable: no broker answers.
         ConfigError: a client property is refused.
     """
-    contact = AdminConnection(options)
-    topics = contact.metadata().topics
-    return contact.admin, {name: len(topic.partitions) for name, topic in topics.items()}
+    connection = AdminConnection(options)
+    topics = connection.metadata().topics
+    return connection.admin, {name: len(topic.partitions) for name, topic in topics.items()}
 
 
 def described(admin: AdminClient, names: Sequence[str]) -> Mapping[str, Any]:
-    """These topics as the broker tells of them, with what this user may do with each.
+    """The broker's description of these topics, with this user's permissions.
 
     Raises:
-        RedriveRefused: it does not tell of one.
+        RedriveRefused: one can't be described.
     """
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
         TopicCollection(list(names)),

@@ -1,9 +1,9 @@
 """RedriveWriter: one transactional id, under which records and their dispositions are written.
 
 A transaction is written as a whole or not at all, and a reader of committed records sees it so.
-Every failure ends in the same way: the producer is discarded, and its successor is to `take` the
-id, which ends what the old one left open one way or the other. Which of the two it was is not
-guessed: whoever wrote reads the dispositions again.
+After every failure the producer is discarded, and the next one must `take` the id, which commits or
+aborts what the old one left open. Which of the two is not guessed: the job reads the dispositions
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ackfloor.kafka.client.client_options import KafkaOptions, make_client, tran
 from ackfloor.kafka.produce.delivery_reports import failure
 from ackfloor.kafka.produce.sink import PARTITION_UA
 
-#: What the client says itself is told in words: each failure is raised here.
+#: The client's own log lines are off: each failure is raised here.
 quiet = logging.getLogger("ackfloor.dead_letters.kafka.redrive_job")
 quiet.setLevel(logging.CRITICAL + 1)
 
@@ -55,7 +55,7 @@ class NewRecord(NamedTuple):
 
 
 class Superseded(AckfloorError):
-    """Another job, or a cancel, has made the transactional id its own."""
+    """Another job, or a cancel, has taken the transactional id."""
 
 
 class TooLarge(Exception):
@@ -84,7 +84,7 @@ class RedriveWriter:
         return self._producer is not None
 
     def take(self) -> None:
-        """Make the id ours: whoever had it is fenced, and what that one left open is ended.
+        """Take the id: the job that had it is fenced, and its open transaction is ended.
 
         Raises:
             Unwritten: not now.
@@ -160,7 +160,7 @@ class RedriveWriter:
         return Unwritten(text)
 
     def discard(self) -> None:
-        """Let the producer go."""
+        """Discard the producer and what it has not sent."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()

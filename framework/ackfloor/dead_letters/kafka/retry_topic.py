@@ -1,6 +1,6 @@
-"""Retry topics as an onlooker meets them: the records that their group has not settled.
+"""Retry topics read from outside the group: the records that it has not settled.
 
-What the group has committed says which those are, its gap sets included. A worker commits about
+The group's commits say which those are, gap sets included. A worker commits about
 once a second, so what it has settled since is still among them.
 """
 
@@ -25,7 +25,7 @@ class RetryTopics(ParkedTopics):
         """Retry topics, of one consumer group or of all; the shortest delay of a source first.
 
         Raises:
-            RedriveRefused: there is nothing of this group.
+            RedriveRefused: the group has no topics.
         """
         found = [
             (tier.topic, tier.group, tier.delay_s or 0.0, name)

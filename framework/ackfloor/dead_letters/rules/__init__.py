@@ -1,4 +1,4 @@
-"""What a dead letter becomes when it is redriven or disposed of; pure, like `ackfloor.core`.
+"""Rules of redrive and disposal: filters, edits, headers, notes; pure, like `ackfloor.core`.
 
 Imports `ackfloor.core`. Start with `redrive_rules` and `dispositions`.
 """

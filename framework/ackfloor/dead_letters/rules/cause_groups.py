@@ -1,9 +1,9 @@
 """Dead letters by handler and cause: how many, and since when.
 
-Letters with the same handler and the same cause (fingerprint, else error type, else reason) are
-one group, however many there are: what is kept is a count, the first and the last time, the latest
-place, and when each release first failed so. Memory is bounded by `MOST_GROUPS`; what goes beyond
-is counted in one group of its own, so that no letter is left out of the sum.
+Dead letters with the same handler and the same cause (fingerprint, else error type, else reason)
+are one group, however many there are: what is kept is a count, the first and the last time, the
+latest place, and when each release first failed so. Memory is bounded by `MOST_GROUPS`; what goes
+beyond is counted in one group of its own, so that the sum is complete.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ackfloor.dead_letters.rules.foreign_headers import CAUSES
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 MOST_GROUPS: Final = 5_000
-#: Of so many releases it is known when they first failed so; a cause that lives longer is old.
+#: So many releases of a cause are remembered.
 MOST_RELEASES: Final = 100
 REST: Final = "(more causes)"
 
-#: The headers that say which group a letter is in.
+#: The headers that decide a dead letter's group.
 _OF_GROUP: Final = (HANDLER, ERROR_FINGERPRINT, ERROR_TYPE, REASON, ORIGIN_TOPIC, RELEASE, *CAUSES)
 
 
@@ -44,7 +44,7 @@ class CauseGroup:
     Attributes:
         first_ms, last_ms: when the first and the last of them failed, in wall-clock ms.
         partition, offset, message: of the one that failed last.
-        releases: release -> when the first of its letters failed, in wall-clock ms.
+        releases: release -> when the first of its dead letters failed, in wall-clock ms.
     """
 
     topic: str
@@ -65,24 +65,24 @@ class CauseGroup:
 
 
 class CauseGroups:
-    """Groups that grow letter by letter."""
+    """Collects groups, one dead letter at a time."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str, str], CauseGroup] = {}
-        #: What a few headers say, byte for byte -> the group, error type and release. They are read
-        #: where these bytes are new: a million dead letters have few causes.
+        #: Raw bytes of these headers -> group, error type and release. They are decoded only where
+        #: the bytes are new: a million dead letters have few causes.
         self._seen: dict[tuple[str | bytes | None, ...], tuple[CauseGroup, str, str]] = {}
 
-    def add(self, letter: DeadLetter) -> None:
-        """One more."""
-        raw = dict(letter.headers or ())
+    def add(self, dead_letter: DeadLetter) -> None:
+        """Count one more."""
+        raw = dict(dead_letter.headers or ())
         at_ms = read_number(raw.get(FAILED_AT))
         if at_ms is None:
-            at_ms = letter.timestamp_ms
-        seen = (letter.topic, *map(raw.get, _OF_GROUP))
+            at_ms = dead_letter.timestamp_ms
+        seen = (dead_letter.topic, *map(raw.get, _OF_GROUP))
         found = self._seen.get(seen)
         if found is None:
-            found = self._group_of(letter, at_ms)
+            found = self._group_of(dead_letter, at_ms)
             if len(self._seen) < MOST_GROUPS:
                 self._seen[seen] = found
         group, error_type, release = found
@@ -92,31 +92,31 @@ class CauseGroups:
         group.first_ms = min(group.first_ms, at_ms)
         if at_ms >= group.last_ms:
             group.last_ms = at_ms
-            group.partition, group.offset = letter.partition, letter.offset
+            group.partition, group.offset = dead_letter.partition, dead_letter.offset
             group.error_type = error_type
-            group.message = _message(raw, letter)
+            group.message = _message(raw, dead_letter)
 
-    def _group_of(self, letter: DeadLetter, at_ms: int) -> tuple[CauseGroup, str, str]:
-        """The group of a letter, made where it is new, with its error type and release there."""
-        told = letter.envelope
-        name = (letter.topic, told.handler or "", cause_of(told))
+    def _group_of(self, dead_letter: DeadLetter, at_ms: int) -> tuple[CauseGroup, str, str]:
+        """A dead letter's group, made where it is new, with its error type and release."""
+        envelope = dead_letter.envelope
+        name = (dead_letter.topic, envelope.handler or "", cause_of(envelope))
         if name not in self._groups and len(self._groups) >= MOST_GROUPS:
-            name = (letter.topic, "", REST)
+            name = (dead_letter.topic, "", REST)
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = CauseGroup(
-                *name, "", 0, at_ms, at_ms, letter.partition, letter.offset, ""
+                *name, "", 0, at_ms, at_ms, dead_letter.partition, dead_letter.offset, ""
             )
-        error_type = "" if name[2] == REST else told.error_type or told.reason or ""
-        return group, error_type, told.release or ""
+        error_type = "" if name[2] == REST else envelope.error_type or envelope.reason or ""
+        return group, error_type, envelope.release or ""
 
     def largest_first(self) -> list[CauseGroup]:
         """All of them."""
         return sorted(self._groups.values(), key=lambda g: (-g.count, g.topic, g.handler, g.cause))
 
 
-def _message(raw: Mapping[str, bytes | None], letter: DeadLetter) -> str:
-    """What the error said, as `letter.envelope` has it, at less cost for our own."""
+def _message(raw: Mapping[str, bytes | None], dead_letter: DeadLetter) -> str:
+    """The error's message, as `envelope` has it, at less cost for our own headers."""
     if read_text(raw.get(ORIGIN_TOPIC)) is not None:
         return read_text(raw.get(ERROR_MESSAGE)) or ""
-    return letter.envelope.error_message or ""
+    return dead_letter.envelope.error_message or ""

@@ -1,7 +1,7 @@
-"""DeadLetterFilter: which dead letters are meant.
+"""DeadLetterFilter: selects dead letters by handler, error, reason, key, headers and time.
 
-All of its conditions must be met, and none means any dead letter. It is data, never code: it can
-be written into the note of a job and read back, so that a job that is resumed means the same ones.
+All of its conditions must be met; without any, every dead letter matches. It is data, never code:
+it is stored in the note of a job, so that a resumed job selects the same ones.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ackfloor.core.records.envelope import Envelope
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 #: The cause of a dead letter whose headers name none.
-NOT_SAID: Final = "not said"
+UNKNOWN_CAUSE: Final = "not said"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters are meant; None means any.
+    """The conditions; None matches any dead letter.
 
     Attributes:
         handler: the handler's name.
@@ -45,48 +45,49 @@ class DeadLetterFilter:
     until_ms: int | None = None
     release: str | None = None
 
-    def matches(self, letter: DeadLetter) -> bool:
-        """Whether this one is meant."""
+    def matches(self, dead_letter: DeadLetter) -> bool:
+        """Whether this one matches."""
         if self == _ANY:
             return True
-        told = letter.envelope
+        envelope = dead_letter.envelope
         return (
-            self.handler in {None, told.handler}
-            and self.reason in {None, told.reason}
-            and self.release in {None, told.release}
-            and (self.key is None or letter.key == self.key.encode())
-            and all(_has_header(letter, *each) for each in self.headers)
-            and _within(told.attempt, self.least_attempts, self.most_attempts)
-            and self._in_time(failed_at_ms(letter, told))
-            and (self.error is None or self.error in _names_of_error(told))
+            self.handler in {None, envelope.handler}
+            and self.reason in {None, envelope.reason}
+            and self.release in {None, envelope.release}
+            and (self.key is None or dead_letter.key == self.key.encode())
+            and all(_has_header(dead_letter, *each) for each in self.headers)
+            and _within(envelope.attempt, self.least_attempts, self.most_attempts)
+            and self._in_time(failed_at_ms(dead_letter, envelope))
+            and (self.error is None or self.error in _names_of_error(envelope))
         )
 
     def _in_time(self, at_ms: int) -> bool:
-        early = self.since_ms is not None and at_ms < self.since_ms
-        return not early and (self.until_ms is None or at_ms < self.until_ms)
+        return (self.since_ms is None or at_ms >= self.since_ms) and (
+            self.until_ms is None or at_ms < self.until_ms
+        )
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The conditions as JSON has them."""
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> DeadLetterFilter:
-        """The same filter from what `told` gave.
+    def from_dict(cls, data: Mapping[str, Any]) -> DeadLetterFilter:
+        """The same filter from what `to_dict` gave.
 
         Raises:
-            ValueError: a condition that this version does not know: it would be met by more; or
-                one that is not of its type.
+            ValueError: a condition is unknown to this version (more would match without it), or is
+                not of its type.
         """
-        unknown = told.keys() - {each.name for each in fields(cls)}
+        unknown = data.keys() - {each.name for each in fields(cls)}
         if unknown:
             raise ValueError(f"unknown conditions: {', '.join(sorted(unknown))}")
-        headers = told.get("headers", [])
+        headers = data.get("headers", [])
         if isinstance(headers, list):
             each = (tuple(one) if isinstance(one, list) else one for one in headers)
-            found = cls(**{**told, "headers": tuple(each)})
+            found = cls(**{**data, "headers": tuple(each)})
             if found._is_sound():
                 return found
-        raise ValueError(f"a condition is not of its type: {dict(told)}")
+        raise ValueError(f"a condition is not of its type: {dict(data)}")
 
     def _is_sound(self) -> bool:
         """Whether all conditions are of their types: a note may hold anything."""
@@ -102,33 +103,33 @@ class DeadLetterFilter:
 _ANY: Final = DeadLetterFilter()
 
 
-def _is_header(told: object) -> bool:
-    match told:
+def _is_header(value: object) -> bool:
+    match value:
         case (str(), str() | None):
             return True
     return False
 
 
-def _has_header(letter: DeadLetter, wanted: str, value: str | None) -> bool:
+def _has_header(dead_letter: DeadLetter, wanted: str, value: str | None) -> bool:
     text = None if value is None else value.encode()
-    return any(name == wanted and text in {None, own} for name, own in letter.headers or ())
+    return any(name == wanted and text in {None, own} for name, own in dead_letter.headers or ())
 
 
 def _within(count: int, least: int | None, most: int | None) -> bool:
     return (least is None or count >= least) and (most is None or count <= most)
 
 
-def _names_of_error(told: Envelope) -> set[str]:
-    name = told.error_type or ""
-    return {name, name.rpartition(".")[2], cause_of(told)} - {""}
+def _names_of_error(envelope: Envelope) -> set[str]:
+    name = envelope.error_type or ""
+    return {name, name.rpartition(".")[2], cause_of(envelope)} - {""}
 
 
-def cause_of(told: Envelope) -> str:
-    """What groups a dead letter with its like: fingerprint, else error type, else reason."""
-    return told.error_fingerprint or told.error_type or told.reason or NOT_SAID
+def cause_of(envelope: Envelope) -> str:
+    """A dead letter's cause: fingerprint, else error type, else reason."""
+    return envelope.error_fingerprint or envelope.error_type or envelope.reason or UNKNOWN_CAUSE
 
 
-def failed_at_ms(letter: DeadLetter, told: Envelope | None = None) -> int:
+def failed_at_ms(dead_letter: DeadLetter, envelope: Envelope | None = None) -> int:
     """When it failed; where its headers don't say, when it was written."""
-    said = (letter.envelope if told is None else told).failed_at_ms
-    return letter.timestamp_ms if said is None else said
+    failed_ms = (dead_letter.envelope if envelope is None else envelope).failed_at_ms
+    return dead_letter.timestamp_ms if failed_ms is None else failed_ms

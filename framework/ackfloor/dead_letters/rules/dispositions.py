@@ -8,13 +8,13 @@ beside it, into one compacted topic for each dead-letter topic:
             "job": "20261121-173000-5f2c", "target": "orders--billing--retry-1s",
             "topic_id": "Jq0bS6aTQ..."}
 
-Notes of the jobs that wrote them stand in the same topic, see `dead_letters/rules/redrive_jobs.py`.
+Notes of the jobs that wrote them are in the same topic, see `dead_letters/rules/redrive_jobs.py`.
 
 Invariants. What has a disposition is hidden until somebody asks for it, and sent nowhere again.
 The last record of a key counts, and one without a value takes the disposition back. `topic_id`
 says which dead-letter topic was meant: of one that was deleted and created anew under its name,
-the same offsets are other records. A word for a disposition that this version does not know is
-from a newer one and hides as well; a value that can't be read at all hides nothing.
+the same offsets are other records. An unknown disposition is from a newer version and
+hides as well; a value that can't be read at all hides nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def dispositions_topic_of(dlq: str) -> str:
         raise SettingError(
             "topic", dlq, f"a {parsed.kind} topic is no dead-letter topic", "name one that is"
         )
-    # Two parts where ours have three, so it is nobody else's unless the name has "--" itself.
+    # Two parts where ours have three, so it is free unless the name has "--" itself.
     name = f"{dlq}--dispositions"
     if parse_topic(name) is not None:
         raise SettingError(
@@ -119,7 +119,7 @@ class Disposed:
     _offsets: dict[int, OffsetSet] = field(default_factory=dict)
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
-        """Take in one record of the dispositions topic."""
+        """Note one record of the dispositions topic."""
         match = _KEY.fullmatch(key or b"")
         if match is None:
             self._note_job(key, value)

@@ -1,9 +1,9 @@
-"""What other tools say in the headers of their dead letters, in the words of ours.
+"""Reads the dead-letter headers of other tools: Spring, Connect, share groups, Karafka.
 
 Spring Kafka, Kafka Connect, the dead-letter queue of Kafka's share groups, and Karafka each write
 what failed and where it came from under names of their own. It is read for people only: so that
-such a topic can be listed by cause, filtered and understood. It decides nothing: what has no origin
-under our names goes only where an operator says by name.
+such a topic can be listed by cause, filtered and understood. It decides nothing: a dead letter
+without our headers is sent only to a topic that an operator names.
 
 Reading never fails: what can't be read is absent.
 """
@@ -19,11 +19,11 @@ from ackfloor.core.records.record import Headers
 
 @dataclass(frozen=True, slots=True)
 class ForeignDeadLetter:
-    """What another tool says of a dead letter; "" and None where it does not.
+    """A dead letter's facts by another tool's headers; "" and None where missing.
 
     Attributes:
         tool: whose headers they are.
-        origin: topic, partition and offset that it came from, as far as they are told.
+        origin: topic, partition and offset that it came from, as far as known.
         handler: what failed on it: a connector, or nothing.
     """
 
@@ -37,7 +37,7 @@ class ForeignDeadLetter:
     attempt: int = 0
 
 
-#: Tool -> what is told -> header, in the order of preference.
+#: Tool -> fact -> headers, in the order of preference.
 _NAMES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "spring": {
         "topic": ("kafka_dlt-original-topic",),
@@ -74,7 +74,7 @@ _NAMES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "attempt": ("source_attempts",),
     },
 }
-#: The headers that a letter's cause is told by, for who groups them.
+#: The headers that name a dead letter's cause, for grouping.
 CAUSES: Final = tuple(
     name
     for names in _NAMES.values()
@@ -84,15 +84,15 @@ CAUSES: Final = tuple(
 
 
 def read_foreign(headers: Headers | None) -> ForeignDeadLetter | None:
-    """What another tool says; None where none of those that are known has written it."""
-    said = {name: value for name, value in headers or () if value is not None}
+    """The facts in another tool's headers; None where no known tool wrote them."""
+    values = {name: value for name, value in headers or () if value is not None}
     for tool, names in _NAMES.items():
-        if names["topic"][0] not in said:
+        if names["topic"][0] not in values:
             continue
         found: dict[str, Any] = {}
         for fact, choices in names.items():
-            values = (said[name] for name in choices if name in said)
-            text = next((text for value in values if (text := _text(fact, value))), None)
+            texts = (_text(fact, values[name]) for name in choices if name in values)
+            text = next(filter(None, texts), None)
             if text is not None:
                 found[fact] = text
         place = [found.pop(fact, "") for fact in ("topic", "partition", "offset")]

@@ -1,14 +1,15 @@
-"""Edits: what an operator corrects in a dead letter before it goes back to work.
+"""Edits: an operator's corrections of a dead letter before it is redriven.
 
-    def repair(letter: DeadLetter) -> DeadLetter:
-        return replace(letter, value=(letter.value or b"").replace(b"EURO", b"EUR"))
+    def repair(dead_letter: DeadLetter) -> DeadLetter:
+        value = (dead_letter.value or b"").replace(b"EURO", b"EUR")
+        return replace(dead_letter, value=value)
 
-Only the new record is another one; the dead letter stays as it was written.
+Only the new record is changed; the dead letter stays as it was written.
 
-Invariants. Value and own headers can be edited. Key, place and our headers can't: they say whose
-message this is, where it came from and what was done with it. What was edited says so: the header
-`ackfloor.edited` holds the SHA-256 of the value that the message had at first, and keeps it through
-later failures and edits. What comes back as it was is not edited, and is not marked.
+Invariants. Value and own headers can be edited. Key, place and our headers can't: they identify the
+message and its history. An edited record is marked: the header `ackfloor.edited` holds the SHA-256
+of the value that the message had at first, and keeps it through later failures and edits. A record
+that an edit returns unchanged is not marked.
 """
 
 from __future__ import annotations
@@ -30,48 +31,52 @@ Edit = Callable[[DeadLetter], DeadLetter]
 _KEPT: Final = ("topic", "partition", "offset", "key", "timestamp_ms")
 
 
-def unedited(letter: DeadLetter) -> DeadLetter:
+def unedited(dead_letter: DeadLetter) -> DeadLetter:
     """The edit that changes nothing."""
-    return letter
+    return dead_letter
 
 
-def edited(letter: DeadLetter, edit: Edit) -> DeadLetter:
+def edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
     """A dead letter as it is to be sent.
 
     Args:
-        letter: with headers that can be read.
+        dead_letter: with headers that can be read.
 
     Raises:
         SettingError: the edit changed what can't be, or gave something else than a dead letter.
     """
-    made: object = edit(letter)
-    if made is letter:
-        return letter
+    made: object = edit(dead_letter)
+    if made is dead_letter:
+        return dead_letter
     if not isinstance(made, DeadLetter):
         gave = "None" if made is None else f"a {type(made).__name__}"
-        raise _refused(letter, f"it returned {gave}", "return the dead letter, or a copy of it")
+        raise _refused(
+            dead_letter, f"it returned {gave}", "return the dead letter, or a copy of it"
+        )
     for name in _KEPT:
-        if getattr(made, name) != getattr(letter, name):
-            raise _refused(letter, f"its {name} is changed", "edit value and headers only")
+        if getattr(made, name) != getattr(dead_letter, name):
+            raise _refused(dead_letter, f"its {name} is changed", "edit value and headers only")
     if not (made.value is None or isinstance(made.value, bytes)):
         kind = type(made.value).__name__
-        raise _refused(letter, f"its value is made {kind}", "make it bytes, or None")
-    before, after = list(letter.headers or ()), _headers(letter, made.headers)
-    if (letter.value, before) == (made.value, after):
-        return letter
-    return replace(made, headers=_marked(letter, after))
+        raise _refused(dead_letter, f"its value is made {kind}", "make it bytes, or None")
+    before, after = list(dead_letter.headers or ()), _headers(dead_letter, made.headers)
+    if (dead_letter.value, before) == (made.value, after):
+        return dead_letter
+    return replace(made, headers=_marked(dead_letter, after))
 
 
-def with_own_headers(letter: DeadLetter, own: Sequence[tuple[str, bytes | None]]) -> DeadLetter:
+def with_own_headers(
+    dead_letter: DeadLetter, own: Sequence[tuple[str, bytes | None]]
+) -> DeadLetter:
     """A dead letter with other headers of its own; ours, and copies behind ours, stay.
 
     Args:
         own: all headers but those of ours; that ends in the copies as they were, or has none.
     """
-    headers = list(letter.headers or ())
+    headers = list(dead_letter.headers or ())
     places = [n for n, (name, _) in enumerate(headers) if name.startswith(PREFIX)]
     if not places:
-        return replace(letter, headers=list(own))
+        return replace(dead_letter, headers=list(own))
     ours = [headers[n] for n in places]
     behind = [each for each in headers[places[0] :] if not each[0].startswith(PREFIX)]
     front, copies = list(own), behind
@@ -79,10 +84,10 @@ def with_own_headers(letter: DeadLetter, own: Sequence[tuple[str, bytes | None]]
         del front[-len(behind) :]
     else:
         copies = []
-    return replace(letter, headers=[*front, *ours, *copies])
+    return replace(dead_letter, headers=[*front, *ours, *copies])
 
 
-def _headers(letter: DeadLetter, headers: object) -> list[tuple[str, bytes | None]]:
+def _headers(dead_letter: DeadLetter, headers: object) -> list[tuple[str, bytes | None]]:
     """The headers of an edited dead letter, each of them one that Kafka can carry."""
     found: list[tuple[str, bytes | None]] = []
     for each in headers if isinstance(headers, Sequence) else [headers]:
@@ -90,10 +95,14 @@ def _headers(letter: DeadLetter, headers: object) -> list[tuple[str, bytes | Non
             case (str() as name, bytes() | None as value):
                 found.append((name, value))
             case _:
-                raise _refused(letter, f"{each!r} is no header", "make it (name, bytes or None)")
-    if _ours(found) != _ours(letter.headers or ()):
+                raise _refused(
+                    dead_letter, f"{each!r} is no header", "make it (name, bytes or None)"
+                )
+    if _ours(found) != _ours(dead_letter.headers or ()):
         raise _refused(
-            letter, f"a header under {PREFIX} is changed", "leave them as they are, in their order"
+            dead_letter,
+            f"a header under {PREFIX} is changed",
+            "leave them as they are, in their order",
         )
     return found
 
@@ -103,16 +112,16 @@ def _ours(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def _marked(
-    letter: DeadLetter, headers: list[tuple[str, bytes | None]]
+    dead_letter: DeadLetter, headers: list[tuple[str, bytes | None]]
 ) -> list[tuple[str, bytes | None]]:
     """The headers with the hash of the first value, among ours."""
-    first = letter.envelope.edited or hashlib.sha256(letter.value or b"").hexdigest()
+    first = dead_letter.envelope.edited or hashlib.sha256(dead_letter.value or b"").hexdigest()
     left = [header for header in headers if header[0] != EDITED]
     names = [name.startswith(PREFIX) for name, _ in left]
     at = names.index(True) if True in names else len(left)
     return [*left[:at], (EDITED, first.encode()), *left[at:]]
 
 
-def _refused(letter: DeadLetter, why: str, fix: str) -> SettingError:
-    place = f"{letter.topic}/{letter.partition}/{letter.offset}"
+def _refused(dead_letter: DeadLetter, why: str, fix: str) -> SettingError:
+    place = f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}"
     return SettingError("edit", place, why, fix)

@@ -1,12 +1,12 @@
-"""Notes of jobs: who does what with the dead letters of a topic, and how far it is.
+"""Job notes: which job redrives or disposes of a topic's dead letters, and its progress.
 
 A job writes its note into the compacted topic of the dispositions, in the same transactions as
-these: what it says was done is what was done. Key `job/` and the job's name, value JSON; the last
+these, so its figures are exact. Key `job/` and the job's name, value JSON; the last
 record of a key counts.
 
 Invariants. A note decides nothing: which dead letters are disposed of is said by their
-dispositions, and which job may write by the transactional id. It tells people of a job, keeps
-them from ending another's by mistake, and holds what is needed to ask for the same again. A note
+dispositions, and which job may write by the transactional id. It shows people a
+job, keeps them from ending another's by mistake, and holds what is needed to resume it. A note
 that can't be read is left out.
 """
 
@@ -30,7 +30,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     STOPPED = "stopped"
-    #: It said it was running, and has not been heard of for too long.
+    #: Its note says running, and is too old.
     SILENT = "silent"
 
 
@@ -48,7 +48,7 @@ class JobNote:
         wanted: how many are meant: done, or to be done when it began. What was disposed of before
             is not counted.
         began_ms, at_ms: its begin, and this note, in wall-clock ms.
-        silent_at_ms: when nothing has been heard by then, it no longer runs.
+        silent_at_ms: without a newer note by then, it no longer runs.
         asked: what was asked for, to ask for it again.
         why: why it stopped.
     """
@@ -133,7 +133,7 @@ class Jobs:
     notes: dict[str, JobNote] = field(default_factory=dict)
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
-        """Take in one record."""
+        """Note one record."""
         if (found := read_job(key, value)) is not None:
             self.notes[found.job] = found
 

@@ -1,15 +1,15 @@
-"""Redrive: what a dead letter becomes when it goes back to work, and which ones may not go.
+"""Redrive: the new record that a dead letter is sent back as, and which may not be sent.
 
 A dead letter goes back as a new record: into the first retry tier of its group, so that only this
 group sees it; into its source topic, where every group does; or into a topic that the operator
 names. Key, value and own headers stay byte for byte, and so does what is known of the origin.
-The budget is whole again: no attempt, failure or timeout is counted. What the last error was stays
-behind in the dead letter: the new record has not failed. `replays` counts how often this has
-happened, and a cap on it keeps a message from going round for ever.
+The budget is whole again: no attempt, failure or timeout is counted. The last error stays in the
+dead letter only: the new record has not failed. `replays` counts how often this has
+happened, and a cap on it keeps a message from being redriven for ever.
 
-Invariants. A dead letter with a disposition goes nowhere again. One without our headers goes only
+Invariants. A dead letter with a disposition is not sent again. One without our headers goes only
 where the operator says by name, and gets none of ours but the count. Whatever was asked for and is
-not sent is counted under the reason why: nothing is left out in silence.
+not sent is counted under its reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
 from ackfloor.dead_letters.rules.foreign_headers import read_foreign
 
-#: How often one message may go back to work, unless the operator says otherwise.
+#: How often one message may be redriven, unless the operator says otherwise.
 MAX_REPLAYS: Final = 5
 #: Where a dead letter goes: these two words, or the name of a topic.
 TO_RETRY: Final = "retry"
@@ -59,13 +59,13 @@ class Left(StrEnum):
     @property
     def words(self) -> str:
         """The reason for people."""
-        return _WORDS[self]
+        return _REASONS[self]
 
 
-_WORDS: Final = {
+_REASONS: Final = {
     Left.DISPOSED: "replayed, discarded or archived before",
     Left.GONE: "not in the topic: removed by retention, or never there",
-    Left.CAPPED: "replayed as often as is allowed",
+    Left.CAPPED: "replayed as often as allowed",
     Left.FOREIGN: "without ackfloor's headers: goes only to a topic that is named",
     Left.UNREADABLE: "the name of a header is not UTF-8, and the client can't carry it over",
     Left.TOO_LARGE: "larger than the target topic allows",
@@ -86,32 +86,32 @@ class DeadLetter:
 
     @property
     def envelope(self) -> Envelope:
-        """What our headers say; of another tool's letter, what failed as its headers say."""
-        told = read_envelope(self.headers)
-        if told.origin_topic is not None or (other := read_foreign(self.headers)) is None:
-            return told
+        """Our headers, completed from another tool's where it wrote the dead letter."""
+        envelope = read_envelope(self.headers)
+        if envelope.origin_topic is not None or (other := read_foreign(self.headers)) is None:
+            return envelope
         return replace(
-            told,
-            group=told.group or other.group,
-            handler=told.handler or other.handler,
-            attempt=told.attempt or other.attempt,
-            error_type=told.error_type or other.error_type,
-            error_message=told.error_message or other.error_message,
-            error_stack=told.error_stack or other.error_stack,
+            envelope,
+            group=envelope.group or other.group,
+            handler=envelope.handler or other.handler,
+            attempt=envelope.attempt or other.attempt,
+            error_type=envelope.error_type or other.error_type,
+            error_message=envelope.error_message or other.error_message,
+            error_stack=envelope.error_stack or other.error_stack,
         )
 
     @property
     def origin(self) -> str:
         """The record that it was, as far as headers say: `orders/3/41927`; "" where none does."""
-        told = read_envelope(self.headers)
-        if told.origin_topic is None:
+        envelope = read_envelope(self.headers)
+        if envelope.origin_topic is None:
             return other.origin if (other := read_foreign(self.headers)) else ""
-        parts = (told.origin_topic, told.origin_partition, told.origin_offset)
+        parts = (envelope.origin_topic, envelope.origin_partition, envelope.origin_offset)
         return "/".join("?" if part is None else str(part) for part in parts)
 
     @property
     def says_it_failed(self) -> bool:
-        """Whether headers of ours, or those of another tool, make it a dead letter."""
+        """Whether headers of ours, or of another tool, mark it as a dead letter."""
         ours = read_envelope(self.headers)
         return ours.origin_topic is not None or read_foreign(self.headers) is not None
 
@@ -233,17 +233,17 @@ def _existing(topic: str, known: set[str]) -> str:
     return topic
 
 
-def why_left(letter: DeadLetter, order: Order, disposed: Disposed) -> Left | None:
+def why_left(dead_letter: DeadLetter, order: Order, disposed: Disposed) -> Left | None:
     """Why this dead letter is not sent; None where it is."""
-    if disposed.hides(letter.partition, letter.offset):
+    if disposed.hides(dead_letter.partition, dead_letter.offset):
         return Left.DISPOSED
     if order.action is Disposition.DISCARDED:
         return None
-    if letter.headers is None:
+    if dead_letter.headers is None:
         return Left.UNREADABLE
     if not order.sends:
         return None
-    envelope = letter.envelope
+    envelope = dead_letter.envelope
     if envelope.replays >= order.max_replays:
         return Left.CAPPED
     if envelope.origin_topic is None and not order.named:
@@ -251,14 +251,18 @@ def why_left(letter: DeadLetter, order: Order, disposed: Disposed) -> Left | Non
     return None
 
 
-def redriven_headers(letter: DeadLetter, now_ms: int) -> list[tuple[str, bytes | None]]:
+def own_headers(headers: Headers | None) -> list[tuple[str, bytes | None]]:
+    """A record's headers without ours."""
+    return [(name, value) for name, value in headers or () if not name.startswith(PREFIX)]
+
+
+def redriven_headers(dead_letter: DeadLetter, now_ms: int) -> list[tuple[str, bytes | None]]:
     """The headers of the new record: own ones as they are, then ours with a whole budget."""
-    headers = letter.headers or ()
-    before = letter.envelope
+    headers = dead_letter.headers or ()
+    before = dead_letter.envelope
     if before.origin_topic is None:
-        own = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
         edited = [] if before.edited is None else [(EDITED, before.edited.encode())]
-        return [*own, (REPLAYS, b"%d" % (before.replays + 1)), *edited]
+        return [*own_headers(headers), (REPLAYS, b"%d" % (before.replays + 1)), *edited]
     envelope = Envelope(
         origin_topic=before.origin_topic,
         origin_partition=before.origin_partition,
@@ -276,16 +280,16 @@ def redriven_headers(letter: DeadLetter, now_ms: int) -> list[tuple[str, bytes |
     return write_headers(envelope, headers, spring=spring, kafka=kafka)
 
 
-def target_partition(letter: DeadLetter, target: Target) -> int | None:
+def target_partition(dead_letter: DeadLetter, target: Target) -> int | None:
     """The partition of the new record; None leaves it to the producer.
 
     In a tier, records of one key share a partition and so keep their order, and those without a
     key are spread evenly. A source topic is entered where the record came from.
     """
     if target.to == TO_RETRY:
-        spread = letter.offset if letter.key is None else zlib.crc32(letter.key)
+        spread = dead_letter.offset if dead_letter.key is None else zlib.crc32(dead_letter.key)
         return spread % target.partitions
-    origin = letter.envelope.origin_partition
+    origin = dead_letter.envelope.origin_partition
     if target.to == TO_SOURCE and origin is not None and origin < target.partitions:
         return origin
     return None

@@ -1,4 +1,4 @@
-"""How far a job is, and what a dry run found."""
+"""Tally and Preview: a redrive job's counts, and the result of its dry run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How far a job is, or what a dry run found.
+    """The counts of a job or a dry run.
 
     Attributes:
         sent: records written (in a dry run: that would be written).
         left: why others were not, and how many.
-        stopped: why it ended before its end; "" where it did not.
+        stopped: why it ended early; "" where it did not.
         remaining: how many are still to be sent, as far as is known; 0 at its end.
     """
 
@@ -30,11 +30,11 @@ class Tally:
     remaining: int = 0
 
     def leave(self, why: Left, count: int = 1) -> Tally:
-        """One more that is not sent."""
+        """Count one that is not sent."""
         return replace(self, left={**self.left, why: self.left.get(why, 0) + count})
 
     def send(self, count: int) -> Tally:
-        """So many more that are sent."""
+        """Count so many that are sent."""
         return replace(self, sent=self.sent + count)
 
     def of(self, asked: int, limit: int | None) -> Tally:
@@ -68,17 +68,17 @@ class Preview:
     edited: int = 0
     changes: list[tuple[DeadLetter, DeadLetter]] = field(default_factory=list)
 
-    def add(self, letter: DeadLetter, after: DeadLetter | None = None) -> None:
-        """One more that would be sent.
+    def add(self, dead_letter: DeadLetter, after: DeadLetter | None = None) -> None:
+        """Count one that would be sent.
 
         Args:
             after: as it would be sent; None where that is as it is.
         """
-        told = letter.envelope
-        self.causes[told.handler or "", told.reason or "", told.error_type or ""] += 1
+        envelope = dead_letter.envelope
+        self.causes[envelope.handler or "", envelope.reason or "", envelope.error_type or ""] += 1
         if len(self.samples) < SAMPLES:
-            self.samples.append(letter)
-        if after is not None and after is not letter:
+            self.samples.append(dead_letter)
+        if after is not None and after is not dead_letter:
             self.edited += 1
             if len(self.changes) < SAMPLES:
-                self.changes.append((letter, after))
+                self.changes.append((dead_letter, after))

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]
 
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.core.state.worker_state import UNHURRIED_S
+from ackfloor.core.state.worker_state import LOW_PRIORITY_S
 from ackfloor.errors import TopicAppeared
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 
@@ -98,7 +98,7 @@ class NewTiers:
                 and found.error is None
                 and (parsed.group, parsed.kind) == (self._group, "retry")
                 and parsed.topic in sources
-                and (parsed.delay_s or 0.0) >= UNHURRIED_S
+                and (parsed.delay_s or 0.0) >= LOW_PRIORITY_S
                 and name not in known
             ):
                 return name

@@ -28,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from ackfloor.core.values.doctor_result import Finding, State
+from ackfloor.core.values.doctor_result import CheckResult, State
 from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
@@ -57,7 +57,7 @@ class Connection:
     """
 
     admin: AdminClient | None
-    result: Finding
+    result: CheckResult
     refused: bool = False
     brokers: int = 0
 
@@ -75,25 +75,25 @@ def connect(options: KafkaOptions, timeout_s: float) -> Connection:
         except KafkaException as exc:
             refused = connection.refusal()
             if refused is not None:
-                found = Finding("brokers", "fail", refused.why, refused.fix)
+                found = CheckResult("brokers", "fail", refused.why, refused.fix)
                 return Connection(None, found, refused.let_in)
             if time.monotonic() < until_s:
                 continue
             why = f"within {timeout_s:g} s: {connection.why(exc)}"
             servers = f"{connection.servers}{' (the default)' * connection.by_default}"
             text = f"no broker has answered at {servers} {why}"
-            return Connection(None, Finding("brokers", "fail", text, _UNREACHABLE))
-        found = Finding("brokers", "ok", f"{brokers} known through {connection.servers}")
+            return Connection(None, CheckResult("brokers", "fail", text, _UNREACHABLE))
+        found = CheckResult("brokers", "ok", f"{brokers} known through {connection.servers}")
         return Connection(connection.admin, found, brokers=brokers)
 
 
-def versions() -> Finding:
+def versions() -> CheckResult:
     """The versions of the Kafka client and of librdkafka."""
     client, library = confluent_kafka.__version__, confluent_kafka.libversion()[0]
-    return Finding("client", "ok", f"confluent-kafka {client}, librdkafka {library}")
+    return CheckResult("client", "ok", f"confluent-kafka {client}, librdkafka {library}")
 
 
-def group_protocol(admin: AdminClient, wanted: str) -> Finding:
+def group_protocol(admin: AdminClient, wanted: str) -> CheckResult:
     """Whether the brokers support the rebalance protocol that the group is to use."""
     check, name = "group protocol", "group.coordinator.rebalance.protocols"
     try:
@@ -103,17 +103,19 @@ def group_protocol(admin: AdminClient, wanted: str) -> Finding:
         entry = future.result(REQUEST_S + 1.0).get(name)
     except (KafkaException, TimeoutError) as exc:
         fix = "grant DESCRIBE_CONFIGS on the cluster to have it looked at"
-        return Finding(
+        return CheckResult(
             check, "not tried", f"{wanted}; the brokers don't say: {error_text(exc)}", fix
         )
     supported = "classic" if entry is None else str(entry.value)
     if wanted in supported.split(","):
-        return Finding(check, "ok", f"{wanted}; the brokers speak {supported}")
+        return CheckResult(check, "ok", f"{wanted}; the brokers speak {supported}")
     fix = 'leave out kafka.consumer."group.protocol", or use brokers from 4.0 on'
-    return Finding(check, "fail", f"{wanted} is not among what the brokers speak: {supported}", fix)
+    return CheckResult(
+        check, "fail", f"{wanted} is not among what the brokers speak: {supported}", fix
+    )
 
 
-def group_permissions(admin: AdminClient, group: str) -> Finding:
+def group_permissions(admin: AdminClient, group: str) -> CheckResult:
     """Whether this user may join the group, and how many members it has."""
     check, fix = f"group {group}", f"grant READ on group {group}"
     try:
@@ -121,16 +123,16 @@ def group_permissions(admin: AdminClient, group: str) -> Finding:
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return Finding(check, "ok", _NEW_GROUP)
+            return CheckResult(check, "ok", _NEW_GROUP)
         if error is not None and error.code() in DENIED:
-            return Finding(check, "fail", error_text(exc), fix)
-        return Finding(check, "not tried", error_text(exc), "ask again")
+            return CheckResult(check, "fail", error_text(exc), fix)
+        return CheckResult(check, "not tried", error_text(exc), "ask again")
     allowed = found.authorized_operations
     if allowed is not None and AclOperation.READ not in allowed:
-        return Finding(check, "fail", "this user may not work in it", fix)
+        return CheckResult(check, "fail", "this user may not work in it", fix)
     if found.state is ConsumerGroupState.DEAD:
-        return Finding(check, "ok", _NEW_GROUP)
-    return Finding(check, "ok", f"{found.state.name.lower()}, members: {len(found.members)}")
+        return CheckResult(check, "ok", _NEW_GROUP)
+    return CheckResult(check, "ok", f"{found.state.name.lower()}, members: {len(found.members)}")
 
 
 def _described(admin: AdminClient, group: str) -> Any:
@@ -147,7 +149,7 @@ def _described(admin: AdminClient, group: str) -> Any:
 
 def topic_permissions(
     admin: AdminClient, topics: Collection[str], unseen: Collection[str] = ()
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Whether this user has the permissions on each topic that a worker needs.
 
     Args:
@@ -166,27 +168,27 @@ def topic_permissions(
             yield found
 
 
-def _topic_right(name: str, future: Future[Any]) -> Finding:
+def _topic_right(name: str, future: Future[Any]) -> CheckResult:
     check, wanted = f"rights on {name}", needed(name)
     try:
         allowed = future.result(REQUEST_S + 1.0).authorized_operations
     except (KafkaException, TimeoutError) as exc:
         error = kafka_error(exc)
         state: State = "fail" if error is not None and error.code() in DENIED else "not tried"
-        return Finding(check, state, error_text(exc), f"grant {named(wanted)} on topic {name}")
+        return CheckResult(check, state, error_text(exc), f"grant {named(wanted)} on topic {name}")
     if allowed is None:
-        return Finding(check, "not tried", "this broker does not report a user's permissions")
+        return CheckResult(check, "not tried", "this broker does not report a user's permissions")
     lacking = missing(name, allowed)
     if not lacking:
-        return Finding(check, "ok", named(wanted))
+        return CheckResult(check, "ok", named(wanted))
     fix = f"grant {named(lacking)} on topic {name}"
     if DISPENSABLE.issuperset(lacking):
         text = "a worker works without; what the topic is like can't be compared with the plan"
-        return Finding(check, "warn", f"not allowed: {named(lacking)}; {text}", fix)
-    return Finding(check, "fail", f"not allowed: {named(lacking)}", fix)
+        return CheckResult(check, "warn", f"not allowed: {named(lacking)}; {text}", fix)
+    return CheckResult(check, "fail", f"not allowed: {named(lacking)}", fix)
 
 
-def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:
+def clock(admin: AdminClient, topics: Mapping[str, int]) -> CheckResult:
     """Whether this machine's clock is behind the producers' clocks: then retries come late.
 
     Args:
@@ -207,9 +209,9 @@ def clock(admin: AdminClient, topics: Mapping[str, int]) -> Finding:
         if at_ms > newest_ms:
             newest_ms, newest = at_ms, f"{place.topic}/{place.partition}"
     if newest_ms < 0:
-        return Finding("clock", "not tried", "there are no records to compare it with")
+        return CheckResult("clock", "not tried", "there are no records to compare it with")
     ahead_s = newest_ms / 1000 - time.time()
     if ahead_s <= AHEAD_S:
-        return Finding("clock", "ok", "no record is from the future")
+        return CheckResult("clock", "ok", "no record is from the future")
     text = f"the newest record of {newest} is {ahead_s:.0f} s ahead of this machine's clock"
-    return Finding("clock", "warn", text, "set this machine's clock, or the producer's")
+    return CheckResult("clock", "warn", text, "set this machine's clock, or the producer's")

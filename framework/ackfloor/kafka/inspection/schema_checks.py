@@ -12,7 +12,7 @@ from json import JSONDecodeError
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from ackfloor.core.values.doctor_result import Finding
+from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.kafka.registry.schema_client import UNKNOWN
 from ackfloor.settings import RegistrySettings
 
@@ -27,7 +27,7 @@ _AWAY_FIX = f"start it, or {_URL_FIX}"
 _LATER_FIX = "its log says why; records stay open until it answers"
 
 
-def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[Finding]:
+def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterator[CheckResult]:
     """Check the registry that the values of these topics need."""
     client = SchemaRegistryClient(settings.client())
     known, unknown = [], []
@@ -47,24 +47,24 @@ def check_registry(settings: RegistrySettings, topics: Iterable[str]) -> Iterato
         known.append(subject)
     notes = [f"it has {', '.join(known)}"] * bool(known)
     notes += [f"no {', '.join(unknown)} yet, or under another name"] * bool(unknown)
-    yield Finding(CHECK, "ok", f"{settings.url}: {'; '.join(notes)}")
+    yield CheckResult(CHECK, "ok", f"{settings.url}: {'; '.join(notes)}")
 
 
-def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError) -> Finding:
+def _refused(settings: RegistrySettings, subject: str, exc: SchemaRegistryError) -> CheckResult:
     """The result when the registry answered with an error."""
     status = exc.http_status_code
     text = f"{settings.url}: HTTP {status} for {subject}: {str(exc.error_message)[:200]}"
     if status == 403:
-        return Finding(CHECK, "fail", text, f"grant this user to read the subject {subject}")
+        return CheckResult(CHECK, "fail", text, f"grant this user to read the subject {subject}")
     fix = {401: _LOGIN_FIX, 404: f"this is no schema registry: {_URL_FIX}"}.get(status, _LATER_FIX)
-    return Finding(CHECK, "fail", text, fix)
+    return CheckResult(CHECK, "fail", text, fix)
 
 
-def _away(settings: RegistrySettings, exc: Exception) -> Finding:
+def _away(settings: RegistrySettings, exc: Exception) -> CheckResult:
     """The result when there is no answer, or not a registry's."""
     if isinstance(exc, JSONDecodeError):
         text = f"{settings.url}: its answer is no JSON, so this is no schema registry"
-        return Finding(CHECK, "fail", text, _URL_FIX)
+        return CheckResult(CHECK, "fail", text, _URL_FIX)
     reason = f"{type(exc).__name__}: {str(exc)[:200]}"
     fix = _TLS_FIX if "SSL" in reason or "certificate" in reason.lower() else _AWAY_FIX
-    return Finding(CHECK, "fail", f"{settings.url}: no answer: {reason}", fix)
+    return CheckResult(CHECK, "fail", f"{settings.url}: no answer: {reason}", fix)

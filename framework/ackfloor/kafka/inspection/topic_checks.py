@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ackfloor.core.values.doctor_result import Finding
+from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
 
@@ -18,7 +18,7 @@ def check_topics(
     replication_factor: int | None,
     dlq_retention_s: float,
     create_topics: bool,
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Check each source topic, and each retry and dead-letter topic that the handlers need.
 
     Args:
@@ -46,34 +46,34 @@ def check_topics(
             yield _ours(plan, existing.get(plan.topic), create_topics)
 
 
-def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: int) -> Finding:
+def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: int) -> CheckResult:
     check = f"topic {topic}"
     if found is None:
         text = f"handler {spec.name} reads it, and it does not exist, or this user may not see it"
-        return Finding(check, "fail", text, "create it, or correct the name")
+        return CheckResult(check, "fail", text, "create it, or correct the name")
     if found.replication_factor == 1 and brokers > 1:
         text = f"1 replica on a cluster of {brokers}: if a broker is lost, so are its records"
-        return Finding(check, "warn", text, "give it more replicas")
+        return CheckResult(check, "warn", text, "give it more replicas")
     partitions, replicas = found.partitions, found.replication_factor
-    return Finding(check, "ok", f"partitions: {partitions}, replicas: {replicas}")
+    return CheckResult(check, "ok", f"partitions: {partitions}, replicas: {replicas}")
 
 
-def _ours(plan: TopicPlan, found: TopicFacts | None, create_topics: bool) -> Finding:
+def _ours(plan: TopicPlan, found: TopicFacts | None, create_topics: bool) -> CheckResult:
     check = f"topic {plan.topic}"
     if plan.action is Action.CREATE and create_topics:
-        return Finding(check, "ok", "not there yet: a worker creates it when it starts")
+        return CheckResult(check, "ok", "not there yet: a worker creates it when it starts")
     if plan.action is Action.CREATE:
         text = "not there, and app.create_topics is false"
-        return Finding(check, "fail", text, "ackfloor topics apply MODULE:APP")
+        return CheckResult(check, "fail", text, "ackfloor topics apply MODULE:APP")
     if plan.action is Action.LEFTOVER:
-        return Finding(check, "ok", "; ".join(plan.notes))
+        return CheckResult(check, "ok", "; ".join(plan.notes))
     assert found is not None
     if plan.action is Action.OK:
         text = f"partitions: {found.partitions}, replicas: {found.replication_factor}"
         if not found.config:
-            return Finding(check, "ok", f"{text}; its settings can't be read")
-        return Finding(check, "ok", f"{text}, as planned")
+            return CheckResult(check, "ok", f"{text}; its settings can't be read")
+        return CheckResult(check, "ok", f"{text}, as planned")
     in_sync = int(found.config.get("min.insync.replicas", "1"))
     stuck = in_sync > found.replication_factor
     fix = "ackfloor topics plan MODULE:APP shows the plan; kafka-configs changes a topic"
-    return Finding(check, "fail" if stuck else "warn", "; ".join(plan.notes), fix)
+    return CheckResult(check, "fail" if stuck else "warn", "; ".join(plan.notes), fix)

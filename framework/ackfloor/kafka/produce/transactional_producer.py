@@ -41,7 +41,7 @@ from confluent_kafka import (
 )
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
+from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_errors import (
@@ -138,7 +138,7 @@ class Transactor:
         if producer is not None:
             producer.purge()
 
-    def carry_out(self, transaction: Transaction, member: object) -> Outcome | None:
+    def carry_out(self, transaction: Transaction, member: object) -> TransactionOutcome | None:
         """Write a transaction and commit it; returns its outcome.
 
         None if the outcome is not known and is not needed any more.
@@ -151,7 +151,7 @@ class Transactor:
         except KafkaException as exc:
             self._failed(exc)
             self._discard()
-            return Outcome(error_text(exc))
+            return TransactionOutcome(error_text(exc))
         try:
             self._write(producer, transaction, member, refusals, until_s)
         except (*CLIENT_RAISES, _Unwritten) as exc:
@@ -159,7 +159,9 @@ class Transactor:
             self._abort(producer)
             if refusals:
                 self._discard()
-            return Outcome(str(exc) if isinstance(exc, _Unwritten) else error_text(exc), refusals)
+            return TransactionOutcome(
+                str(exc) if isinstance(exc, _Unwritten) else error_text(exc), refusals
+            )
         self._begin()
         try:
             producer.commit_transaction(_left_s(until_s))
@@ -170,7 +172,7 @@ class Transactor:
                 self._abort(producer)
                 if refusals:
                     self._discard()
-                return Outcome(error_text(exc), refusals)
+                return TransactionOutcome(error_text(exc), refusals)
             log.warning("%s: a transaction's outcome is unknown: %s", self._id, error_text(exc))
             return self._find_out(transaction, error_text(exc))
         return COMMITTED
@@ -195,7 +197,7 @@ class Transactor:
             if error is not None and error.code() not in PURGED:
                 refusals[write] = Refusal(error_text(error), error.code() in TOO_LARGE)
 
-        for write in transaction.parcels:
+        for write in transaction.writes:
             try:
                 produce(producer, write, partial(delivered, write))
             except REFUSED as exc:
@@ -247,7 +249,7 @@ class Transactor:
                 self._id,
             )
 
-    def _find_out(self, transaction: Transaction, why: str) -> Outcome | None:
+    def _find_out(self, transaction: Transaction, why: str) -> TransactionOutcome | None:
         """End a transaction of unknown outcome, and ask the group whether it was committed."""
         self._discard()
         say_at_s = 0.0
@@ -255,7 +257,7 @@ class Transactor:
             self._begin()
             try:
                 self._ready()
-                return COMMITTED if self._has(transaction) else Outcome(why)
+                return COMMITTED if self._has(transaction) else TransactionOutcome(why)
             except KafkaException as exc:
                 if time.monotonic() >= say_at_s:
                     say_at_s = time.monotonic() + REQUEST_S

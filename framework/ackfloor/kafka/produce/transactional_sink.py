@@ -16,7 +16,7 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.client.client_options import KafkaOptions
@@ -43,7 +43,7 @@ class KafkaTransactionalSink:
         self._transactor = Transactor(options, group, transactional_id)
         self._listener: TransactionListener
         self._orders: SimpleQueue[tuple[Transaction, object] | None] = SimpleQueue()
-        self._ended: SimpleQueue[tuple[Transaction, Outcome]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[Transaction, TransactionOutcome]] = SimpleQueue()
         self._pending = 0
         self._thread = threading.Thread(target=self._serve, name="ackfloor:park", daemon=True)
         self._failure: Exception | None = None
@@ -60,7 +60,7 @@ class KafkaTransactionalSink:
         self._pending += 1
         self._transactor.busy_s = time.monotonic()
         if self._closed:
-            self._ended.put((transaction, Outcome("the worker is closing")))
+            self._ended.put((transaction, TransactionOutcome("the worker is closing")))
         else:
             self._orders.put((transaction, member))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ackfloor.core.records.envelope import Reason, fingerprint
-from ackfloor.core.records.outcomes import Discarded, Failed, Held, Outcome, Rejected
+from ackfloor.core.records.outcomes import Discarded, Failed, Outcome, Paused, Rejected
 from ackfloor.core.records.record import Failure, Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.codec import raw
@@ -24,7 +24,7 @@ from ackfloor.declare.registration import Middleware
 from ackfloor.declare.signature import Signature
 from ackfloor.delivery import Delivery
 from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
-from ackfloor.runtime.calls.tracebacks import told
+from ackfloor.runtime.calls.tracebacks import format_exception
 
 current: ContextVar[TrackedDelivery] = ContextVar("ackfloor.current_delivery")
 
@@ -84,9 +84,9 @@ class Invocation:
         if isinstance(exc, Discard):
             return Discarded(_text(exc.reason))
         if isinstance(exc, Pause):
-            return Held(exc.duration_s, _text(exc.reason) or "the handler raised Pause")
+            return Paused(exc.duration_s, _text(exc.reason) or "the handler raised Pause")
         if isinstance(exc, DecoderUnavailable):
-            return Held(DECODER_AWAY_S, f"decoder unavailable: {_text(exc)}")
+            return Paused(DECODER_AWAY_S, f"decoder unavailable: {_text(exc)}")
         if isinstance(exc, DecodeError):
             failure = Failure(exc.error_type, _text(exc), "", fingerprint(exc.error_type, ()))
             return Rejected(failure, Reason.DECODE)
@@ -107,7 +107,7 @@ def failure_of(exc: BaseException) -> Failure:
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
-    stack, frames = told(exc)
+    stack, frames = format_exception(exc)
     mine = [
         (basename(file), function)  # noqa: PTH119 - a fifth of all this as a Path
         for file, function in frames
@@ -116,10 +116,10 @@ def failure_of(exc: BaseException) -> Failure:
     return Failure(name, _text(exc), stack, fingerprint(name, mine))
 
 
-def _text(said: object) -> str:
+def _text(value: object) -> str:
     """What an exception says of itself, which is user code and may fail as well."""
     try:
-        return str(said)
+        return str(value)
     except BaseException as failed:
         return f"<no text: its __str__ raised {type(failed).__name__}>"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import Held
+from ackfloor.core.records.outcomes import Paused
 from ackfloor.core.records.record import Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.signature import Signature
@@ -73,7 +73,7 @@ def _decoded(
             values.append(decode(delivery.record))
         except BaseException as exc:
             outcome = invocation.outcome_of(exc)
-            if isinstance(outcome, Held):
+            if isinstance(outcome, Paused):
                 raise
             delivery.end(outcome)
         else:

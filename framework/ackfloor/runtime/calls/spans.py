@@ -1,4 +1,4 @@
-"""Spans: what OpenTelemetry is told of deliveries and of published records, through its API alone.
+"""OpenTelemetry spans of deliveries and of published records, through its API alone.
 
 Each call of a handler is a span. The span of one record belongs to the trace that the record's
 producer began, by the record's own headers (`traceparent`). Those headers pass through retry and
@@ -26,7 +26,7 @@ from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Discarded, Held, Outcome, Rejected
+from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Discarded, Outcome, Paused, Rejected
 from ackfloor.core.records.record import Headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -37,7 +37,7 @@ from ackfloor.runtime.calls.invoke import Call, Invocation
 log = logging.getLogger("ackfloor.tracing")
 
 #: Of exceptions that say what is to happen, where they were raised is of no interest.
-_WORDS = (Retry, DeadLetter)
+_CONTROL_EXCEPTIONS = (Retry, DeadLetter)
 
 Attributes = dict[str, str | int | bool]
 #: (delivery or batch, handler) -> its span, and the context that came with it.
@@ -86,7 +86,7 @@ class Spans:
         self._tracer = provider.get_tracer("ackfloor")
         self._group = group
         self._redaction = redaction
-        self._troubled = False
+        self._failure_logged = False
 
     # Handlers.
 
@@ -122,7 +122,7 @@ class Spans:
             # In the place of the slot's own context, which is not this record's.
             return _Open(span, attach(trace.set_span_in_context(span, context)))
         except BaseException as exc:
-            self._trouble(exc)
+            self._log_failure(exc)
             return None
 
     def _single(self, delivery: TrackedDelivery, handler: str) -> tuple[Span, Context]:
@@ -179,21 +179,21 @@ class Spans:
             return
         try:
             if opened.span.is_recording():
-                self._tell(opened.span, _first(what), exc, invocation)
+                self._set_outcome(opened.span, _first(what), exc, invocation)
             opened.span.end()
         except BaseException as failed:
-            self._trouble(failed)
+            self._log_failure(failed)
         finally:
             detach(opened.token)
 
-    def _tell(
+    def _set_outcome(
         self,
         span: Span,
         delivery: TrackedDelivery,
         exc: BaseException | None,
         invocation: Invocation,
     ) -> None:
-        """Say how a call ended."""
+        """Set the span's outcome."""
         due_s = delivery.deadline_s
         if delivery.closed and due_s is not None and delivery.assignment.clock() >= due_s:
             span.set_attribute("ackfloor.outcome", "timeout")
@@ -203,11 +203,11 @@ class Spans:
         elif invocation.is_async and _cut_short(delivery, exc):
             span.set_attribute("ackfloor.outcome", "released")
         else:
-            self._tell_outcome(span, exc, invocation.outcome_of(exc))
+            self._set_exception_outcome(span, exc, invocation.outcome_of(exc))
 
-    def _tell_outcome(self, span: Span, exc: BaseException, outcome: Outcome) -> None:
-        if isinstance(outcome, Held | Discarded):
-            kind = "held" if isinstance(outcome, Held) else "discarded"
+    def _set_exception_outcome(self, span: Span, exc: BaseException, outcome: Outcome) -> None:
+        if isinstance(outcome, Paused | Discarded):
+            kind = "held" if isinstance(outcome, Paused) else "discarded"
             span.set_attribute("ackfloor.outcome", kind)
             span.set_attribute("ackfloor.reason", self._shown(outcome.reason))
             return
@@ -218,7 +218,7 @@ class Spans:
         kind = type(exc).__qualname__ if failure is None else failure.error_type
         text = "" if failure is None else self._shown(failure.message)
         _failed(span, kind, text)
-        if failure is not None and not isinstance(exc, _WORDS):
+        if failure is not None and not isinstance(exc, _CONTROL_EXCEPTIONS):
             event = {
                 "exception.type": kind,
                 "exception.message": text,
@@ -245,7 +245,7 @@ class Spans:
             carried = list(headers)
             propagate.inject(carried, trace.set_span_in_context(span), _WRITES)
         except BaseException as exc:
-            self._trouble(exc)
+            self._log_failure(exc)
             return None, headers
         return span, carried
 
@@ -258,11 +258,11 @@ class Spans:
                 _failed(span, type(error).__qualname__, self._shown(error))
             span.end()
         except BaseException as exc:
-            self._trouble(exc)
+            self._log_failure(exc)
 
-    def _trouble(self, exc: BaseException) -> None:
-        if not self._troubled:
-            self._troubled = True
+    def _log_failure(self, exc: BaseException) -> None:
+        if not self._failure_logged:
+            self._failure_logged = True
             log.error(
                 "OpenTelemetry failed: a span is missing, and the record is handled", exc_info=exc
             )

@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-#: Frames of one stack; of a deeper one the innermost are told.
+#: Frames of one stack; of a deeper one the innermost are kept.
 MOST_FRAMES = 12
 #: What a handler is called through.
 _AROUND = ("ackfloor.", "asyncio.", "threading")
@@ -20,7 +20,7 @@ _AROUND = ("ackfloor.", "asyncio.", "threading")
 def thread_stack(ident: int | None) -> tuple[str, ...]:
     """Where a thread is; empty where there is no such thread."""
     frame = sys._current_frames().get(ident or 0)  # noqa: SLF001 -- the only way to ask
-    return _told(_outward(frame))
+    return _as_text(_outward(frame))
 
 
 def task_stack(task: asyncio.Task[Any] | None) -> tuple[str, ...]:
@@ -33,10 +33,10 @@ def task_stack(task: asyncio.Task[Any] | None) -> tuple[str, ...]:
         if frame is None:
             break
         if getattr(waiting, f"{kind}_running"):
-            return _told(_computing(frame))
+            return _as_text(_computing(frame))
         frames.append(frame)
         waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-    return _told(frames[::-1])
+    return _as_text(frames[::-1])
 
 
 def _computing(frame: FrameType) -> list[FrameType]:
@@ -56,7 +56,7 @@ def _outward(frame: FrameType | None) -> list[FrameType]:
     return frames
 
 
-def _told(frames: list[FrameType]) -> tuple[str, ...]:
+def _as_text(frames: list[FrameType]) -> tuple[str, ...]:
     """Frames, the innermost first, as text; without those around the handler."""
     while frames and _module(frames[-1]).startswith(_AROUND):
         frames.pop()

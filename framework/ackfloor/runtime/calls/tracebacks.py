@@ -29,7 +29,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 Frames = list[tuple[str, str]]
 
 
-def told(exc: BaseException) -> tuple[str, Frames]:
+def format_exception(exc: BaseException) -> tuple[str, Frames]:
     """A traceback as it is printed, and file and function of its frames, outermost first."""
     chain = _chain(exc)
     stacks = [_stack(one.__traceback__) for one, _ in chain]

@@ -30,12 +30,18 @@ from functools import partial
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, RELEASED, Held, Outcome
+from ackfloor.core.records.outcomes import ACKED, RELEASED, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Stack
 from ackfloor.runtime.calls.invoke import Invocation, set_current
 from ackfloor.runtime.calls.stacks import task_stack
-from ackfloor.runtime.executors.async_slot import Slot, calm, finish, uncancel, yield_to_loop
+from ackfloor.runtime.executors.async_slot import (
+    Slot,
+    clear_cancellation,
+    finish,
+    uncancel,
+    yield_to_loop,
+)
 from ackfloor.runtime.executors.async_slots import AsyncSlots
 from ackfloor.runtime.executors.batch_calls import begin, post, startable
 from ackfloor.runtime.executors.event_loop import EventLoopThread
@@ -44,10 +50,10 @@ from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.window import Window
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-#: Records handled without a suspension before a slot looks whether the event loop should breathe.
+#: Records handled without a suspension before a slot checks whether to yield to the event loop.
 STREAK = 64
 #: Records a slot takes of one work before it lets another one have its turn.
-LANE_VISIT = 64
+LANE_TURN = 64
 #: Seconds beyond its time limit after which a stop gives up on an event loop that is blocked.
 BLOCKED_S = 1.0
 
@@ -63,7 +69,7 @@ class AsyncExecutor(AsyncSlots):
         concurrency: how many deliveries run at once.
         cancel_grace_s: how long a cancelled handler may take to end before its slot is given
             to a new one.
-        marks: where what runs is noted for whoever outlives this process.
+        in_flight: where what runs is noted for whoever outlives this process.
     """
 
     def __init__(
@@ -75,21 +81,21 @@ class AsyncExecutor(AsyncSlots):
         *,
         concurrency: int,
         cancel_grace_s: float,
-        marks: InFlightMemory | None = None,
+        in_flight: InFlightMemory | None = None,
     ) -> None:
         super().__init__(
             invocation.handler,
             events.loop,
             concurrency=concurrency,
             cancel_grace_s=cancel_grace_s,
-            marks=marks or InFlightMemory(),
+            in_flight=in_flight or InFlightMemory(),
             broke=inbox.broken.append,
         )
         self._events = events
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
-        self._words = self._marks.words
+        self._cells = self._in_flight.cells
         self._window = Window(invocation.handler, inbox)
         #: Slots are being woken: there is a next look at what waits.
         self._waking = False
@@ -166,9 +172,9 @@ class AsyncExecutor(AsyncSlots):
     async def _drain(self, slot: Slot) -> None:
         """Handle what is ready, until nothing is or the slot is to leave."""
         ready, invocation, clock = self._window.ready, self._invocation, self._clock
-        call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
+        call, posted, cells, place = invocation.call, self._inbox.answered, self._cells, slot.place
         assert slot.task is not None, "it runs in its task"
-        cancelling, streak, breathed_s = slot.task.cancelling, slot.streak, 0.0
+        cancelling, streak, yielded_s = slot.task.cancelling, slot.streak, 0.0
         while not (slot.abandoned or self._excess):
             try:
                 item = ready.popleft()
@@ -184,7 +190,7 @@ class AsyncExecutor(AsyncSlots):
                 slot.current = None
                 continue
             set_current(item)
-            words[place] = item.assignment.mark | item.record_offset
+            cells[place] = item.assignment.mark | item.record_offset
             item.started_s = clock()
             try:
                 await call(item)
@@ -197,30 +203,30 @@ class AsyncExecutor(AsyncSlots):
             streak += 1
             if streak >= STREAK or cancelling():
                 streak = 0
-                if clock() - breathed_s >= self._breath_s() or cancelling():
-                    await calm(slot)
-                    breathed_s = clock()
+                if clock() - yielded_s >= self._yield_interval_s() or cancelling():
+                    await clear_cancellation(slot)
+                    yielded_s = clock()
 
     def _raised(self, slot: Slot, delivery: TrackedDelivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
-        result = self._end(slot, delivery, self._caught(slot, delivery, exc))
-        if isinstance(result, Held):
+        result = self._end(slot, delivery, self._outcome_of(slot, delivery, exc))
+        if isinstance(result, Paused):
             self._window.put_back(delivery, delivery, result)
 
     async def _do(self, slot: Slot, item: Unit) -> None:
         """Handle what was taken: records of a lane, a batch, or one record by itself."""
         if isinstance(item, Work):
-            await self._visit(slot, item)
+            await self._handle_lane(slot, item)
         elif isinstance(item, Batch):
-            await self._call_together(slot, item)
-        elif isinstance(result := await self._handle(slot, item), Held):
+            await self._call_batch(slot, item)
+        elif isinstance(result := await self._handle(slot, item), Paused):
             self._window.put_back(item, item, result)
 
-    async def _visit(self, slot: Slot, work: Work) -> None:
+    async def _handle_lane(self, slot: Slot, work: Work) -> None:
         """Handle some records of a work."""
         window, manual, call = self._window, self._invocation.manual, self._invocation.call
         slot.unit = work
-        for _ in range(LANE_VISIT):
+        for _ in range(LANE_TURN):
             if window.recalls != work.recalls or self._excess:
                 break
             try:
@@ -238,23 +244,23 @@ class AsyncExecutor(AsyncSlots):
                     await call(delivery)
                     outcome: Outcome | None = ACKED
                 except BaseException as exc:
-                    outcome = self._caught(slot, delivery, exc)
+                    outcome = self._outcome_of(slot, delivery, exc)
                 result = self._end(slot, delivery, outcome)
                 slot.streak += 1
                 if slot.streak >= STREAK or slot.cancelling():
-                    await calm(slot)
+                    await clear_cancellation(slot)
             if not self._stays(slot, work, delivery, result):
                 return
         slot.unit = None
         window.put_last(work)
 
     def _stays(
-        self, slot: Slot, work: Work, delivery: TrackedDelivery, result: Held | bool
+        self, slot: Slot, work: Work, delivery: TrackedDelivery, result: Paused | bool
     ) -> bool:
         """Whether a slot goes on with a work after one of its records; else somebody else does."""
         if slot.abandoned:
             return False
-        if isinstance(result, Held):
+        if isinstance(result, Paused):
             work.appendleft(delivery)
             slot.unit = None
             self._window.put_back(work, delivery, result)
@@ -266,7 +272,7 @@ class AsyncExecutor(AsyncSlots):
             self._leave(slot, work)
         return result
 
-    async def _call_together(self, slot: Slot, batch: Batch) -> None:
+    async def _call_batch(self, slot: Slot, batch: Batch) -> None:
         """Call the handler with a batch, unless nothing of it may start."""
         slot.unit = batch
         slot.current = next(iter(batch.items), None)
@@ -282,7 +288,7 @@ class AsyncExecutor(AsyncSlots):
         slot.current = slot.unit = None
         self._places.clear(slot.place, batch)
         if slot.cancelling():
-            await calm(slot)
+            await clear_cancellation(slot)
         slot.streak += len(batch.items)
         if slot.streak >= STREAK:
             slot.streak = 0
@@ -310,7 +316,7 @@ class AsyncExecutor(AsyncSlots):
             slot.current = None
             return False
         set_current(delivery)
-        self._words[slot.place] = delivery.assignment.mark | delivery.record_offset
+        self._cells[slot.place] = delivery.assignment.mark | delivery.record_offset
         delivery.started_s = self._clock()
         return True
 
@@ -318,8 +324,8 @@ class AsyncExecutor(AsyncSlots):
         slot.unit = None
         self._window.end(work)
 
-    async def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Held | bool:
-        """Run one delivery to its end; Held, or whether its work is still this slot's."""
+    async def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Paused | bool:
+        """Run one delivery to its end; Paused, or whether its work is still this slot's."""
         invocation = self._invocation
         # Before its start can be seen: whoever ends what has started claims it.
         answered = self._arm(delivery) if invocation.manual else None
@@ -332,7 +338,7 @@ class AsyncExecutor(AsyncSlots):
                 outcome = None
                 await self._answer(slot, answered)
         except BaseException as exc:
-            outcome = self._caught(slot, delivery, exc)
+            outcome = self._outcome_of(slot, delivery, exc)
             if outcome is None and answered is not None:
                 # Somebody else is ending it: the work is not left before that is done.
                 with suppress(asyncio.CancelledError):
@@ -340,14 +346,14 @@ class AsyncExecutor(AsyncSlots):
         result = self._end(slot, delivery, outcome)
         slot.streak += 1
         if slot.streak >= STREAK or slot.cancelling():
-            await calm(slot)
+            await clear_cancellation(slot)
         return result
 
-    def _end(self, slot: Slot, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
-        """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
+    def _end(self, slot: Slot, delivery: TrackedDelivery, outcome: Outcome | None) -> Paused | bool:
+        """Post the outcome, if it is one; Paused, or whether the work is still this slot's."""
         if outcome is None:
-            result: Held | bool = delivery.outcome is not None
-        elif isinstance(outcome, Held):
+            result: Paused | bool = delivery.outcome is not None
+        elif isinstance(outcome, Paused):
             result = outcome
         else:
             delivery.outcome = outcome
@@ -357,7 +363,9 @@ class AsyncExecutor(AsyncSlots):
         slot.current = None
         return result
 
-    def _caught(self, slot: Slot, delivery: TrackedDelivery, exc: BaseException) -> Outcome | None:
+    def _outcome_of(
+        self, slot: Slot, delivery: TrackedDelivery, exc: BaseException
+    ) -> Outcome | None:
         """The outcome of a delivery whose handler raised, None where it has ended already."""
         if slot.thrown_away(exc):
             raise exc
@@ -369,10 +377,10 @@ class AsyncExecutor(AsyncSlots):
 
     def _arm(self, delivery: TrackedDelivery) -> asyncio.Future[None]:
         answered: asyncio.Future[None] = self._loop.create_future()
-        delivery.arm(partial(self._ring, answered))
+        delivery.arm(partial(self._on_answer, answered))
         return answered
 
-    def _ring(self, answered: asyncio.Future[None]) -> None:
+    def _on_answer(self, answered: asyncio.Future[None]) -> None:
         """An answer was given, in any thread."""
         self._loop.call_soon_threadsafe(finish, answered)
 
@@ -384,7 +392,7 @@ class AsyncExecutor(AsyncSlots):
 
     async def _sleep(self, slot: Slot) -> bool:
         """Wait for work; False when the executor is stopping."""
-        self._words[slot.place] = 0
+        self._cells[slot.place] = 0
         if self._stopping:
             return False
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -418,5 +426,5 @@ class AsyncExecutor(AsyncSlots):
             self._loop.call_soon(self._wake_some, 2 * count)
 
     def _quit(self, unit: Work | Batch) -> None:
-        """An abandoned slot has nothing more to say of what it is at."""
+        """An abandoned slot posts nothing more; end its unit here."""
         self._window.end(unit)

@@ -66,7 +66,7 @@ async def yield_to_loop() -> None:
         uncancel()
 
 
-async def calm(slot: Slot) -> None:
+async def clear_cancellation(slot: Slot) -> None:
     """Take back what is left of cancellations, also of one that has not arrived yet."""
     slot.cancelled = None
     slot.streak = 0

@@ -23,8 +23,8 @@ from ackfloor.runtime.executors.batch_calls import given_up
 from ackfloor.runtime.executors.batch_in_flight import Places
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-#: Seconds that all slots at work may keep the event loop together before each lets it breathe.
-BREATH_S = 0.001
+#: Seconds that all slots at work may keep the event loop together before each yields to it.
+YIELD_INTERVAL_S = 0.001
 
 
 class AsyncSlots(ABC):
@@ -36,9 +36,9 @@ class AsyncSlots(ABC):
         concurrency: how many slots there are at the start.
         cancel_grace_s: how long a cancelled handler may take to end before its slot is given
             to a new one.
-        marks: where what runs is noted for whoever outlives this process.
-        broke: is told what ended a slot where that is no handler's exception; what the slot had in
-            hand stays open.
+        in_flight: where what runs is noted for whoever outlives this process.
+        broke: called with what ended a slot where that is no handler's exception; the delivery of
+            the slot stays open.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class AsyncSlots(ABC):
         *,
         concurrency: int,
         cancel_grace_s: float,
-        marks: InFlightMemory,
+        in_flight: InFlightMemory,
         broke: Callable[[BaseException], None],
     ) -> None:
         self._handler = handler
         self._loop = loop
         self._concurrency = concurrency
         self._cancel_grace_s = cancel_grace_s
-        self._marks = marks
-        self._places = Places(marks)
+        self._in_flight = in_flight
+        self._places = Places(in_flight)
         self._broke = broke
         self._idle: deque[asyncio.Future[None]] = deque()
         self._slots: list[Slot] = []
@@ -95,7 +95,7 @@ class AsyncSlots(ABC):
         self._slots.remove(slot)
 
     def _add_slot(self) -> None:
-        slot = Slot(self._marks.take_place())
+        slot = Slot(self._in_flight.take_place())
         self._slots.append(slot)
         name = f"ackfloor:{self._handler}"
         slot.task = self._loop.create_task(self._work(slot), name=name)
@@ -111,9 +111,9 @@ class AsyncSlots(ABC):
             self._slots.remove(slot)
         self._broke(broke)
 
-    def _breath_s(self) -> float:
-        """Seconds that a slot may go on without letting the event loop breathe."""
-        return BREATH_S / max(1, len(self._slots) - len(self._idle))
+    def _yield_interval_s(self) -> float:
+        """Seconds that a slot may go on before it yields to the event loop."""
+        return YIELD_INTERVAL_S / max(1, len(self._slots) - len(self._idle))
 
     def _wake_one(self) -> None:
         if self._idle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import Failed, Held, Outcome, Rejected
+from ackfloor.core.records.outcomes import Failed, Outcome, Paused, Rejected
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.window import Window
 
@@ -46,7 +46,7 @@ def post(
         now_s: monotonic seconds.
     """
     matters = batch.unanswered()
-    if isinstance(outcome, Held) and matters:
+    if isinstance(outcome, Paused) and matters:
         # The owner thread puts this one back as well.
         window.give_back()
         window.ask_pause(outcome)

@@ -10,11 +10,11 @@ class Places:
     """Where the marks of batches go: for each slot as many words as its largest batch has records.
 
     Args:
-        marks: the worker's.
+        in_flight: the worker's.
     """
 
-    def __init__(self, marks: InFlightMemory) -> None:
-        self._marks = marks
+    def __init__(self, in_flight: InFlightMemory) -> None:
+        self._in_flight = in_flight
         #: The place of a slot -> its places, that one included.
         self._of: dict[int, list[int]] = {}
 
@@ -22,18 +22,18 @@ class Places:
         """A slot is about to call its handler with a batch."""
         places = self._of.setdefault(slot, [slot])
         while len(places) < len(batch.items):
-            places.append(self._marks.take_place())
-        words = self._marks.words
+            places.append(self._in_flight.take_place())
+        cells = self._in_flight.cells
         for place, delivery in zip(places, batch.items, strict=False):
-            words[place] = delivery.assignment.mark | delivery.record_offset
+            cells[place] = delivery.assignment.mark | delivery.record_offset
 
     def clear(self, slot: int, batch: Batch) -> None:
         """The call has ended."""
-        words = self._marks.words
+        cells = self._in_flight.cells
         for place, _ in zip(self._of[slot], batch.items, strict=False):
-            words[place] = 0
+            cells[place] = 0
 
     def give_back(self, slot: int) -> None:
         """A slot is gone."""
         for place in self._of.pop(slot, (slot,)):
-            self._marks.give_back(place)
+            self._in_flight.give_back(place)

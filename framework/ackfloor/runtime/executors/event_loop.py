@@ -2,7 +2,7 @@
 
 asyncio lets SystemExit and KeyboardInterrupt of any task or callback end `run_forever`, and so does
 `loop.stop()`. Here the loop goes on: it is everybody's, and no record's to end. A handler that
-awaits such a task gets the exception there, and fails with it; what nobody awaits is only told.
+awaits such a task gets the exception there, and fails with it; what nobody awaits is only logged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EventLoopThread:
 
     Attributes:
         loop: the loop, running from `start` to `stop`.
-        on_stray: is told of a SystemExit or KeyboardInterrupt that left a task or a callback, on
+        on_stray: called with a SystemExit or KeyboardInterrupt that left a task or a callback, on
             the loop's thread.
     """
 

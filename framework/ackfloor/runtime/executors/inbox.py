@@ -15,7 +15,7 @@ from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 
-class Held(NamedTuple):
+class PauseRequest(NamedTuple):
     """A handler asked for a pause; its executor has given back what it has not started."""
 
     handler: str
@@ -26,17 +26,17 @@ class Held(NamedTuple):
 class Inbox:
     """Everything that comes back from handlers."""
 
-    __slots__ = ("answered", "broken", "ended", "errors", "held", "returned", "strays")
+    __slots__ = ("answered", "broken", "errors", "finished", "pause_requests", "returned", "strays")
 
     def __init__(self) -> None:
         #: Deliveries with their outcome set.
         self.answered: deque[TrackedDelivery] = deque()
         #: (handler, unit) of slots that have ended it, or were given up; after its answers. That of
         #: a batch comes twice where its slot was given up and its handler returns after all.
-        self.ended: deque[tuple[str, Work | Batch]] = deque()
+        self.finished: deque[tuple[str, Work | Batch]] = deque()
         #: (handler, unit) of what was given to an executor and has not started, the next first.
         self.returned: deque[tuple[str, Unit]] = deque()
-        self.held: deque[Held] = deque()
+        self.pause_requests: deque[PauseRequest] = deque()
         #: What ended a part of an executor, which is not there any more: never an exception of a
         #: handler. The worker is to be replaced.
         self.broken: deque[BaseException] = deque()
@@ -56,5 +56,5 @@ class Inbox:
     def take_answers(self) -> tuple[list[TrackedDelivery], list[tuple[str, Work | Batch]]]:
         """The answers, and the units that have ended: of each of these all answers are there."""
         # In this order: what was answered before a unit ended was posted before.
-        ended = [self.ended.popleft() for _ in range(len(self.ended))]
-        return [self.answered.popleft() for _ in range(len(self.answered))], ended
+        finished = [self.finished.popleft() for _ in range(len(self.finished))]
+        return [self.answered.popleft() for _ in range(len(self.answered))], finished

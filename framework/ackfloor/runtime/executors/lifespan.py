@@ -18,7 +18,7 @@ class Lifespan:
     Args:
         open_: opens it; None where there is none.
         thread: the event loop's thread.
-        broke: is told of one that has ended although nobody asked it to: a task group inside does
+        broke: called when it has ended without `exit`: a task group inside does
             that when one of its tasks fails. What it yielded is closed then.
 
     Attributes:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, Held, Outcome
+from ackfloor.core.records.outcomes import ACKED, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.ports import Stack
 from ackfloor.runtime.calls.invoke import Invocation, set_current
@@ -40,7 +40,7 @@ from ackfloor.runtime.executors.window import Window
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 #: Records a thread takes of one work before it lets another one have its turn.
-LANE_VISIT = 64
+LANE_TURN = 64
 
 
 class ThreadExecutor:
@@ -51,7 +51,7 @@ class ThreadExecutor:
         inbox: where finished deliveries go.
         clock: monotonic seconds.
         concurrency: how many deliveries run at once.
-        marks: where what runs is noted for whoever outlives this process.
+        in_flight: where what runs is noted for whoever outlives this process.
     """
 
     #: What a slot runs on.
@@ -64,15 +64,15 @@ class ThreadExecutor:
         clock: Callable[[], float],
         *,
         concurrency: int,
-        marks: InFlightMemory | None = None,
+        in_flight: InFlightMemory | None = None,
     ) -> None:
         self._invocation = invocation
         self._inbox = inbox
         self._clock = clock
         self._concurrency = concurrency
-        self._marks = marks or InFlightMemory()
-        self._words = self._marks.words
-        self._places = Places(self._marks)
+        self._in_flight = in_flight or InFlightMemory()
+        self._cells = self._in_flight.cells
+        self._places = Places(self._in_flight)
         self._window = Window(invocation.handler, inbox)
         self._idle: deque[Slot] = deque()
         self._slots: list[Slot] = []
@@ -98,7 +98,7 @@ class ThreadExecutor:
 
     def _add_slot(self) -> None:
         self._started += 1
-        slot = self.slot_type(self, self._started, self._marks.take_place())
+        slot = self.slot_type(self, self._started, self._in_flight.take_place())
         with self._slots_lock:
             self._slots = [*self._slots, slot]
         slot.start()
@@ -200,7 +200,7 @@ class ThreadExecutor:
             self._slots = [other for other in self._slots if other is not slot]
         self._inbox.broken.append(exc)
 
-    def ended(self, slot: Slot) -> None:
+    def thread_ended(self, slot: Slot) -> None:
         """A thread is about to end."""
         self._zombies.discard(slot)
         self._places.give_back(slot.place)
@@ -217,7 +217,7 @@ class ThreadExecutor:
     def _drain(self, slot: Slot) -> None:
         """Handle what is ready, until nothing is or the slot is to leave."""
         ready, invocation, clock = self._window.ready, self._invocation, self._clock
-        call, posted, words, place = invocation.call, self._inbox.answered, self._words, slot.place
+        call, posted, cells, place = invocation.call, self._inbox.answered, self._cells, slot.place
         woken = True
         while not (slot.abandoned or self._excess):
             try:
@@ -237,7 +237,7 @@ class ThreadExecutor:
                 end_lease(slot, lease)
                 continue
             set_current(item)
-            words[place] = item.assignment.mark | item.record_offset
+            cells[place] = item.assignment.mark | item.record_offset
             item.started_s = clock()
             try:
                 call(item)
@@ -254,16 +254,16 @@ class ThreadExecutor:
     def _raised(self, delivery: TrackedDelivery, exc: BaseException) -> None:
         """A handler raised whose record is in no lane, and is not answered by hand."""
         result = self._end(delivery, outcome_of(exc, delivery, self._invocation, self._inbox))
-        if isinstance(result, Held):
+        if isinstance(result, Paused):
             self._window.put_back(delivery, delivery, result)
 
     def _do(self, slot: Slot, item: Unit) -> None:
         """Handle what was taken: records of a lane, a batch, or one record by itself."""
         if isinstance(item, Work):
-            self._visit(slot, item)
+            self._handle_lane(slot, item)
         elif isinstance(item, Batch):
-            self._call_together(slot, item)
-        elif isinstance(result := self._handle(slot, item), Held):
+            self._call_batch(slot, item)
+        elif isinstance(result := self._handle(slot, item), Paused):
             self._window.put_back(item, item, result)
 
     def _retire(self, slot: Slot) -> bool:
@@ -275,11 +275,11 @@ class ThreadExecutor:
             self._slots = [other for other in self._slots if other is not slot]
         return True
 
-    def _visit(self, slot: Slot, work: Work) -> None:
+    def _handle_lane(self, slot: Slot, work: Work) -> None:
         """Handle some records of a work."""
         window = self._window
         slot.unit = work
-        for _ in range(LANE_VISIT):
+        for _ in range(LANE_TURN):
             if window.recalls != work.recalls or self._excess:
                 break
             try:
@@ -290,7 +290,7 @@ class ThreadExecutor:
             result = self._handle(slot, delivery)
             if slot.abandoned:
                 return
-            if isinstance(result, Held):
+            if isinstance(result, Paused):
                 work.appendleft(delivery)
                 slot.unit = None
                 self._window.put_back(work, delivery, result)
@@ -305,7 +305,7 @@ class ThreadExecutor:
         window.put_last(work)
         self._wake_one()
 
-    def _call_together(self, slot: Slot, batch: Batch) -> None:
+    def _call_batch(self, slot: Slot, batch: Batch) -> None:
         """Call the handler with a batch, unless nothing of it may start."""
         slot.unit = batch
         lease = slot.lease = batch.items[:1]
@@ -334,8 +334,8 @@ class ThreadExecutor:
         slot.unit = None
         self._window.end(work)
 
-    def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Held | bool:
-        """Run one delivery to its end; Held, or whether its work is still this slot's."""
+    def _handle(self, slot: Slot, delivery: TrackedDelivery) -> Paused | bool:
+        """Run one delivery to its end; Paused, or whether its work is still this slot's."""
         # The lease before the check: a revoke marks the assignment first and looks at the
         # slots second, so either we see the mark or it sees us.
         lease = slot.lease = [delivery]
@@ -348,7 +348,7 @@ class ThreadExecutor:
             slot.answered = slot.new_answer()
             delivery.arm(slot.answered.set)
         set_current(delivery)
-        self._words[slot.place] = delivery.assignment.mark | delivery.record_offset
+        self._cells[slot.place] = delivery.assignment.mark | delivery.record_offset
         delivery.started_s = self._clock()
         outcome: Outcome | None = ACKED
         try:
@@ -365,11 +365,11 @@ class ThreadExecutor:
         end_lease(slot, lease)
         return result
 
-    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Held | bool:
-        """Post the outcome, if it is one; Held, or whether the work is still this slot's."""
+    def _end(self, delivery: TrackedDelivery, outcome: Outcome | None) -> Paused | bool:
+        """Post the outcome, if it is one; Paused, or whether the work is still this slot's."""
         if outcome is None:
             return delivery.outcome is not None
-        if isinstance(outcome, Held):
+        if isinstance(outcome, Paused):
             return outcome
         delivery.outcome = outcome
         still_ours = not delivery.closed
@@ -379,7 +379,7 @@ class ThreadExecutor:
 
     def _sleep(self, slot: Slot) -> bool:
         """Wait for work; False when the executor is stopping."""
-        self._words[slot.place] = 0
+        self._cells[slot.place] = 0
         if self._stopping:
             return False
         self._idle.append(slot)

@@ -69,7 +69,7 @@ class Slot(threading.Thread):
             # wherever the thread just is.
             self._executor.broke(self, exc)
         finally:
-            self._executor.ended(self)
+            self._executor.thread_ended(self)
 
 
 def end_lease(slot: Slot, lease: list[TrackedDelivery]) -> None:

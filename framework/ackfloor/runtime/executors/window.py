@@ -18,10 +18,9 @@ from typing import Any
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import Held
+from ackfloor.core.records.outcomes import Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.runtime.executors.inbox import Held as PauseAsked
-from ackfloor.runtime.executors.inbox import Inbox
+from ackfloor.runtime.executors.inbox import Inbox, PauseRequest
 
 
 class Window:
@@ -67,7 +66,7 @@ class Window:
 
     def end(self, unit: Work | Batch) -> None:
         """A slot has ended a unit, or was given up; what is left in it, it has not handled."""
-        self._inbox.ended.append((self._handler, unit))
+        self._inbox.finished.append((self._handler, unit))
 
     def put_last(self, work: Work) -> None:
         """A slot leaves a work that has more, for another one's turn."""
@@ -79,7 +78,7 @@ class Window:
             self._empty()
 
     def put_back(
-        self, unit: TrackedDelivery | Work, delivery: TrackedDelivery, outcome: Held
+        self, unit: TrackedDelivery | Work, delivery: TrackedDelivery, outcome: Paused
     ) -> None:
         """A delivery asked for a pause: it is given back, and with it all that has not started.
 
@@ -97,9 +96,10 @@ class Window:
         self.give_back((unit,))
         self.ask_pause(outcome)
 
-    def ask_pause(self, outcome: Held) -> None:
+    def ask_pause(self, outcome: Paused) -> None:
         """A handler asks for a pause; what had not started was given back before."""
-        self._inbox.held.append(PauseAsked(self._handler, outcome.duration_s, outcome.reason))
+        request = PauseRequest(self._handler, outcome.duration_s, outcome.reason)
+        self._inbox.pause_requests.append(request)
 
     def _empty(self) -> None:
         while True:

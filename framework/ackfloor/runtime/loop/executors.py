@@ -2,7 +2,7 @@
 
 What one handler does to its slots is its executor's business; what follows from the sum of it is
 here: who is overdue and still runs, who runs for a partition that has left, when so many handlers
-were abandoned that the process should be replaced, and what people are told of it.
+were abandoned that the process should be replaced, and the faults that report it.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class Executors:
     Args:
         by_name: handler name -> what runs it.
         clock: both clocks.
-        notices: what is logged of deliveries.
+        delivery_log: what is logged of deliveries.
         max_abandoned: abandoned handlers beyond which the worker must be replaced.
         silence_s: for how many seconds the event loop has shown no sign of life.
-        marks: where the executors note what runs.
+        in_flight: where the executors note what runs.
     """
 
     def __init__(
         self,
         by_name: Mapping[str, Executor],
         clock: Clock,
-        notices: DeliveryLog,
+        delivery_log: DeliveryLog,
         *,
         max_abandoned: int,
         silence_s: Callable[[], float],
-        marks: InFlightMemory | None = None,
+        in_flight: InFlightMemory | None = None,
     ) -> None:
         self.by_name = by_name
         self._clock = clock
-        self._notices = notices
+        self._delivery_log = delivery_log
         self._max_abandoned = max_abandoned
         self._silence_s = silence_s
-        self.marks = marks or InFlightMemory()
+        self.in_flight = in_flight or InFlightMemory()
 
     def start(self) -> None:
         """Start them all."""
@@ -67,7 +67,7 @@ class Executors:
         """A delivery's time is up."""
         rules = delivery.assignment.handler.rules
         if not rules.killable:
-            self._notices.timed_out(delivery, self._clock.monotonic())
+            self._delivery_log.timed_out(delivery, self._clock.monotonic())
         self.by_name[rules.name].cancel(delivery)
 
     def cancel_answered(self, now: Now) -> None:
@@ -75,7 +75,7 @@ class Executors:
         for executor in self.by_name.values():
             for delivery in executor.running():
                 if delivery.closed and _answered_by_hand(delivery) and _overdue(delivery, now):
-                    self._notices.goes_on(delivery, now.mono_s)
+                    self._delivery_log.goes_on(delivery, now.mono_s)
                     executor.cancel(delivery)
 
     def cancel_closed(self) -> None:
@@ -85,7 +85,7 @@ class Executors:
             for delivery in executor.running():
                 if delivery.assignment.closed:
                     if delivery.started_s:
-                        self._notices.left_running(delivery, now_s)
+                        self._delivery_log.left_running(delivery, now_s)
                     executor.cancel(delivery)
 
     def stop(self, *, forced: bool) -> int:
@@ -101,7 +101,7 @@ class Executors:
         return any(e.abandoned() > self._max_abandoned for e in self.by_name.values())
 
     def note_faults(self, faults: Faults, now: Now) -> None:
-        """Name what people should know, or that it has ended."""
+        """Set the faults that are in force, and clear the others."""
         for name, executor in self.by_name.items():
             count = executor.abandoned()
             if count:

@@ -27,7 +27,7 @@ from ackfloor.core.messages.commands import (
     TakeBack,
 )
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transact, Transaction
+from ackfloor.core.parking.transaction import Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.rule_changes import Reloaded, overdue_under
@@ -64,9 +64,9 @@ class Loop:
         executors: what runs the handlers.
         inbox: what the executors post to.
         clock: both clocks.
-        observers: are told everything.
+        observers: receive all events and snapshots.
         drain_s: how long a revoke waits for running handlers, in seconds.
-        notices: what is logged of deliveries.
+        delivery_log: what is logged of deliveries.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Loop:
         inbox: Inbox,
         clock: Clock,
         observers: Observers,
-        notices: DeliveryLog,
+        delivery_log: DeliveryLog,
         *,
         group: str,
         drain_s: float,
@@ -89,7 +89,7 @@ class Loop:
         self.executors = executors
         self._inbox = inbox
         self._clock = clock
-        self._notices = notices
+        self._delivery_log = delivery_log
         self._drain_s = drain_s
         #: What else the owner thread does once a turn, also while it drains: the supervisor's mail.
         self.interlude: Callable[[], None] = _nothing
@@ -99,8 +99,8 @@ class Loop:
         self._in_lanes = any(
             handler.rules.ordering != "unordered" for handler in engine.state.handlers.values()
         )
-        self.telling = SnapshotPublisher(
-            engine, source, executors, observers, notices, self._times, group=group
+        self.snapshots = SnapshotPublisher(
+            engine, source, executors, observers, delivery_log, self._times, group=group
         )
 
     # One turn.
@@ -110,8 +110,8 @@ class Loop:
         self.executors.start()
         self._sink.open(self)
         self._source.subscribe(topics, self)
-        self.telling.subscribed = True
-        self.telling.become("running")
+        self.snapshots.subscribed = True
+        self.snapshots.set_status("running")
 
     def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
         """Wait at most `max_wait_s` seconds for records; returns whether anything happened."""
@@ -120,15 +120,15 @@ class Loop:
         else:
             count = self._source.poll(min(max_wait_s, self._patience()))
         self._times.polled(self._clock.monotonic())
-        moved = self.settle_down()
+        moved = self.after_poll()
         self._times.worked(self._clock.monotonic())
         busy = count > 0 or moved
         if busy:
-            self.telling.mark_changed()
+            self.snapshots.mark_changed()
         self._wait_s = SHORTEST_WAIT_S if busy else min(self._wait_s * 2, LONGEST_IDLE_WAIT_S)
         return busy
 
-    def settle_down(self) -> bool:
+    def after_poll(self) -> bool:
         """Everything of a turn but the poll; returns whether anything happened."""
         moved = self._collect()
         if self._sink.pending():
@@ -144,7 +144,7 @@ class Loop:
         if engine.suspects.active:
             engine.suspects.tick(now, quiet=not any(self.executors.running()))
         moved |= self._execute()
-        self.telling.tell(now)
+        self.snapshots.publish(now)
         return moved
 
     def _sated(self) -> bool:
@@ -154,12 +154,12 @@ class Loop:
             len(handler.queue) + by_name[name].queued()
             >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
             for name, handler in state.handlers.items()
-        ) and not any(route.hurried for route in state.routes.values())
+        ) and not any(route.high_priority for route in state.routes.values())
 
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""
         inbox = self._inbox
-        if inbox.answered or inbox.ended or inbox.returned:
+        if inbox.answered or inbox.finished or inbox.returned:
             return 0.0
         now = self._clock.now()
         longest = LONGEST_BUSY_WAIT_S if self.engine.flow.open_count else LONGEST_IDLE_WAIT_S
@@ -173,19 +173,19 @@ class Loop:
         self._take_returned()
         moved = self._take_answers()
         while inbox.strays:
-            self.telling.stray(inbox.strays.popleft(), self._clock.monotonic())
+            self.snapshots.stray(inbox.strays.popleft(), self._clock.monotonic())
         while inbox.errors:
             delivery, exc = inbox.errors.popleft()
-            self._notices.raised_late(delivery, exc, self._clock.monotonic())
+            self._delivery_log.raised_late(delivery, exc, self._clock.monotonic())
         return moved
 
     def _take_pauses(self) -> None:
         inbox = self._inbox
-        while inbox.held:
-            held = inbox.held.popleft()
+        while inbox.pause_requests:
+            handler, duration_s, reason = inbox.pause_requests.popleft()
             now = self._clock.now()
-            self.engine.hold(held.handler, held.duration_s, held.reason, now)
-            self._notices.pause(held.handler, held.duration_s, held.reason, now.mono_s)
+            self.engine.hold(handler, duration_s, reason, now)
+            self._delivery_log.pause(handler, duration_s, reason, now.mono_s)
 
     def _take_returned(self) -> None:
         """Take what executors gave back without having started it."""
@@ -202,7 +202,7 @@ class Loop:
         if answered:
             engine.answered(answered, now)
         for handler, unit in ended:
-            engine.ended(handler, unit, now)
+            engine.unit_ended(handler, unit, now)
         return True
 
     def _expire(self, now: Now) -> None:
@@ -238,7 +238,7 @@ class Loop:
 
     def _do(self, command: Command) -> None:
         if isinstance(command, Publish):
-            cast("Sink", self._sink).publish(command.parcel)
+            cast("Sink", self._sink).publish(command.write)
         elif isinstance(command, Transact):
             sink = cast("TransactionalSink", self._sink)
             sink.transact(command.transaction, self._source.membership())
@@ -262,7 +262,7 @@ class Loop:
             ValueError: something differs that can't change; nothing was changed then.
         """
         self.engine.reload(reloaded, self._clock.now())
-        self.telling.mark_changed()
+        self.snapshots.mark_changed()
         for rules in reloaded.handlers:
             self.executors.by_name[rules.name].resize(rules.concurrency)
 
@@ -277,7 +277,7 @@ class Loop:
         self.engine.assign(starts, self._clock.now())
         for start in starts:
             key = (start.topic, start.partition)
-            self.engine.assignments[key].mark = self.executors.marks.of(*key)
+            self.engine.assignments[key].mark = self.executors.in_flight.of(*key)
         log.info("assigned %s", places(starts))
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -326,28 +326,28 @@ class Loop:
 
     # SinkListener: called inside `Sink.poll` or `Sink.publish`, on this thread.
 
-    def on_published(self, parcel: PendingWrite) -> None:
+    def on_published(self, write: PendingWrite) -> None:
         """A parked record is durable."""
-        self.engine.published(parcel, self._clock.now())
+        self.engine.published(write, self._clock.now())
 
-    def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
+    def on_publish_failed(self, write: PendingWrite, error: str, *, too_large: bool) -> None:
         """A parked record was not written."""
-        self.engine.publish_failed(parcel, error, too_large=too_large, now=self._clock.now())
+        self.engine.publish_failed(write, error, too_large=too_large, now=self._clock.now())
 
     # TransactionListener: called inside `TransactionalSink.poll`, on this thread.
 
-    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
+    def on_transaction(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         """A transaction is over."""
         self.engine.transacted(transaction, outcome, self._clock.now())
 
     # The end.
 
     def _in_transaction(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Whether a transaction of these partitions may yet be told to be over."""
+        """Whether the end of a transaction of these partitions may still be reported."""
         return self._sink.pending() > 0 and self.engine.transacting(partitions)
 
     def _free_lanes(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have outstanding commits answered, which no poll does any more: parcels wait for it."""
+        """Wait for outstanding commits, which no poll does any more: writes wait for them."""
         outstanding = self.engine.unanswered_commits(partitions)
         if outstanding:
             self._source.commit(outstanding, wait=True)
@@ -372,8 +372,8 @@ class Loop:
             now = self._clock.now()
             self._expire(now)
             self._execute()
-            self.telling.tell(now)
-            if quiet() and not (self._inbox.answered or self._inbox.ended):
+            self.snapshots.publish(now)
+            if quiet() and not (self._inbox.answered or self._inbox.finished):
                 return True
             if now.mono_s >= until_s:
                 return False
@@ -387,7 +387,7 @@ class Loop:
         cancelled; their records are released. 4. Outstanding parks are confirmed. 5. Leaving the
         group commits the floors (through `on_revoked`). 6. Observers see the last events.
         """
-        self.telling.become("draining")
+        self.snapshots.set_status("draining")
         until_s = self._clock.monotonic() + shutdown_s
         self._await(lambda: forced() or not self.engine.hasten(self._clock.now()), until_s)
         keys = [TopicPartition(*key) for key in self.engine.assignments]
@@ -405,12 +405,12 @@ class Loop:
             self._await_quiet(keys, left_s)
         self._sink.close(max(1.0, left_s) if not forced() else 0.5)
         self._execute()
-        if self.telling.subscribed:
+        if self.snapshots.subscribed:
             self._source.close()
-            self.telling.subscribed = False
+            self.snapshots.subscribed = False
         self.engine.abandon_orphans()
-        self.telling.become("stopped")
-        self.telling.tell_last(self._clock.now())
+        self.snapshots.set_status("stopped")
+        self.snapshots.publish_last(self._clock.now())
         return cut_short
 
 

@@ -31,7 +31,7 @@ class SnapshotPublisher:
         source: Source,
         executors: Executors,
         observers: Observers,
-        notices: DeliveryLog,
+        delivery_log: DeliveryLog,
         times: TurnTimes,
         *,
         group: str,
@@ -40,7 +40,7 @@ class SnapshotPublisher:
         self._source = source
         self._executors = executors
         self._observers = observers
-        self._notices = notices
+        self._delivery_log = delivery_log
         self._times = times
         self._group = group
         self._freshness = Freshness()
@@ -51,9 +51,9 @@ class SnapshotPublisher:
 
     def mark_changed(self) -> None:
         """Something has happened: the next snapshot will differ."""
-        self._freshness.stirred = True
+        self._freshness.changed = True
 
-    def become(self, status: str) -> None:
+    def set_status(self, status: str) -> None:
         """The worker does something else from now on."""
         self.status = status
         self.mark_changed()
@@ -61,27 +61,27 @@ class SnapshotPublisher:
     def stray(self, exc: BaseException, now_s: float) -> None:
         """An exit left a task or a callback on the event loop."""
         self._engine.state.events.append(StrayExit(type(exc).__qualname__))
-        self._notices.stray(exc, now_s)
+        self._delivery_log.stray(exc, now_s)
 
-    def tell(self, now: Now) -> None:
+    def publish(self, now: Now) -> None:
         """Pass on what has happened, and a snapshot where one is due."""
         events = self._engine.take_events(now)
         if events:
-            self._notices.happened(events, now.mono_s)
+            self._delivery_log.happened(events, now.mono_s)
             self._observers.observe(events)
             self.mark_changed()
         if self._engine.doubtful(now):
             self._source.look_closer()
         if self._freshness.due(now.mono_s):
-            self._show(now)
+            self._publish_snapshot(now)
 
-    def tell_last(self, now: Now) -> None:
+    def publish_last(self, now: Now) -> None:
         """The last events, and a last snapshot, due or not."""
         self._freshness.expire()
-        self.tell(now)
+        self.publish(now)
 
-    def _show(self, now: Now) -> None:
-        self._notices.flush(now.mono_s)
+    def _publish_snapshot(self, now: Now) -> None:
+        self._delivery_log.flush(now.mono_s)
         self._engine.troubled(self._source.troubles(), now)
         self._executors.note_faults(self._engine.faults, now)
         self.latest = build_snapshot(
@@ -94,6 +94,6 @@ class SnapshotPublisher:
             status=self.status,
         )
         # All of them: one that a snapshot has no room for is not over.
-        self._fault_log.tell(self._engine.faults.all(), now.mono_s, now.wall_ms)
+        self._fault_log.log_changes(self._engine.faults.all(), now.mono_s, now.wall_ms)
         self._observers.snapshot(self.latest)
         self._freshness.made(self.latest, now.mono_s)

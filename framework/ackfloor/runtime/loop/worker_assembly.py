@@ -73,7 +73,7 @@ class Topology:
         return {
             topic: route.source_topic
             for topic, route in routes
-            if route.tier_s is not None and not route.hurried
+            if route.tier_s is not None and not route.high_priority
         }
 
 
@@ -108,7 +108,7 @@ class Outside:
     publisher: Publisher
     clock: Clock
     events: EventLoopThread
-    marks: InFlightMemory = field(default_factory=InFlightMemory)
+    in_flight: InFlightMemory = field(default_factory=InFlightMemory)
     #: Stands in for threads and processes, by the handler's spec (the simulation has its own).
     stand_in: Callable[[HandlerSpec], Callable[..., Executor]] | None = None
 
@@ -122,7 +122,7 @@ class Worker:
         config: the worker's settings.
         topology: what to subscribe and where to park.
         outside: the ports.
-        observers: are told everything.
+        observers: receive all events and snapshots.
         pick: chooses a partition among n; random unless a test says otherwise.
         make_engine: the engine's class, or one that watches it (the test kit does).
     """
@@ -179,14 +179,14 @@ class Worker:
         self._spans = spans_of(self._config.group, self._config.redaction)
         if self._spans is not None:
             self._app.attach(self._spans.publisher(self._outside.publisher))
-        notices = DeliveryLog(self._config.redaction)
+        delivery_log = DeliveryLog(self._config.redaction)
         executors = Executors(
             {spec.name: self._executor(spec, state) for spec in self._handlers},
             self._outside.clock,
-            notices,
+            delivery_log,
             max_abandoned=self._config.max_abandoned,
             silence_s=self._outside.events.silence_s,
-            marks=self._outside.marks,
+            in_flight=self._outside.in_flight,
         )
         self.loop = Loop(
             self.engine,
@@ -196,7 +196,7 @@ class Worker:
             self.inbox,
             self._outside.clock,
             self.observers,
-            notices,
+            delivery_log,
             group=self._config.group,
             drain_s=self._config.drain_s,
         )
@@ -204,7 +204,7 @@ class Worker:
         return self.loop
 
     def reloaded(self, handlers: Sequence[HandlerSpec], config: WorkerConfig) -> Reloaded:
-        """What the loop is told of other settings.
+        """Other settings, as the loop takes them.
 
         Raises:
             ConfigError: a retry policy waits in topics that this worker is not subscribed to.
@@ -263,14 +263,14 @@ class Worker:
                 clock,
                 concurrency=spec.concurrency,
                 cancel_grace_s=self._config.cancel_grace_s,
-                marks=self._outside.marks,
+                in_flight=self._outside.in_flight,
             )
         return self._on_threads(spec)(
             invocation,
             self.inbox,
             clock,
             concurrency=spec.concurrency,
-            marks=self._outside.marks,
+            in_flight=self._outside.in_flight,
         )
 
     def _on_threads(self, spec: HandlerSpec) -> Callable[..., Executor]:

@@ -1,8 +1,8 @@
-"""LagWatch: now and then asks Kafka how far the group has come, and tells the monitor.
+"""LagWatch: asks Kafka at intervals for the group's lag and dead letters, for the metrics.
 
 What a worker knows of the end of a log is what its client last saw, which is not refreshed while a
 partition is paused; of partitions that nobody has and of dead letters it knows nothing. So the
-run asks as any onlooker would. What it can't get to know is not told at all: an old number would
+run asks Kafka like any other client. What it can't find out is not reported: an old number would
 look like a new one.
 
 It asks in a process of its own. The client's administrative requests may end the process they are
@@ -47,23 +47,23 @@ class LagWatch:
     """Looks every so often, the first time after one such wait.
 
     Args:
-        looking: a function that can be pickled; it is called in the lookout's process.
-        tell: takes what was seen, or None where nothing is known; on the lookout's thread.
+        looking: a function that can be pickled; it is called in the process that asks Kafka.
+        report: takes what was seen, or None where nothing is known; on this watch's thread.
     """
 
     def __init__(
         self,
         looking: Looking,
-        tell: Callable[[Sequence[Progress] | None], None],
+        report: Callable[[Sequence[Progress] | None], None],
         every_s: float,
     ) -> None:
         self._looking = looking
-        self._tell = tell
+        self._report = report
         self._every_s = every_s
         #: Readable when the run ends.
         self._end, self._ending = Pipe(duplex=False)
-        self._said = ""
-        self._thread = Thread(target=self._run, name="ackfloor-lookout", daemon=True)
+        self._logged = ""
+        self._thread = Thread(target=self._run, name="ackfloor-lag", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -80,7 +80,7 @@ class LagWatch:
             process = get_context("spawn").Process(
                 target=look_again,
                 args=(self._looking, self._every_s, there),
-                name="ackfloor-lookout",
+                name="ackfloor-lag",
                 daemon=True,
             )
             try:
@@ -94,7 +94,7 @@ class LagWatch:
                 here.close()
 
     def _listen(self, here: Connection, process: BaseProcess) -> None:
-        """Tell what one process sees, until it ends or the run does."""
+        """Report what one process sees, until it or the run ends."""
         try:
             while self._end not in wait([here, self._end]):
                 self._take(here.recv())
@@ -107,20 +107,20 @@ class LagWatch:
 
     def _take(self, seen: Sequence[Progress] | Unknown) -> None:
         if not isinstance(seen, Unknown):
-            self._said = ""
-            self._tell(seen)
+            self._logged = ""
+            self._report(seen)
             return
-        self._tell(None)
-        if seen.why != self._said:
+        self._report(None)
+        if seen.why != self._logged:
             # Once for each reason, until a look succeeds.
-            self._said = seen.why
+            self._logged = seen.why
             log.warning("lag and dead letters as Kafka sees them are not known: %s", seen.why)
             if seen.trace:
                 log.error("a look at Kafka failed\n%s", seen.trace)
 
 
 def look_again(looking: Looking, every_s: float, there: Connection) -> None:
-    """Look and send what is seen until the other end is gone: the lookout's process."""
+    """Look and send what is seen until the other end is gone; runs in a process of its own."""
     # A signal to the whole group is the run's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with looking() as look:

@@ -20,18 +20,18 @@ class Freshness:
     """How old the last snapshot is, and whether the next one may differ.
 
     Attributes:
-        stirred: set when something happens.
+        changed: set when something happens.
     """
 
-    __slots__ = ("_made_s", "stirred")
+    __slots__ = ("_made_s", "changed")
 
     def __init__(self) -> None:
-        self.stirred = True
+        self.changed = True
         self._made_s = -inf
 
     def due(self, now_s: float) -> bool:
         """Whether to make another snapshot, at these monotonic seconds."""
-        return now_s - self._made_s >= (INTERVAL_S if self.stirred else QUIET_INTERVAL_S)
+        return now_s - self._made_s >= (INTERVAL_S if self.changed else QUIET_INTERVAL_S)
 
     def expire(self) -> None:
         """The next is due at once."""
@@ -41,7 +41,7 @@ class Freshness:
         """One was made."""
         self._made_s = now_s
         # What runs gets older, and so does what is wrong, or waits to be written.
-        self.stirred = (
+        self.changed = (
             bool(snapshot.faults)
             or any(handler.running or handler.held_for_s for handler in snapshot.handlers)
             or any(partition.parking for partition in snapshot.partitions)

@@ -7,11 +7,11 @@ that reads end-of-file has lost its supervisor and drains, so that no worker out
 Reports come from the thread that owns the consumer. A supervisor that does not read (it is
 stopped, or busy) must not make that thread wait, so a report finds room or is left out: the next
 one says all it would have said. The same holds the other way: one worker that is stopped must
-not stop the supervisor of the others, so what it is told finds room or is told again later.
+not stop the supervisor of the others, so a frame to it finds room or is sent again later.
 
 In a worker a thread of its own reads (`listen`), from before the app is imported, and puts what
 it hears into a mailbox: the owner thread takes it out at its next turn. A kind that this version
-does not know comes from a supervisor of another one, and is left out with a word in the log.
+does not know comes from a supervisor of another one, and is left out and logged.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Kind(Enum):
     REPORT = b"R"
     #: JSON: {"status": "running", ...}.
     STATUS = b"S"
-    #: JSON: what became of the settings that it was told.
+    #: JSON: whether it took the settings that it was sent.
     SETTINGS_TAKEN = b"T"
     #: JSON: records that are suspects no longer, [[topic, partition, offset], ...].
     OVER = b"O"
     #: JSON: what it did about waiting records.
-    EARLY_DONE = b"D"
+    RETRY_NOW_DONE = b"D"
     #: JSON: what it did about blocked lanes.
     LANES_DONE = b"M"
-    #: JSON: what became of an operator's word on circuit breakers.
+    #: JSON: what became of an operator's order on circuit breakers.
     BREAKERS_TAKEN = b"B"
-    #: JSON: the circuit breakers that are open, by no operator's word.
+    #: JSON: the circuit breakers that are open, and not forced by an operator.
     BREAKERS_OPEN = b"N"
 
     # To the worker.
@@ -56,7 +56,7 @@ class Kind(Enum):
     #: JSON: the records that were in flight when workers died; see `crashes`.
     SUSPECTS = b"P"
     #: JSON: waiting records of a retry topic that are to be due, or dead-lettered.
-    EARLY = b"E"
+    RETRY_NOW = b"E"
     #: JSON: what an operator wants done about blocked lanes.
     LANES = b"L"
     #: JSON: the circuit breakers that operators force, all of them.
@@ -65,7 +65,7 @@ class Kind(Enum):
     RESUME = b"A"
 
 
-#: What a worker was told and has not read yet.
+#: Frames that a worker has received and not handled yet.
 Mailbox = deque[tuple[Kind, bytes]]
 
 

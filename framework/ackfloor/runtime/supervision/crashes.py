@@ -58,7 +58,7 @@ class Crashes:
         return any(self._counts[r].crashes >= CONDEMNED for r in in_flight if r in self._counts)
 
     def over(self, body: bytes) -> None:
-        """A worker told which records are suspects no longer."""
+        """A worker reports records that are suspects no longer."""
         for topic, partition, offset in json.loads(body):
             self._counts.pop(RecordId(topic, partition, offset), None)
 
@@ -79,7 +79,7 @@ def suspects_in(body: bytes) -> Iterator[tuple[str, int, int, int, str]]:
             yield topic, partition, offset, crashes, how
 
 
-def how_it_ended(code: int) -> str:
+def exit_text(code: int) -> str:
     """A process's exit code in words."""
     if code >= 0:
         return f"ended with code {code}"

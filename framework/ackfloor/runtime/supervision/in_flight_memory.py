@@ -32,7 +32,7 @@ MOST_SLOTS = 16_384
 #: Bytes for the names of partitions. Untouched pages take no memory.
 NAMES_BYTES = 8 * 1024 * 1024
 
-_ENDED = 0
+_EXITED_CLEANLY = 0
 _TURNS = 1
 _SET_BACK = 2
 _FIRST_SLOT = 3
@@ -55,7 +55,7 @@ class Signs(NamedTuple):
     """Signs of life of a process.
 
     Attributes:
-        turns: how often its owner thread has come by; 0 until the first turn begins.
+        turns: how many turns its owner thread has made; 0 until the first turn begins.
         set_back: how many turns it had made when it noticed last that the clock was set back.
     """
 
@@ -63,8 +63,8 @@ class Signs(NamedTuple):
     set_back: int
 
 
-class Words(Protocol):
-    """What marks are written to."""
+class Cells(Protocol):
+    """Memory cells of 64 bits, one for each slot."""
 
     def __setitem__(self, slot: int, mark: int, /) -> None: ...
 
@@ -84,33 +84,33 @@ class Area:
                 self.descriptor = os.dup(file.fileno())
         os.ftruncate(self.descriptor, _BYTES)
         self._memory = mmap.mmap(self.descriptor, _BYTES, prot=mmap.PROT_READ)
-        self._words = memoryview(self._memory).cast("Q")
+        self._cells = memoryview(self._memory).cast("Q")
 
     def signs(self) -> Signs:
-        """What the process shows of being alive."""
+        """The process's signs of life."""
         # In this order: a turn that comes between makes it look as if all were well.
-        set_back = self._words[_SET_BACK]
-        return Signs(self._words[_TURNS], set_back)
+        set_back = self._cells[_SET_BACK]
+        return Signs(self._cells[_TURNS], set_back)
 
     def in_flight(self) -> list[RecordId]:
         """What the process was handling when it died; nothing where it ended in order."""
-        if self._words[_ENDED]:
+        if self._cells[_EXITED_CLEANLY]:
             return []
-        marks = self._words[_FIRST_SLOT:_BLIND].tolist()
-        length = min(self._words[_NAMES_LENGTH], NAMES_BYTES)
+        cells = self._cells[_FIRST_SLOT:_BLIND].tolist()
+        length = min(self._cells[_NAMES_LENGTH], NAMES_BYTES)
         names = self._memory[_NAMES_AT : _NAMES_AT + length].decode().split("\n")
-        found = {_record(mark, names) for mark in marks if mark}
+        found = {_record(mark, names) for mark in cells if mark}
         return sorted(record for record in found if record is not None)
 
     def close(self) -> None:
-        """Let the memory go."""
-        self._words.release()
+        """Unmap the memory."""
+        self._cells.release()
         self._memory.close()
         os.close(self.descriptor)
 
 
 class InFlightMemory:
-    """The worker's side. Slots write `words[slot] = assignment.mark | offset` themselves.
+    """The worker's side. Slots write `cells[slot] = assignment.mark | offset` themselves.
 
     Args:
         descriptor: the area's; None where nobody would read it.
@@ -118,15 +118,15 @@ class InFlightMemory:
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._memory: mmap.mmap | None = None
-        self.words: Words
+        self.cells: Cells
         if descriptor is None:
             nowhere: MutableMapping[int, int] = {}
-            self.words = nowhere
+            self.cells = nowhere
         else:
             self._memory = mmap.mmap(descriptor, _BYTES)
             # Processes that a handler starts must not inherit it.
             os.close(descriptor)
-            self.words = memoryview(self._memory).cast("Q")
+            self.cells = memoryview(self._memory).cast("Q")
         #: Places given back; `append` and `pop` are atomic, so any thread may.
         self._free: deque[int] = deque()
         self._fresh = iter(range(_FIRST_SLOT, _BLIND))
@@ -143,7 +143,7 @@ class InFlightMemory:
 
     def give_back(self, place: int) -> None:
         """A slot is gone, and what it handled has ended."""
-        self.words[place] = 0
+        self.cells[place] = 0
         if place != _BLIND:
             self._free.append(place)
 
@@ -165,22 +165,22 @@ class InFlightMemory:
             return 0
         self._memory[_NAMES_AT + self._names_end : _NAMES_AT + end] = name
         # Last: what is read counts up to here.
-        self.words[_NAMES_LENGTH] = self._names_end = end
+        self.cells[_NAMES_LENGTH] = self._names_end = end
         self._indexes[topic, partition] = index
         return index
 
     def turned(self) -> None:
-        """The owner thread has come by."""
+        """The owner thread begins a turn."""
         self._turns += 1
-        self.words[_TURNS] = self._turns
+        self.cells[_TURNS] = self._turns
 
     def set_back(self) -> None:
         """The machine's clock was set back, in this turn; any thread may call it."""
-        self.words[_SET_BACK] = self._turns
+        self.cells[_SET_BACK] = self._turns
 
-    def ended(self) -> None:
+    def exited_cleanly(self) -> None:
         """The process is about to end in order: whatever still runs did not end it."""
-        self.words[_ENDED] = 1
+        self.cells[_EXITED_CLEANLY] = 1
 
 
 def _record(mark: int, names: list[str]) -> RecordId | None:

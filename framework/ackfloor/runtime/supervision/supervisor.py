@@ -30,7 +30,7 @@ from typing import Protocol
 
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.supervision import channel
-from ackfloor.runtime.supervision.crashes import Crashes, how_it_ended, named
+from ackfloor.runtime.supervision.crashes import Crashes, exit_text, named
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.in_flight_memory import Area, RecordId
 from ackfloor.runtime.supervision.run_signals import run_signals
@@ -51,7 +51,7 @@ HELD_UP_S = 3.0
 #: Seconds a worker has to end after the second signal.
 FORCED_S = 2.0
 #: Seconds that all who are to be killed have for writing their stacks; one of few has a tenth.
-LAST_WORDS_S = 1.0
+STACK_DUMP_S = 1.0
 
 
 #: Tells a worker (by number) something; False where it has no room for it now, or is gone.
@@ -69,7 +69,7 @@ class LiveSettings(Protocol):
         """A worker process was started, and waits for its settings."""
         ...
 
-    def heard(self, worker: int, kind: channel.Kind, body: bytes) -> None:
+    def received(self, worker: int, kind: channel.Kind, body: bytes) -> None:
         """A worker said something that is neither a report nor a status."""
         ...
 
@@ -92,8 +92,8 @@ class _Worker:
 
     Attributes:
         area: what the process leaves behind of the records in flight.
-        told: which edition of the suspects it has been told.
-        heard: the process has spoken, so it catches signals.
+        suspects_edition: which edition of the suspects it has been told.
+        catches_signals: it has sent a frame, so its signal handlers are set.
         ran: some process in this place has come as far as running.
         status: what the process said last that it does.
         watch: how long it has made no turn.
@@ -105,11 +105,11 @@ class _Worker:
     process: subprocess.Popen[bytes] | None = None
     connection: Connection | None = None
     area: Area | None = None
-    told: int = 0
+    suspects_edition: int = 0
     started_s: float = 0.0
     crashes: int = 0
     restart_at_s: float | None = 0.0
-    heard: bool = False
+    catches_signals: bool = False
     ran: bool = False
     status: str = ""
     watch: TurnWatch = field(default_factory=lambda: TurnWatch(time.monotonic()))
@@ -188,10 +188,10 @@ class Supervisor:
         for worker in self._workers:
             self._tell_suspects(worker)
             if worker.process is not None and worker.process.poll() is not None:
-                self._ended(worker, worker.process.returncode)
+                self._on_exit(worker, worker.process.returncode)
             self._watch_turns(worker, now_s)
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
-            self._ask_for_last_words()
+            self._dump_stacks()
             self._kill_all()
         alive = any(worker.process is not None for worker in self._workers)
         waiting = not self._stops and any(w.restart_at_s is not None for w in self._workers)
@@ -201,7 +201,7 @@ class Supervisor:
         worker.connection, theirs = channel.pair()
         worker.area = Area()
         # Before it starts, so that it knows the suspects before it has a partition.
-        worker.told = 0
+        worker.suspects_edition = 0
         self._tell_suspects(worker)
         handed = {"--channel": theirs.fileno(), "--in-flight": worker.area.descriptor}
         argv = [*self._command, "--number", str(worker.number)]
@@ -216,7 +216,7 @@ class Supervisor:
             )
         worker.started_s = time.monotonic()
         worker.restart_at_s = None
-        worker.heard = False
+        worker.catches_signals = False
         worker.status = ""
         worker.watch = TurnWatch(worker.started_s)
         worker.given_up = worker.blameless = False
@@ -241,7 +241,7 @@ class Supervisor:
             connection.close()
             worker.connection = None
             return
-        worker.heard = True
+        worker.catches_signals = True
         if frame is None:
             return
         kind, body = frame
@@ -253,7 +253,7 @@ class Supervisor:
             return
         if kind is not channel.Kind.STATUS:
             if self._settings is not None:
-                self._settings.heard(worker.number, kind, body)
+                self._settings.received(worker.number, kind, body)
             return
         status = json.loads(body)
         worker.status = str(status.get("status"))
@@ -282,9 +282,9 @@ class Supervisor:
             ": the clock was set back" if watch.set_back else "",
         )
         worker.given_up, worker.blameless = True, watch.set_back
-        if worker.heard:
+        if worker.catches_signals:
             process.send_signal(signal.SIGQUIT)
-            time.sleep(LAST_WORDS_S / 10)
+            time.sleep(STACK_DUMP_S / 10)
         # Nobody waits for it: there are others to see to.
         process.kill()
 
@@ -293,10 +293,10 @@ class Supervisor:
         edition = self._crashes.edition
         if (
             worker.connection is not None
-            and worker.told != edition
+            and worker.suspects_edition != edition
             and self._crashes.tell(worker.connection)
         ):
-            worker.told = edition
+            worker.suspects_edition = edition
 
     def _monitored(self, tell: Callable[[RunMonitor], None]) -> None:
         """Tell the monitor something; what it raises must not end the workers."""
@@ -307,7 +307,7 @@ class Supervisor:
         except Exception:
             log.exception("the monitor failed")
 
-    def _ended(self, worker: _Worker, code: int) -> None:
+    def _on_exit(self, worker: _Worker, code: int) -> None:
         worker.process = None
         # What it said last has arrived, and nobody has read it.
         while worker.connection is not None and worker.connection.poll():
@@ -318,7 +318,7 @@ class Supervisor:
         if self._settings is not None:
             self._settings.gone(worker.number)
         self._monitored(lambda monitor: monitor.worker_gone(worker.number))
-        in_flight = self._left_by(worker)
+        in_flight = self._records_in_flight(worker)
         if self._stops:
             self._note_exit(worker, code)
             return
@@ -344,7 +344,7 @@ class Supervisor:
         worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
 
     @staticmethod
-    def _left_by(worker: _Worker) -> list[RecordId]:
+    def _records_in_flight(worker: _Worker) -> list[RecordId]:
         """The records that its process had in flight; none where it ended in order."""
         if worker.area is None:
             return []
@@ -355,13 +355,13 @@ class Supervisor:
 
     def _suspect(self, worker: _Worker, in_flight: list[RecordId], code: int) -> None:
         log.error("worker %d died while it handled %s", worker.number, named(in_flight))
-        if self._crashes.died(in_flight, how_it_ended(code)):
+        if self._crashes.died(in_flight, exit_text(code)):
             # One crash less to come: what is next is not to wait for what is over.
             worker.crashes = 0
 
     def _note_exit(self, worker: _Worker, code: int) -> None:
         log.info("worker %d ended with code %d", worker.number, code)
-        unborn = code == -signal.SIGTERM and not worker.heard
+        unborn = code == -signal.SIGTERM and not worker.catches_signals
         if unborn or code in (Exit.OK, Exit.WORN_OUT, Exit.HELD_UP) or self._exit is Exit.START:
             return
         if code == Exit.FORCED or code < 0:
@@ -380,9 +380,7 @@ class Supervisor:
             worker.crashes = 0
         wait_s = float(min(FIRST_BACKOFF_S * 2.0 ** min(worker.crashes, 10), LAST_BACKOFF_S))
         worker.crashes += 1
-        log.error(
-            "worker %d %s; restarting it in %.1f s", worker.number, how_it_ended(code), wait_s
-        )
+        log.error("worker %d %s; restarting it in %.1f s", worker.number, exit_text(code), wait_s)
         return wait_s
 
     def _act_on_signals(self, now_s: float) -> None:
@@ -391,7 +389,7 @@ class Supervisor:
             if number == signal.SIGHUP and self._settings is not None:
                 self._settings.reread()
             else:
-                self._signal_all(number, only_heard=True)
+                self._signal_all(number, only_catching=True)
         if self._stops and self._kill_at_s is None:
             log.info("draining; a second signal stops now")
             self._signal_all(signal.SIGTERM)
@@ -401,10 +399,12 @@ class Supervisor:
             # Again each time: two that arrive in one moment are one to the worker.
             self._signal_all(signal.SIGTERM)
 
-    def _signal_all(self, number: int, *, only_heard: bool = False) -> None:
+    def _signal_all(self, number: int, *, only_catching: bool = False) -> None:
         for worker in self._workers:
             process = worker.process
-            if process is not None and process.poll() is None and (worker.heard or not only_heard):
+            if only_catching and not worker.catches_signals:
+                continue
+            if process is not None and process.poll() is None:
                 os.kill(process.pid, number)
 
     def _kill_all(self) -> None:
@@ -413,15 +413,15 @@ class Supervisor:
             if process is not None:
                 process.kill()
                 process.wait()
-                self._ended(worker, process.returncode)
+                self._on_exit(worker, process.returncode)
 
-    def _ask_for_last_words(self) -> None:
+    def _dump_stacks(self) -> None:
         """Let workers write their stacks, one after the other: else they would be one tangle."""
         for worker in self._workers:
             process = worker.process
             if process is None or process.poll() is not None:
                 continue
             log.error("worker %d did not end and is killed", worker.number)
-            if worker.heard:
+            if worker.catches_signals:
                 process.send_signal(signal.SIGQUIT)
-                time.sleep(LAST_WORDS_S / max(10, len(self._workers)))
+                time.sleep(STACK_DUMP_S / max(10, len(self._workers)))

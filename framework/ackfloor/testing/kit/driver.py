@@ -105,7 +105,7 @@ class Driver:
         in the step that made it possible, however fast its handler is, and what a commit of
         this step contains is the same every time.
         """
-        moved = self._loop.settle_down()
+        moved = self._loop.after_poll()
         count = self._source.poll(0.0)
         engine = self._loop.engine
         left = bool(engine.state.commands) or engine.commit_due(self._clock.now())
@@ -113,7 +113,7 @@ class Driver:
 
     def _posted(self) -> bool:
         inbox = self._inbox
-        return bool(inbox.answered or inbox.ended or inbox.held or inbox.errors)
+        return bool(inbox.answered or inbox.finished or inbox.pause_requests or inbox.errors)
 
     def _await_outside(self) -> bool:
         """Wait in real time for what may still answer; False when nothing will."""
@@ -146,12 +146,12 @@ class Driver:
         outside = self._event_loop.outside() > 0
         for delivery in chain(self._in_flight(), self._abandoned):
             handler = delivery.assignment.handler
-            if handler.held and not delivery.started_s and not self._probing(handler):
+            if handler.held and not delivery.started_s and not self._starts_now(handler):
                 continue
             if outside or handler.rules.name in self._on_threads:
                 yield delivery
 
-    def _probing(self, handler: HandlerState) -> bool:
+    def _starts_now(self, handler: HandlerState) -> bool:
         """Whether a delivery of a held handler is about to start."""
         executor = self._loop.executors.by_name[handler.rules.name]
         return executor.queued() > 0 or any(not d.started_s for d in executor.running())
@@ -160,8 +160,8 @@ class Driver:
         """Deliveries that were dispatched and have not ended."""
         for assignment in self._loop.engine.assignments.values():
             waiting = set(assignment.waiting)
-            if assignment.handler.gathering is not None:
-                waiting.update(assignment.handler.gathering.waiting())
+            if assignment.handler.batch_buffer is not None:
+                waiting.update(assignment.handler.batch_buffer.waiting())
             rules, lanes = assignment.handler.rules, assignment.handler.lanes
             for delivery in list(assignment.tracker.open.values()):
                 blocked = lanes.is_blocked(delivery.lane_key(rules.ordering == "key"))
@@ -186,7 +186,7 @@ class Driver:
             self._clock.move_to(min(end_s, self._next_s()))
             # The engine before the event loop: of a deadline and an answer that are due at the
             # same moment the deadline wins, every time.
-            self._loop.settle_down()
+            self._loop.after_poll()
             self.settle()
 
     def _next_s(self) -> float:

@@ -97,8 +97,8 @@ class Harness:
         self.broker = MemoryBroker(self.clock)
         group = self._settings.group
         self._topology = create_topics(self.broker, group, self._specs, partitions)
-        self._witness = Observations()
-        self._crew: MemoryWorker | None = None
+        self._observations = Observations()
+        self._memory_worker: MemoryWorker | None = None
         self._driver: Driver | None = None
         self._thread = 0
 
@@ -119,9 +119,9 @@ class Harness:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        crew, self._crew, self._driver = self._crew, None, None
-        if crew is not None:
-            crew.close()
+        memory_worker, self._memory_worker, self._driver = self._memory_worker, None, None
+        if memory_worker is not None:
+            memory_worker.close()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -135,29 +135,29 @@ class Harness:
         self.__exit__(kind, exc, trace)
 
     def _begin(self) -> None:
-        crew = MemoryWorker(
+        memory_worker = MemoryWorker(
             self._app,
             self._specs,
             self._settings,
             self._topology,
             self.broker,
             self.clock,
-            self._witness,
+            self._observations,
             self._give_up_s,
         )
-        self._crew = crew
-        self._driver = crew.driver(grace_s=self._grace_s, give_up_s=self._give_up_s)
+        self._memory_worker = memory_worker
+        self._driver = memory_worker.driver(grace_s=self._grace_s, give_up_s=self._give_up_s)
         self._driver.settle()
 
     def _running(self) -> tuple[MemoryWorker, Driver]:
-        if self._crew is None or self._driver is None:
+        if self._memory_worker is None or self._driver is None:
             raise RuntimeError("the harness is not running: use `with Harness(app) as h:`")
         if threading.get_ident() != self._thread:
             raise RuntimeError(
                 "the harness belongs to the thread that entered it: a handler can't use it, and "
                 "publishes with app.publish"
             )
-        return self._crew, self._driver
+        return self._memory_worker, self._driver
 
     # What a test does.
 
@@ -228,11 +228,11 @@ class Harness:
         Raises:
             ConfigError: a setting is refused; nothing was changed then.
         """
-        crew, _ = self._running()
+        memory_worker, _ = self._running()
         given = overlaid(self._given, settings)
         changed = settings_of(self._app, given)
         specs = self._applied(changed)
-        crew.loop.reload(crew.worker.reloaded(specs, worker_config(changed)))
+        memory_worker.loop.reload(memory_worker.worker.reloaded(specs, worker_config(changed)))
         self._given, self._settings, self._specs = given, changed, specs
         self.settle()
 
@@ -245,10 +245,10 @@ class Harness:
 
     def restart(self) -> None:
         """Crash the worker and start another: what was not committed comes again."""
-        crew, _ = self._running()
-        self._crew = self._driver = None
-        crew.crash()
-        self._witness.abandoned.clear()
+        memory_worker, _ = self._running()
+        self._memory_worker = self._driver = None
+        memory_worker.crash()
+        self._observations.abandoned.clear()
         self._begin()
 
     # What a test asserts.
@@ -260,20 +260,20 @@ class Harness:
 
     def handled(self, topic: str | None = None) -> list[HandledRecord]:
         """What was settled as handled, in order; by the topic it was first delivered from."""
-        return self._from(topic, self._witness.handled)
+        return self._from(topic, self._observations.handled)
 
     def discarded(self, topic: str | None = None) -> list[HandledRecord]:
         """What was settled by an explicit `Discard`, in order."""
-        return self._from(topic, self._witness.discarded)
+        return self._from(topic, self._observations.discarded)
 
     def parked(self, topic: str) -> list[ParkedRecord]:
         """What waits in the retry topics of a source topic now, soonest due first.
 
         A record is here from the moment it is parked until it is delivered again.
         """
-        crew, _ = self._running()
+        memory_worker, _ = self._running()
         self._check_source(topic)
-        assignments = crew.loop.engine.assignments
+        assignments = memory_worker.loop.engine.assignments
         found = [
             parked(record)
             for tier, route in self._topology.routes.items()
@@ -294,8 +294,8 @@ class Harness:
 
     def floor(self, topic: str, partition: int = 0) -> int:
         """The lowest open offset, or the next one to read where none is open."""
-        crew, _ = self._running()
-        return crew.loop.engine.assignments[topic, partition].tracker.floor()
+        memory_worker, _ = self._running()
+        return memory_worker.loop.engine.assignments[topic, partition].tracker.floor()
 
     def committed(self, topic: str, partition: int = 0) -> int | None:
         """The group's committed position; None where there is none."""
@@ -308,7 +308,7 @@ class Harness:
 
         `Retry`, `DeadLetter`, `Discard` and `Pause` are no errors: the handler asked for them.
         """
-        return list(self._witness.errors)
+        return list(self._observations.errors)
 
     def _from(self, topic: str | None, records: Sequence[HandledRecord]) -> list[HandledRecord]:
         if topic is None:

@@ -85,7 +85,7 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
         self._files = selector
         #: Files it watches for itself (its wake-up pipe).
         self._own_files = len(selector.get_map())
-        self._told_s = 0.0
+        self._seen_s = 0.0
         self._owner = 0
         self._jobs = 0
         self._pinged = 0
@@ -99,10 +99,10 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         """The manual clock's monotonic seconds."""
-        told_s = self.clock.monotonic()
+        now_s = self.clock.monotonic()
         if threading.get_ident() == self._owner:
-            self._told_s = told_s
-        return told_s
+            self._seen_s = now_s
+        return now_s
 
     def run_forever(self) -> None:
         """Run until stopped."""
@@ -136,7 +136,7 @@ class ManualEventLoop(asyncio.SelectorEventLoop):
     def _rest(self, timeout_s: float | None) -> bool:
         """The loop would wait; returns whether it may block until it is woken."""
         # The loop worked its timeout out from the time it was last told.
-        due_s = inf if timeout_s is None else self._told_s + timeout_s
+        due_s = inf if timeout_s is None else self._seen_s + timeout_s
         with self._at_rest:
             if self._free_running and (timeout_s or inf) < _LONGEST_SELECT_S and due_s < LAST_S:
                 self.clock.move_to(due_s)

@@ -45,17 +45,17 @@ class ManualEventLoopThread(EventLoopThread):
 
     Args:
         clock: the loop's clock.
-        witness: is told what no coroutine could raise to anybody.
+        observations: is told what no coroutine could raise to anybody.
         give_up_s: real seconds after which a coroutine that was waited for is given up.
     """
 
     # Its sign of life would be a timer to stop at, twice in every second of manual time.
     BEAT_INTERVAL_S = 1e8
 
-    def __init__(self, clock: ManualClock, witness: Observations, give_up_s: float) -> None:
+    def __init__(self, clock: ManualClock, observations: Observations, give_up_s: float) -> None:
         self.manual = ManualEventLoop(clock)
         super().__init__(lambda: self.manual)
-        self._witness = witness
+        self._observations = observations
         self._give_up_s = give_up_s
         self.manual.set_exception_handler(self._raised)
 
@@ -68,7 +68,7 @@ class ManualEventLoopThread(EventLoopThread):
 
     def _raised(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         exc = context.get("exception") or RuntimeError(context["message"])
-        self._witness.raised("event loop", exc)
+        self._observations.raised("event loop", exc)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """As any event loop's thread; time passes as the coroutine needs it.
@@ -98,7 +98,7 @@ class ManualEventLoopThread(EventLoopThread):
         try:
             self.run(_cancel_all(), 1.0)
         except Unsettled as exc:
-            self._witness.raised("event loop", exc)
+            self._observations.raised("event loop", exc)
         super().stop()
 
 
@@ -129,10 +129,10 @@ class MemoryWorker:
         topology: Topology,
         broker: MemoryBroker,
         clock: ManualClock,
-        witness: Observations,
+        observations: Observations,
         give_up_s: float,
     ) -> None:
-        self.events = ManualEventLoopThread(clock, witness, give_up_s)
+        self.events = ManualEventLoopThread(clock, observations, give_up_s)
         self._source = (
             MemoryBroadcastSource(broker, settings.group)
             if app.broadcast
@@ -145,20 +145,23 @@ class MemoryWorker:
         self._publisher = MemoryPublisher(broker, create_topics=True)
         self._clock = clock
         self._on_threads = frozenset(spec.name for spec in handlers if not spec.is_async)
-        self._witness = witness
+        self._observations = observations
         self.worker = Worker(
             app,
             handlers,
             worker_config(settings, worker=WORKER if app.broadcast else None),
             topology,
             Outside(self._source, self._sink, self._publisher, clock, self.events),
-            [witness, *(WatchedObserver(observer, witness) for observer in app.observers)],
+            [
+                observations,
+                *(WatchedObserver(observer, observations) for observer in app.observers),
+            ],
             TurnByTurn(),
-            partial(WatchedEngine, witness),
+            partial(WatchedEngine, observations),
         )
-        self.worker.inbox.errors = WatchedErrors(witness.raised_late)
-        self.worker.inbox.broken = WatchedErrors(witness.broke)
-        self.worker.inbox.strays = WatchedErrors(witness.strayed)
+        self.worker.inbox.errors = WatchedErrors(observations.raised_late)
+        self.worker.inbox.broken = WatchedErrors(observations.broke)
+        self.worker.inbox.strays = WatchedErrors(observations.strayed)
         try:
             self.loop: Loop = self.worker.start()
         except BaseException:
@@ -173,7 +176,7 @@ class MemoryWorker:
             self.worker.inbox,
             self.events.manual,
             self._clock,
-            self._witness.abandoned,
+            self._observations.abandoned,
             self._on_threads,
             grace_s=grace_s,
             give_up_s=give_up_s,
@@ -205,10 +208,10 @@ class MemoryWorker:
         self._source.kill()
         self._sink.kill()
         self._publisher.close(0.0)
-        self._witness.listening = False
+        self._observations.listening = False
         try:
             self.close()
         except Exception as exc:  # noqa: BLE001 -- the lifespan's exit is user code
-            self._witness.raised("the crashed worker's clean-up", exc)
+            self._observations.raised("the crashed worker's clean-up", exc)
         finally:
-            self._witness.listening = True
+            self._observations.listening = True

@@ -175,7 +175,7 @@ class Observations:
     abandoned: set[TrackedDelivery] = field(default_factory=set)
     listening: bool = True
     #: Late answers that were told with their delivery, and will come as a count as well.
-    _late_told: int = 0
+    _late_reported: int = 0
 
     def answered(self, delivery: TrackedDelivery, *, late: bool) -> None:
         """A delivery came back."""
@@ -183,7 +183,7 @@ class Observations:
         if not self.listening:
             return
         if late:
-            self._late_told += 1
+            self._late_reported += 1
             self.errors.append(
                 Trouble(describe(delivery), "answered after its delivery had ended; ignored")
             )
@@ -212,7 +212,7 @@ class Observations:
 
     def raised_late(self, item: tuple[TrackedDelivery, BaseException]) -> None:
         """A handler raised after its delivery had been answered; it is counted as well."""
-        self._late_told += 1
+        self._late_reported += 1
         delivery, exc = item
         handler = delivery.assignment.handler.rules.name
         self.raised(f"handler {handler}, after its answer", exc)
@@ -231,10 +231,10 @@ class Observations:
         """Note manual answers that came too late: only their number is known."""
         for event in events:
             if isinstance(event, LateAnswers):
-                untold, self._late_told = event.count - self._late_told, 0
+                unreported, self._late_reported = event.count - self._late_reported, 0
                 self.errors.extend(
                     Trouble(f"{event.topic} ({event.handler})", "a late answer; ignored")
-                    for _ in range(untold)
+                    for _ in range(unreported)
                 )
 
     def snapshot(self, snapshot: Snapshot) -> None:
@@ -244,16 +244,16 @@ class Observations:
 class WatchedEngine(Engine):
     """An engine that tells a witness how deliveries ended."""
 
-    def __init__(self, witness: Observations, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, observations: Observations, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._witness = witness
+        self._observations = observations
 
     def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
         """As the engine."""
         batch = [(delivery, delivery.closed) for delivery in deliveries]
         super().answered([delivery for delivery, _ in batch], now)
         for delivery, late in batch:
-            self._witness.answered(delivery, late=late)
+            self._observations.answered(delivery, late=late)
 
     def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
         """As the engine."""
@@ -261,22 +261,22 @@ class WatchedEngine(Engine):
         super().expire(live, now)
         for delivery in live:
             if delivery.closed:
-                self._witness.timed_out(delivery)
+                self._observations.timed_out(delivery)
 
 
 class WatchedObserver:
     """A user's observer whose failures a test can see."""
 
-    def __init__(self, observer: Observer, witness: Observations) -> None:
+    def __init__(self, observer: Observer, observations: Observations) -> None:
         self._observer = observer
-        self._witness = witness
+        self._observations = observations
 
     def observe(self, events: Sequence[Event]) -> None:
         """As the observer."""
         try:
             self._observer.observe(events)
         except Exception as exc:
-            self._witness.raised(f"observer {type(self._observer).__name__}", exc)
+            self._observations.raised(f"observer {type(self._observer).__name__}", exc)
             raise
 
     def snapshot(self, snapshot: Snapshot) -> None:
@@ -284,7 +284,7 @@ class WatchedObserver:
         try:
             self._observer.snapshot(snapshot)
         except Exception as exc:
-            self._witness.raised(f"observer {type(self._observer).__name__}", exc)
+            self._observations.raised(f"observer {type(self._observer).__name__}", exc)
             raise
 
 

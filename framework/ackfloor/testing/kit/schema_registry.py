@@ -31,7 +31,7 @@ class _Schema:
     def guid(self) -> str:
         return str(uuid5(NAMESPACE_OID, f"{self.kind} {self.schema} {self.references}"))
 
-    def told(self, number: int) -> dict[str, Any]:
+    def to_dict(self, number: int) -> dict[str, Any]:
         body = {"id": number, "guid": self.guid, "schema": self.schema}
         if self.kind != "AVRO":
             body["schemaType"] = self.kind
@@ -119,7 +119,7 @@ class SchemaRegistry:
 
     def schema(self, number: int) -> dict[str, Any]:
         """A schema as the API tells it: `id`, `guid`, `schema`."""
-        return self._schemas[number - 1].told(number)
+        return self._schemas[number - 1].to_dict(number)
 
     def _requests(self) -> type[BaseHTTPRequestHandler]:
         registry = self
@@ -134,10 +134,10 @@ class SchemaRegistry:
             def _answer(self, body: bytes) -> None:
                 path = urlsplit(self.path).path
                 registry.asked.append(f"{self.command} {path}")
-                status, told = registry._answer(
+                status, answer = registry._answer(
                     self.command, path, body, self.headers.get("Authorization")
                 )
-                text = json.dumps(told).encode()
+                text = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                 self.send_header("Content-Length", str(len(text)))
@@ -169,13 +169,13 @@ class SchemaRegistry:
 
     def _by_number(self, number: str) -> tuple[int, dict[str, Any]]:
         if number.isdecimal() and 1 <= int(number) <= len(self._schemas):
-            return HTTPStatus.OK, self._schemas[int(number) - 1].told(int(number))
+            return HTTPStatus.OK, self._schemas[int(number) - 1].to_dict(int(number))
         return _missing(40403, f"Schema {number} not found")
 
     def _by_guid(self, guid: str) -> tuple[int, dict[str, Any]]:
         for number, schema in enumerate(self._schemas, 1):
             if schema.guid == guid:
-                return HTTPStatus.OK, schema.told(number)
+                return HTTPStatus.OK, schema.to_dict(number)
         return _missing(40403, f"Schema {guid} not found")
 
     def _by_version(self, subject: str, version: str) -> tuple[int, dict[str, Any]]:
@@ -196,7 +196,7 @@ class SchemaRegistry:
 
     def _version(self, subject: str, number: int) -> dict[str, Any]:
         version = self._subjects[subject].index(number) + 1
-        return self._schemas[number - 1].told(number) | {"subject": subject, "version": version}
+        return self._schemas[number - 1].to_dict(number) | {"subject": subject, "version": version}
 
 
 def _missing(code: int, message: str) -> tuple[int, dict[str, Any]]:

@@ -69,13 +69,13 @@ class ClassArchive:
             program: a name for a file.
             jars: every one that it loads classes from.
         """
-        told = hashlib.sha256()
+        digest = hashlib.sha256()
         base = _base_of(java)
         for file in (java.executable.resolve(), *([base] if base.is_file() else []), *jars):
             about = file.stat()
             # Images and archives keep whole seconds, and so does Java.
-            told.update(f"{file}\n{about.st_size}\n{int(about.st_mtime)}\n".encode())
-        return cls(java, cache_folder(), f"{program}-{told.hexdigest()[:16]}")
+            digest.update(f"{file}\n{about.st_size}\n{int(about.st_mtime)}\n".encode())
+        return cls(java, cache_folder(), f"{program}-{digest.hexdigest()[:16]}")
 
     @property
     def path(self) -> Path | None:
@@ -120,13 +120,15 @@ class ClassArchive:
         except OSError as error:
             raise ArchiveFailed(f"{self.folder}: {error.strerror or error}") from error
         with aside as making:
-            written, said = Path(making, "archive"), Path(making, "said")
+            written, java_log = Path(making, "archive"), Path(making, "said")
             flag = "AOTCacheOutput" if self._caches else "ArchiveClassesAtExit"
             # Java writes of archives on standard output, which is the program's.
             tell = "aot*=error,cds*=error" if self._caches else "cds*=error"
-            yield (f"-XX:{flag}={written}", f"-Xlog:{tell}:file={said}")
+            yield (f"-XX:{flag}={written}", f"-Xlog:{tell}:file={java_log}")
             if not written.is_file():
-                raise ArchiveFailed(f"Java {self.java.version} wrote no archive{_last_of(said)}")
+                raise ArchiveFailed(
+                    f"Java {self.java.version} wrote no archive{_last_line(java_log)}"
+                )
             trouble = self._trouble_with(written)
             if trouble is not None:
                 raise ArchiveFailed(f"the archive that Java wrote is no good: {trouble}")
@@ -225,10 +227,10 @@ def _chosen_around() -> str | None:
     return None
 
 
-def _last_of(said: Path) -> str:
+def _last_line(java_log: Path) -> str:
     """The last that Java has said of it, as the end of a sentence."""
     try:
-        *_, last = said.read_text("utf-8", "replace").splitlines() or [""]
+        *_, last = java_log.read_text("utf-8", "replace").splitlines() or [""]
     except OSError:
         last = ""
     return f": {last}" if last else ""

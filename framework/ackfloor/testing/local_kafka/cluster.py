@@ -304,8 +304,8 @@ class KafkaCluster:
 
     def _failure(self, node: Node, what: str) -> ClusterFailed:
         kind = _PortLost if "Address already in use" in node.log_tail(200) else ClusterFailed
-        told = f"node {node.id} of the local Kafka {what}; the end of its log:"
-        return kind(f"{told}\n{node.log_tail()}")
+        text = f"node {node.id} of the local Kafka {what}; the end of its log:"
+        return kind(f"{text}\n{node.log_tail()}")
 
     def _running(self) -> GuardedProcesses:
         if self._processes is None:

@@ -110,9 +110,9 @@ def free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
     Raises:
         BrokerConfigRefused: a port of `taken` is in use, or no free ones are left.
     """
-    with ExitStack() as held:
+    with ExitStack() as listeners:
         for port in taken:
-            if not 1 <= port <= 65_535 or not _bind(port, held):
+            if not 1 <= port <= 65_535 or not _bind(port, listeners):
                 raise BrokerConfigRefused(
                     f"port {port} on {HOST} cannot be used or is taken: "
                     "give another one, or none to have a free one chosen"
@@ -121,13 +121,13 @@ def free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
         for port in random.sample(_PORTS, len(_PORTS)):
             if len(found) == count:
                 return found
-            if _bind(port, held):
+            if _bind(port, listeners):
                 found.append(port)
     raise BrokerConfigRefused(f"no free port on {HOST} in {_PORTS.start} to {_PORTS.stop}")
 
 
-def _bind(port: int, held: ExitStack) -> bool:
-    listener = held.enter_context(socket.socket())
+def _bind(port: int, listeners: ExitStack) -> bool:
+    listener = listeners.enter_context(socket.socket())
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))

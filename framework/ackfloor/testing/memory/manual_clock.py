@@ -35,7 +35,7 @@ class ManualClock:
         self._start_ms = round(start.timestamp() * 1000)
         self._ns = FIRST_S * _NS
         self._lock = threading.Lock()
-        self._followers: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def now(self) -> Now:
         """One reading of both clocks."""
@@ -76,13 +76,13 @@ class ManualClock:
 
     def notify(self) -> None:
         """Tell everybody who follows the clock that it may have moved."""
-        for follower in list(self._followers):
+        for follower in list(self._callbacks):
             follower()
 
     def follow(self, follower: Callable[[], None]) -> None:
         """Have `follower` called after each move, on the thread that moves the clock."""
-        self._followers.append(follower)
+        self._callbacks.append(follower)
 
     def unfollow(self, follower: Callable[[], None]) -> None:
         """Stop calling `follower`."""
-        self._followers.remove(follower)
+        self._callbacks.remove(follower)

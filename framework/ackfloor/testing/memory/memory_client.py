@@ -287,37 +287,37 @@ class MemorySink:
         self._listener = listener
         self._open = True
 
-    def publish(self, parcel: PendingWrite) -> None:
+    def publish(self, write: PendingWrite) -> None:
         """Write a parcel; it is reported by the next poll."""
         if not self._open:
             if self._listener is not None:
-                self._listener.on_publish_failed(parcel, "the worker is closing", too_large=False)
+                self._listener.on_publish_failed(write, "the worker is closing", too_large=False)
             return
-        record = parcel.delivery.record
+        record = write.delivery.record
         error: PublishFailed | None = None
         try:
             self._broker.produce(
-                parcel.topic,
+                write.topic,
                 record.value(),
                 key=record.key(),
-                headers=parcel.headers,
-                partition=parcel.partition,
+                headers=write.headers,
+                partition=write.partition,
             )
         except PublishFailed as exc:
             error = exc
-        self._outstanding.append((parcel, error))
+        self._outstanding.append((write, error))
 
     def poll(self) -> None:
         """Report what was written and what was refused."""
         outstanding, self._outstanding = self._outstanding, []
-        for parcel, error in outstanding:
+        for write, error in outstanding:
             if self._listener is None:
                 return
             if error is None:
-                self._listener.on_published(parcel)
+                self._listener.on_published(write)
             else:
                 too_large = isinstance(error, TooLarge)
-                self._listener.on_publish_failed(parcel, str(error), too_large=too_large)
+                self._listener.on_publish_failed(write, str(error), too_large=too_large)
 
     def pending(self) -> int:
         """Parcels that were not reported yet."""

@@ -8,7 +8,7 @@ one that was begun before its partitions moved is refused.
 from __future__ import annotations
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
+from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.record import TopicPartition
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import TransactionListener
@@ -51,33 +51,35 @@ class MemoryTransactionalSink:
             if self._listener is not None:
                 self._listener.on_transaction(transaction, outcome)
 
-    def _carried_out(self, transaction: Transaction, member: Member, joins: int) -> Outcome:
+    def _carried_out(
+        self, transaction: Transaction, member: Member, joins: int
+    ) -> TransactionOutcome:
         if not self._open:
-            return Outcome("the worker is closing")
+            return TransactionOutcome("the worker is closing")
         broker = self._broker
         with broker.changed:
             refusals: dict[PendingWrite, Refusal] = {}
-            for parcel in transaction.parcels:
-                record = parcel.delivery.record
+            for write in transaction.writes:
+                record = write.delivery.record
                 try:
                     broker.admit(
-                        parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+                        write.topic, record.value(), record.key(), write.headers, write.partition
                     )
                 except PublishFailed as exc:
-                    refusals[parcel] = Refusal(str(exc), isinstance(exc, TooLarge))
+                    refusals[write] = Refusal(str(exc), isinstance(exc, TooLarge))
             if refusals:
-                return Outcome(next(iter(refusals.values())).error, refusals)
+                return TransactionOutcome(next(iter(refusals.values())).error, refusals)
             error = self._commit(transaction, member, joins)
             if error is not None:
-                return Outcome(error)
-            for parcel in transaction.parcels:
-                self._append(parcel)
+                return TransactionOutcome(error)
+            for write in transaction.writes:
+                self._append(write)
         return COMMITTED
 
-    def _append(self, parcel: PendingWrite) -> MemoryRecord:
-        record = parcel.delivery.record
+    def _append(self, write: PendingWrite) -> MemoryRecord:
+        record = write.delivery.record
         return self._broker.append(
-            parcel.topic, record.value(), record.key(), parcel.headers, parcel.partition
+            write.topic, record.value(), record.key(), write.headers, write.partition
         )
 
     def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:

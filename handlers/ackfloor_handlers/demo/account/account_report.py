@@ -49,9 +49,9 @@ def print_causes(console: Console, spark: SparkReport) -> None:
     for name in ("failures", "share", "dead"):
         table.add_column(name, justify="right")
     for cause in spark.causes:
-        said = cause["sample"]["error_message"] or "-"
+        message = cause["sample"]["error_message"] or "-"
         table.add_row(
-            *(Text(str(text)) for text in (cause["handler"], cause["error_type"] or "-", said)),
+            *(Text(str(text)) for text in (cause["handler"], cause["error_type"] or "-", message)),
             f"{cause['failures']:,}",
             f"{cause['share']:.0%}",
             f"{cause['dead']:,}",

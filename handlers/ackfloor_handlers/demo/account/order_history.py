@@ -107,8 +107,8 @@ def _deliveries(story: Story) -> Iterator[tuple[Place, int, int]]:
 
 def _first_started(story: Story, attempt: int) -> int | None:
     starts = [receipt.started_ms for receipt in story.receipts if receipt.attempt == attempt]
-    ended = (*story.parked, *story.dead)
-    starts += [record.started_ms for record in ended if record.envelope.attempt == attempt]
+    settled = (*story.parked, *story.dead)
+    starts += [record.started_ms for record in settled if record.envelope.attempt == attempt]
     return min(starts, default=None)
 
 

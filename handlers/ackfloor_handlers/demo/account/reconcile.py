@@ -52,7 +52,7 @@ def reconcile(facts: Facts, orders: int) -> Account:
         orders: how many orders should have been produced.
     """
     account = Account()
-    stories, foreign = _told(facts)
+    stories, foreign = _sorted_by_order(facts)
     account.problems += foreign
     _add_totals(account, stories, orders)
     _add_kinds(account, stories, facts, orders)
@@ -63,17 +63,17 @@ def reconcile(facts: Facts, orders: int) -> Account:
     return account
 
 
-def _told(facts: Facts) -> tuple[list[Story], list[str]]:
+def _sorted_by_order(facts: Facts) -> tuple[list[Story], list[str]]:
     """Every order's story, and what belongs to no order."""
     stories = {origin: Story(origin, order, facts.source) for origin, order in facts.ledger.items()}
     foreign = []
     for receipt in facts.receipts:
         story = stories.get(receipt.origin)
         if story is None or story.order.number != receipt.order:
-            holds = "nothing of ours" if story is None else f"order {story.order.number}"
+            found = "nothing of ours" if story is None else f"order {story.order.number}"
             foreign.append(
                 f"a receipt for order {receipt.order} names origin {receipt.origin}, "
-                f"which holds {holds}"
+                f"which holds {found}"
             )
         else:
             story.receipts.append(receipt)
@@ -154,7 +154,7 @@ def _exposed(facts: Facts) -> int:
 
 
 def _add_bytes(account: Account, stories: list[Story]) -> None:
-    letters = sum(len(story.dead) for story in stories)
+    dead_letters = sum(len(story.dead) for story in stories)
     parked = sum(len(story.parked) for story in stories)
     faulty = 0
     for story in stories:
@@ -164,7 +164,7 @@ def _add_bytes(account: Account, stories: list[Story]) -> None:
     account.rows.append(
         Row(
             "bytes unchanged",
-            f"{parked:,} parked + {letters:,} dead",
+            f"{parked:,} parked + {dead_letters:,} dead",
             "all" if not faulty else f"{faulty:,} differ",
             not faulty,
             "key, value and own headers",
@@ -175,7 +175,7 @@ def _add_bytes(account: Account, stories: list[Story]) -> None:
 def _add_spark(account: Account, facts: Facts) -> None:
     spark = facts.spark
     assert spark is not None
-    dead = {letter.origin for letter in facts.dead if letter.origin}
+    dead = {dead_letter.origin for dead_letter in facts.dead if dead_letter.origin}
     failed = {record.origin for record in facts.parked if record.origin} | dead
     expected = {
         "records": sum(facts.topic_records.values()),

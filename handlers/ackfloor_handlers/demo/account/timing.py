@@ -59,9 +59,9 @@ def retry_lateness(facts: Facts) -> Spread:
 def _spread(
     spans: Sequence[tuple[int, int]], expected_ms: int, disturbances: Sequence[Disturbance]
 ) -> Spread:
-    calm = [
+    undisturbed = [
         to_ms - from_ms - expected_ms
         for from_ms, to_ms in spans
         if not any(disturbance.covers(from_ms, to_ms) for disturbance in disturbances)
     ]
-    return Spread(tuple(sorted(calm)), len(spans) - len(calm))
+    return Spread(tuple(sorted(undisturbed)), len(spans) - len(undisturbed))

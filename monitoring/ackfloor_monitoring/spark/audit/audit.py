@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # In broadcast mode every worker has dead letters of its own.
 LIFE = (*MESSAGE, "worker", "replays")
 PLACE = ("topic", "partition", "offset")
-FINDING = ("fault", *MESSAGE, "replays", "attempt", *PLACE)
+FAULT_COLUMNS = ("fault", *MESSAGE, "replays", "attempt", *PLACE)
 
 
 class Fault(StrEnum):
@@ -50,12 +50,12 @@ class Fault(StrEnum):
     STRAY = "stray"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The fault in words."""
-        return _WORDS[self]
+        return _DESCRIPTIONS[self]
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     Fault.HOLE: "the attempt before it is not there",
     Fault.DOUBLE: "one attempt has more than one record",
     Fault.NO_CHAIN: "a dead letter of a later attempt, and no earlier one is there",
@@ -106,8 +106,10 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
     )
 
 
-def findings(rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = None) -> DataFrame:
-    """One row of `FINDING` for each fault.
+def fault_rows(
+    rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = None
+) -> DataFrame:
+    """One row of `FAULT_COLUMNS` for each fault.
 
     Args:
         rows: from `audited`.
@@ -116,11 +118,11 @@ def findings(rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = 
         notes: rows of `DISPOSITION`, those that are old enough for what they tell to be in the
             table; None leaves out what they would tell.
     """
-    alone = {Fault.NO_ORIGIN: ~_origin_known(), Fault.STRAY: _is_stray()}
+    own = {Fault.NO_ORIGIN: ~_origin_known(), Fault.STRAY: _is_stray()}
     if overdue_ms is not None:
-        alone[Fault.OVERDUE] = _is_overdue(overdue_ms)
+        own[Fault.OVERDUE] = _is_overdue(overdue_ms)
     named = rows.where(_origin_known())
-    found = [rows.transform(_with_faults, alone), chain_faults(named)]
+    found = [rows.transform(_with_faults, own), chain_faults(named)]
     if notes is not None:
         found.append(replay_faults(named, notes))
     return reduce(lambda one, other: one.unionByName(other), found)
@@ -132,12 +134,12 @@ def chain_faults(rows: DataFrame) -> DataFrame:
     follows_replay = (attempt == 1) & F.array_contains("lives", before)
     needs_one = (attempt > 1) | follows_replay
     gap = needs_one & (previous.isNull() | (previous < attempt - 1)) & F.col("whole")
-    alone = F.col("parked_in_life") == 0
+    no_park = F.col("parked_in_life") == 0
     replayed = (attempt == 0) & (F.col("replays") > 0)
     second_death = (F.col("died") > 0) & (F.col("died_before") > 0)
     faults = {
-        Fault.HOLE: gap & ~alone,
-        Fault.NO_CHAIN: gap & alone & F.col("has_tiers"),
+        Fault.HOLE: gap & ~no_park,
+        Fault.NO_CHAIN: gap & no_park & F.col("has_tiers"),
         Fault.DOUBLE: (attempt > 0) & ((F.col("records") > 1) | second_death),
         Fault.AFTER_DEATH: (F.col("died_before") > 0) & ~F.col("doubled"),
         Fault.REPLAYED_TWICE: replayed & (F.col("records") > 1),
@@ -224,7 +226,7 @@ def _with_faults(rows: DataFrame, faults: dict[Fault, Column]) -> DataFrame:
         rows.where(F.coalesce(*named).isNotNull())
         .withColumn("fault", F.explode(F.array(*named)))
         .where("fault is not null")
-        .select(*FINDING)
+        .select(*FAULT_COLUMNS)
     )
 
 

@@ -12,11 +12,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.audit.audit import (
-    FINDING,
+    FAULT_COLUMNS,
     PLACE,
     Fault,
     audited,
-    findings,
+    fault_rows,
 )
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table.columns import MESSAGE
@@ -38,7 +38,7 @@ class Kafka:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FaultRow:
     """One fault: what is wrong, with which message, and a record that shows it."""
 
     fault: str
@@ -62,7 +62,7 @@ class Audit:
 
     records: int
     counts: Mapping[str, int]
-    findings: tuple[Finding, ...]
+    findings: tuple[FaultRow, ...]
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -104,7 +104,7 @@ def audit(
         left_out.append("whether replays have dispositions")
     rows = audited(failures, commit_frame(spark, known)).persist()
     try:
-        found = findings(rows, overdue_ms, notes).persist()
+        found = fault_rows(rows, overdue_ms, notes).persist()
         counts = {row.fault: row["count"] for row in found.groupBy("fault").count().collect()}
         first = _first(found, most) if counts else ()
         return Audit(rows.count(), _ordered(counts), first, tuple(left_out))
@@ -133,21 +133,21 @@ def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
     return {fault.value: counts[fault] for fault in Fault if fault in counts}
 
 
-def _first(found: DataFrame, most: int) -> tuple[Finding, ...]:
+def _first(found: DataFrame, most: int) -> tuple[FaultRow, ...]:
     order = Window.partitionBy("fault").orderBy(*MESSAGE, "replays", "attempt", *PLACE)
     rows = (
         found.withColumn("number", F.row_number().over(order))
         .where(F.col("number") <= most)
         .orderBy("fault", "number")
-        .select(*FINDING)
+        .select(*FAULT_COLUMNS)
         .collect()
     )
     order_of = list(Fault)
-    return tuple(sorted(map(_finding, rows), key=lambda each: order_of.index(Fault(each.fault))))
+    return tuple(sorted(map(_fault_row, rows), key=lambda each: order_of.index(Fault(each.fault))))
 
 
-def _finding(row: Row) -> Finding:
-    return Finding(
+def _fault_row(row: Row) -> FaultRow:
+    return FaultRow(
         row.fault,
         f"{row.origin_topic}/{row.origin_partition}/{row.origin_offset}",
         row.group,

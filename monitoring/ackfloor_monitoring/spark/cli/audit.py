@@ -44,7 +44,7 @@ def audit(
 
     clients = brokers.options()
     kafka = job.Kafka(clients, connection_options(settings.kafka)) if named else None
-    with spark_session("ackfloor spark audit") as spark, io.spark_failures_told(f"table {table}"):
+    with spark_session("ackfloor spark audit") as spark, io.readable_spark_errors(f"table {table}"):
         failures = store.read_failures(spark, table)
         made = job.audit(spark, failures, kafka, group=group, grace_s=grace, most=most)
     typer.echo(made.to_json()) if output is Output.json else _show(made)
@@ -61,7 +61,7 @@ def _show(made: Audit) -> None:
         typer.echo(f"{made.records:,} records, nothing missing, doubled or late")
         return
     for fault, count in made.counts.items():
-        typer.echo(f"{count:>9,}  {fault}: {Fault(fault).words}")
+        typer.echo(f"{count:>9,}  {fault}: {Fault(fault).description}")
     table = Table(box=SIMPLE_HEAD)
     table.add_column("fault")
     # Copied into other commands, so they may be folded and never cut.

@@ -12,10 +12,10 @@ import typer
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 from ackfloor_monitoring.spark.setup.session import require_pyspark
-from ackfloor_monitoring.spark.setup.spark_checks import Finding, examine
+from ackfloor_monitoring.spark.setup.spark_checks import CheckResult, examine
 from ackfloor_monitoring.spark.setup.spark_jars import spark_jars
 
-_MARKS = {"ok": "green", "bad": "red", "not tried": "yellow"}
+_COLOURS = {"ok": "green", "bad": "red", "not tried": "yellow"}
 
 
 def doctor(
@@ -31,21 +31,21 @@ def doctor(
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
     found = examine(connection_options(settings.kafka) if named else None)
     if output is Output.json:
-        findings = list(found)
-        typer.echo(json.dumps([asdict(each) for each in findings], indent=2))
+        results = list(found)
+        typer.echo(json.dumps([asdict(each) for each in results], indent=2))
     else:
-        findings = list(_shown(found))
-    if any(each.state != "ok" for each in findings):
+        results = list(_shown(found))
+    if any(each.state != "ok" for each in results):
         raise typer.Exit(1)
 
 
-def _shown(findings: Iterable[Finding]) -> Iterable[Finding]:
-    for finding in findings:
-        mark = typer.style(f"{finding.state:<9}", fg=_MARKS[finding.state])
-        typer.echo(f"{mark}  {finding.check:<15}  {finding.detail}".rstrip())
-        if finding.fix:
-            typer.echo(f"{'':<28}{finding.fix}")
-        yield finding
+def _shown(results: Iterable[CheckResult]) -> Iterable[CheckResult]:
+    for result in results:
+        mark = typer.style(f"{result.state:<9}", fg=_COLOURS[result.state])
+        typer.echo(f"{mark}  {result.check:<15}  {result.detail}".rstrip())
+        if result.fix:
+            typer.echo(f"{'':<28}{result.fix}")
+        yield result
 
 
 def jars() -> None:

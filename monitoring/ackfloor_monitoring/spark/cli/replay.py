@@ -73,7 +73,7 @@ def _choose(table: str, where: str) -> list[Chosen]:
 
     with (
         spark_session("ackfloor spark replay") as spark,
-        io.spark_failures_told(f"the table {table}"),
+        io.readable_spark_errors(f"the table {table}"),
     ):
         return choose(store.read_failures(spark, table), where)
 

@@ -13,7 +13,7 @@ from ackfloor.cli.shared.rows import console
 from ackfloor_monitoring.spark.cli.parameters import TableOption
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
-from ackfloor_monitoring.spark.whatif.whatif_model import Words
+from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 
 if TYPE_CHECKING:
     from ackfloor import RetryPolicy
@@ -61,22 +61,22 @@ def whatif(
     it had taken. The policy is given as to RetryPolicy; what is not said is its default. Nothing
     is changed. The assumptions behind the numbers are printed with them.
     """
-    words = Words(
+    options = PolicyOptions(
         preset, max_redeliveries, initial_delay, multiplier, max_delay, jitter, tuple(delay or ())
     )
     try:
-        told = _told(table, words.policy(), handler)
+        whatif = _rerun(table, options.policy(), handler)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from None
     if output is Output.json:
-        typer.echo(told.to_json())
+        typer.echo(whatif.to_json())
         return
     target = console(120)
-    for part in whatif_tables(told):
+    for part in whatif_tables(whatif):
         target.print(part)
 
 
-def _told(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
+def _rerun(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
     require_pyspark()
     from ackfloor_monitoring.spark.table import store
     from ackfloor_monitoring.spark.whatif.build import what_if
@@ -85,5 +85,5 @@ def _told(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
     with status, spark_session("ackfloor spark whatif") as spark:
         status.update(f"replaying the failures in {table}")
         failures = store.read_failures(spark, table)
-        with store.store_failures_told(table):
+        with store.readable_store_errors(table):
             return what_if(failures, None, policy, table=table, handler=handler)

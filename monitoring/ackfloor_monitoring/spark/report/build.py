@@ -18,7 +18,7 @@ from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.report import counts, lives, sums
 from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
 from ackfloor_monitoring.spark.report.counts import moment
-from ackfloor_monitoring.spark.report.deliveries import deliveries, told
+from ackfloor_monitoring.spark.report.deliveries import deliveries, failure_columns
 from ackfloor_monitoring.spark.report.overview import overview
 from ackfloor_monitoring.spark.report.parts import (
     handler_rows,
@@ -80,7 +80,7 @@ def build_report(
         UnknownRelease: no failure names the release.
     """
     spark = failures.sparkSession
-    rows = told(failures)
+    rows = failure_columns(failures)
     delivered = deliveries(rows)
     with ThreadPoolExecutor(thread_name_prefix="report") as pool:
         calls = pool.submit(counts.durations(delivered).collect)
@@ -92,7 +92,7 @@ def build_report(
         counting = pool.submit(counts.counts(delivered, bucket_ms).toArrow)
         known = None if commits is None else commits(seen.tiers)
         with _kept(lives.lives(rows, commit_frame(spark, known or ()))) as lived:
-            ended = lives.endings(lived).collect()
+            outcome_counts = lives.outcome_counts(lived).collect()
             counted = counting.result()
             total = sums.totals(counted)
             if not total["failures"]:
@@ -125,13 +125,13 @@ def build_report(
         since=new_since,
         since_release=since.release,
         new=tuple(group for group in groups if group.first >= new_since),
-        funnel=steps(ended, sums.tiers(counted), of_topic),
+        funnel=steps(outcome_counts, sums.tiers(counted), of_topic),
         times=time_rows(times),
         hot_keys=key_rows(hot_keys, total["failures"]),
         hot_partitions=partition_rows(placed),
         traffic=traffic_rows(placed),
-        handlers=handler_rows(sums.handlers(counted), took, ended, of_topic),
-        replays=replay_rows(ended, of_topic),
+        handlers=handler_rows(sums.handlers(counted), took, outcome_counts, of_topic),
+        replays=replay_rows(outcome_counts, of_topic),
     )
 
 

@@ -31,7 +31,7 @@ _SHARED = (
 )  # fmt: skip
 
 
-def told(failures: DataFrame) -> DataFrame:
+def failure_columns(failures: DataFrame) -> DataFrame:
     """What the report reads of the table, all but the messages.
 
     Times are milliseconds. Adds `replayed` (it is a replay, no failure) and `waits` (it belongs to
@@ -64,16 +64,17 @@ def _count(name: str) -> Column:
 def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
     """One row for each delivery that failed, and for each replay.
 
-    Columns: those of `told` that its records share; the last `not_before`; `tier`, null in an
+    Columns: those of `failure_columns` that its records share;
+    the last `not_before`; `tier`, null in an
     explicit wait; how many `records` there are, and the sums of `unreadable` and of `summed`.
 
     Args:
-        rows: from `told`.
+        rows: from `failure_columns`.
         summed: further columns of numbers.
     """
     numbers = ("records", "unreadable", *summed)
     counted = rows.withColumn("records", F.lit(1).cast("long"))
-    alone = counted.where("not waits").select(*_SHARED, "not_before", "tier", *numbers)
+    single = counted.where("not waits").select(*_SHARED, "not_before", "tier", *numbers)
     # Where no record waits so, the files' statistics say it and nothing is read.
     together = (
         counted.where("waits")
@@ -83,4 +84,4 @@ def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
             *(F.sum(name).alias(name) for name in numbers),
         )
     )
-    return alone.unionByName(together, allowMissingColumns=True)
+    return single.unionByName(together, allowMissingColumns=True)

@@ -17,7 +17,7 @@ RECOVERED_NOTE = (
 )
 UNKNOWN_NOTE = (
     "The groups' commits were not read, so nobody can tell here what recovered from what still "
-    "waits: both are counted as unknown. Give --bootstrap-servers to have them told apart."
+    "waits: both are counted as unknown. Give --bootstrap-servers to have them distinguished."
 )
 
 
@@ -102,7 +102,7 @@ def cause_name(group: FailureGroup) -> str:
     return group.error_type or group.cause
 
 
-def since_words(report: Report) -> str:
+def since_text(report: Report) -> str:
     """What "new" is measured from."""
     if report.since_release is not None:
         return f"release {report.since_release} first failed ({moment(report.since)})"
@@ -122,7 +122,7 @@ def in_short(report: Report) -> list[str]:
 
 def _what_became(report: Report) -> str:
     totals = report.totals
-    told = [
+    results = [
         f"{word.format(count(number))} ({percent(number / totals.messages)})"
         for number, word in (
             (totals.recovered, "at most {} recovered"),
@@ -132,7 +132,7 @@ def _what_became(report: Report) -> str:
         )
         if number and totals.messages
     ]
-    ended = ": " + ", ".join(told) if told else ""
+    ended = ": " + ", ".join(results) if results else ""
     return f"{some(totals.messages, 'message')} failed at least once{ended}."
 
 
@@ -147,14 +147,14 @@ def _largest(report: Report) -> str:
 
 def _new(report: Report) -> str:
     if not report.new:
-        return f"Nothing new since {since_words(report)}."
+        return f"Nothing new since {since_text(report)}."
     named = ", ".join(
         f"{cause_name(g)} in {owner(g.group, g.handler, report)} ({some(g.failures, 'failure')})"
         for g in report.new[:3]
     )
     more = f", and {len(report.new) - 3} more" if len(report.new) > 3 else ""
     causes = "1 cause is" if len(report.new) == 1 else f"{len(report.new)} causes are"
-    return f"{causes} new since {since_words(report)}: {named}{more}."
+    return f"{causes} new since {since_text(report)}: {named}{more}."
 
 
 def _replayed(report: Report) -> list[str]:
@@ -167,19 +167,19 @@ def _replayed(report: Report) -> list[str]:
 
 
 def _missing(report: Report) -> list[str]:
-    told = [] if report.commits_known else [UNKNOWN_NOTE]
+    notes = [] if report.commits_known else [UNKNOWN_NOTE]
     totals = report.totals
     if report.commits_refused:
-        told.append(
+        notes.append(
             f"The commits of {some(report.commits_refused, 'partition')} carry metadata that could "
             "not be believed; what lies above their position is counted as waiting."
         )
     if totals.without_origin:
-        told.append(
+        notes.append(
             f"{some(totals.without_origin, 'record')} cannot be traced to a message: counted among "
             "the failures, not among the messages."
         )
-    return told
+    return notes
 
 
 def period(report: Report) -> str:

@@ -11,17 +11,17 @@ Owner = tuple[str | None, str | None]
 
 
 def funnel_steps(
-    ended: Mapping[tuple[Owner, int, str], int],
+    outcome_counts: Mapping[tuple[Owner, int, str], int],
     tiers: Mapping[tuple[Owner, int], tuple[str, ...]],
 ) -> tuple[Step, ...]:
     """The steps of each handler, from how many messages ended where.
 
     Args:
-        ended: messages by (group and handler), failed deliveries and outcome.
+        outcome_counts: messages by (group and handler), failed deliveries and outcome.
         tiers: by (group and handler) and attempt, the delays that its records waited.
     """
     counts: dict[Owner, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-    for (owner, attempts, outcome), messages in ended.items():
+    for (owner, attempts, outcome), messages in outcome_counts.items():
         counts[owner][attempts][outcome] = messages
     return tuple(
         step

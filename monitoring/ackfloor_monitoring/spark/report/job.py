@@ -12,7 +12,7 @@ from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.spark_errors import NothingToReport
 from ackfloor_monitoring.spark.table.settled_rows import committed_for
-from ackfloor_monitoring.spark.table.store import read_failures, store_failures_told
+from ackfloor_monitoring.spark.table.store import read_failures, readable_store_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def failure_history(
         KafkaUnreachable: the commits cannot be had.
     """
     failures = read_failures(spark, table)
-    with store_failures_told(table):
+    with readable_store_errors(table):
         if group is not None:
             found = failures.where("`group` is not null").select("group").distinct().collect()
             groups = sorted(row["group"] for row in found)

@@ -44,7 +44,7 @@ def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
     `recovery_ms`, `death_ms` (from the first failure).
 
     Args:
-        rows: from `deliveries.told`.
+        rows: from `deliveries.failure_columns`.
         commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
     retried, attempt = F.col("stage") == "retry", F.col("attempt")
@@ -104,7 +104,7 @@ def messages(lives: DataFrame) -> DataFrame:
     )
 
 
-def endings(lives: DataFrame) -> DataFrame:
+def outcome_counts(lives: DataFrame) -> DataFrame:
     """Lives by source topic, whether they are replays, number of failed deliveries, and outcome."""
     return lives.groupBy(
         "group", "origin_topic", (F.col("replays") > 0).alias("replayed"), "attempts", "outcome"

@@ -65,7 +65,7 @@ def overview(rows: DataFrame) -> Overview:
     """Look through the rows.
 
     Args:
-        rows: from `deliveries.told`.
+        rows: from `deliveries.failure_columns`.
     """
     found = (
         rows.groupBy("group", "topic", "stage")

@@ -30,11 +30,13 @@ MOST_PARTITIONS = 50
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def steps(ended: Sequence[Row], tiers: Sequence[Sums], handlers: Handlers) -> tuple[Step, ...]:
+def steps(
+    outcome_counts: Sequence[Row], tiers: Sequence[Sums], handlers: Handlers
+) -> tuple[Step, ...]:
     """The retry funnel, of first lives."""
     waited = {(_owner(row), row["attempt"]): _by_length(row["tiers"]) for row in tiers}
     counted: Counter[tuple[Owner, int, str]] = Counter()
-    for row in ended:
+    for row in outcome_counts:
         if not row["replayed"]:
             outcome = OUTCOMES[row["outcome"]]
             counted[_reader(row, handlers), row["attempts"], outcome] += row["lives"]
@@ -43,7 +45,7 @@ def steps(ended: Sequence[Row], tiers: Sequence[Sums], handlers: Handlers) -> tu
 
 def time_rows(rows: Sequence[Row]) -> tuple[Times, ...]:
     """How long recovery and death took, by handler."""
-    told = [
+    found = [
         Times(
             *_owner(row),
             row["recovered_messages"],
@@ -53,7 +55,7 @@ def time_rows(rows: Sequence[Row]) -> tuple[Times, ...]:
         )
         for row in rows
     ]
-    return tuple(sorted(told, key=lambda t: (t.group or "", t.handler or "")))
+    return tuple(sorted(found, key=lambda t: (t.group or "", t.handler or "")))
 
 
 def key_rows(rows: Sequence[Row], failures: int) -> tuple[HotKey, ...]:
@@ -77,12 +79,12 @@ def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
     of_topic: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
     for row in rows:
         of_topic[row["group"], row["origin_topic"]].append(row["failures"])
-    told = []
+    found = []
     for row in rows:
         counts = of_topic[row["group"], row["origin_topic"]]
         average = sum(counts) / len(counts)
         times_average = row["failures"] / average if average else 0.0
-        told.append(
+        found.append(
             HotPartition(
                 row["group"],
                 row["origin_topic"],
@@ -92,7 +94,7 @@ def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
                 times_average,
             )
         )
-    told.sort(
+    found.sort(
         key=lambda p: (
             -p.times_average,
             -p.failures,
@@ -101,7 +103,7 @@ def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
             -1 if p.partition is None else p.partition,
         )
     )
-    return tuple(told[:MOST_PARTITIONS])
+    return tuple(found[:MOST_PARTITIONS])
 
 
 def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
@@ -111,22 +113,25 @@ def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
         total = sums[row["group"], row["origin_topic"]]
         for place, name in enumerate(("span", "messages", "tier_records")):
             total[place] += row[name]
-    told = [
+    found = [
         Traffic(*names, span, messages, tier_records, tier_records / span)
         for names, (span, messages, tier_records) in sums.items()
     ]
-    return tuple(sorted(told, key=lambda t: (-t.multiple, t.group or "", t.topic or "")))
+    return tuple(sorted(found, key=lambda t: (-t.multiple, t.group or "", t.topic or "")))
 
 
 def handler_rows(
-    rows: Sequence[Sums], durations: Sequence[Row], ended: Sequence[Row], handlers: Handlers
+    rows: Sequence[Sums],
+    durations: Sequence[Row],
+    outcome_counts: Sequence[Row],
+    handlers: Handlers,
 ) -> tuple[Handler, ...]:
     """Timeouts, errors, duplicates and durations; the slowest handler first."""
     repeated: Counter[Owner] = Counter()
-    for row in ended:
+    for row in outcome_counts:
         repeated[_reader(row, handlers)] += row["duplicates"]
     took = {_owner(row): row["duration_ms"] for row in durations}
-    told = [
+    found = [
         Handler(
             *_owner(row),
             row["timeouts"],
@@ -138,23 +143,23 @@ def handler_rows(
     ]
     return tuple(
         sorted(
-            told,
+            found,
             key=lambda h: (-(h.duration_s or (0.0,) * 4)[1], h.group or "", h.handler or ""),
         )
     )
 
 
-def replay_rows(ended: Sequence[Row], handlers: Handlers) -> tuple[Replayed, ...]:
+def replay_rows(outcome_counts: Sequence[Row], handlers: Handlers) -> tuple[Replayed, ...]:
     """Replays by handler."""
     replays: dict[Owner, Counter[str]] = defaultdict(Counter)
-    for row in ended:
+    for row in outcome_counts:
         if row["replayed"]:
             replays[_reader(row, handlers)][OUTCOMES[row["outcome"]]] += row["lives"]
-    told = [
+    found = [
         Replayed(*owner, counts.total(), *(counts[name] for name in OUTCOMES))
         for owner, counts in replays.items()
     ]
-    return tuple(sorted(told, key=lambda r: (-r.replayed, r.group or "", r.handler or "")))
+    return tuple(sorted(found, key=lambda r: (-r.replayed, r.group or "", r.handler or "")))
 
 
 def key_text(key: bytes) -> str:

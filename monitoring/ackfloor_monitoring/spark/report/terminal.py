@@ -26,7 +26,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     period,
     seconds,
     short_moment,
-    since_words,
+    since_text,
     source,
     spark,
     stretch,
@@ -43,7 +43,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
         yield _plain(sentence)
     yield from (_when(report), _groups("Causes", report.failure_groups[:_MOST], report))
     if report.new:
-        yield _groups(f"New since {since_words(report)}", report.new[:_MOST], report)
+        yield _groups(f"New since {since_text(report)}", report.new[:_MOST], report)
     yield from (_funnel(report), _times(report), _keys(report), _partitions(report))
     yield from (_traffic(report), _handlers(report), _replays(report))
     if report.commits_known:

@@ -36,7 +36,7 @@ State = Literal["ok", "bad", "not tried"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """What one check found; `fix` says what to do where it is bad."""
 
     check: str
@@ -45,31 +45,31 @@ class Finding:
     fix: str = ""
 
 
-def examine(kafka_options: Mapping[str, str] | None = None) -> Iterator[Finding]:
+def examine(kafka_options: Mapping[str, str] | None = None) -> Iterator[CheckResult]:
     """Every check in its order, each told as soon as it is done.
 
     Args:
         kafka_options: how to reach the brokers; None leaves them out.
     """
-    yield Finding("python", "ok", f"{sys.version.split()[0]} ({sys.executable})")
+    yield CheckResult("python", "ok", f"{sys.version.split()[0]} ({sys.executable})")
     found = [_package(name) for name in ("pyspark", "pandas", "pyarrow")]
     if submitted():
-        found.append(Finding("java and jars", "ok", "those that spark-submit was given"))
+        found.append(CheckResult("java and jars", "ok", "those that spark-submit was given"))
     else:
-        found += [_told("java", _java), _told("jars", _jars)]
+        found += [_check("java", _java), _check("jars", _jars)]
     yield from found
     archive = [] if submitted() else ["class archive"]
     later = ["session", "delta", "kafka connector", *(["brokers"] if kafka_options else [])]
     if any(each.state == "bad" for each in found):
-        yield from (Finding(check, "not tried", "") for check in (*archive, *later))
+        yield from (CheckResult(check, "not tried", "") for check in (*archive, *later))
         return
-    yield from (_told(check, _archive) for check in archive)
+    yield from (_check(check, _archive) for check in archive)
     yield from _with_session(later, kafka_options)
 
 
 def _with_session(
     later: Sequence[str], kafka_options: Mapping[str, str] | None
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
 
@@ -79,34 +79,34 @@ def _with_session(
             context = sessions[0].sparkContext
             return f"{context.master}, started in {time.monotonic() - began:.1f} s"
 
-        started = _told("session", start)
+        started = _check("session", start)
         yield started
         if started.state == "bad":
-            yield from (Finding(check, "not tried", "") for check in later[1:])
+            yield from (CheckResult(check, "not tried", "") for check in later[1:])
             return
         (spark,) = sessions
-        yield _told("delta", lambda: _delta(spark))
-        yield _told("kafka connector", lambda: _connector(spark))
+        yield _check("delta", lambda: _delta(spark))
+        yield _check("kafka connector", lambda: _connector(spark))
         if kafka_options is not None:
-            yield _told("brokers", lambda: _brokers(spark, kafka_options))
+            yield _check("brokers", lambda: _brokers(spark, kafka_options))
 
 
-def _told(check: str, run: Callable[[], str]) -> Finding:
+def _check(check: str, run: Callable[[], str]) -> CheckResult:
     try:
-        return Finding(check, "ok", run())
+        return CheckResult(check, "ok", run())
     except AckfloorError as error:
-        return Finding(check, "bad", "", str(error))
+        return CheckResult(check, "bad", "", str(error))
 
 
-def _package(name: str) -> Finding:
+def _package(name: str) -> CheckResult:
     try:
         found = version(name)
     except PackageNotFoundError:
-        return Finding(name, "bad", "not installed", _INSTALL)
+        return CheckResult(name, "bad", "not installed", _INSTALL)
     if name == "pyspark" and not found.startswith(PYSPARK_SERIES):
         why = f"{found}; the connector and Delta jars are made for {PYSPARK_SERIES}x"
-        return Finding(name, "bad", why, _INSTALL)
-    return Finding(name, "ok", found)
+        return CheckResult(name, "bad", why, _INSTALL)
+    return CheckResult(name, "ok", found)
 
 
 def _java() -> str:
@@ -131,10 +131,10 @@ def _delta(spark: SparkSession) -> str:
 
     if submitted():
         # A folder of this machine is not one of the workers'.
-        with io.spark_failures_told("the jars"):
+        with io.readable_spark_errors("the jars"):
             io.load_class(spark, "io.delta.sql.DeltaSparkSessionExtension")
         return "loaded"
-    with TemporaryDirectory(prefix="ackfloor-doctor-") as folder, io.spark_failures_told("Delta"):
+    with TemporaryDirectory(prefix="ackfloor-doctor-") as folder, io.readable_spark_errors("Delta"):
         path = f"{folder}/table"
         spark.range(1).write.format("delta").save(path)
         rows = spark.read.format("delta").load(path).count()
@@ -144,7 +144,7 @@ def _delta(spark: SparkSession) -> str:
 def _connector(spark: SparkSession) -> str:
     from ackfloor_monitoring.spark.table import kafka_reads as io
 
-    with io.spark_failures_told("the Kafka connector"):
+    with io.readable_spark_errors("the Kafka connector"):
         io.read_topics(spark, {"kafka.bootstrap.servers": "localhost:9"}, topics=["none"])
     return "loaded"
 

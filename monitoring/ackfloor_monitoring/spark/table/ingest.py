@@ -2,10 +2,10 @@
 
 A stream is begun where the table ends (`store`), so each begin is the same: after a kill in the
 middle of a batch, with the checkpoint gone, or in another folder of another machine. What the
-stream can't go on with ends it, is told, and it is begun anew:
+stream can't continue with ends it, is reported, and it is started anew:
 
 - a topic vanished, or was made anew (seen by its id, which is looked at before every batch);
-- retention was faster than ingest: the records are gone from Kafka, how many is told;
+- retention was faster than ingest: the records are gone from Kafka, how many is reported;
 - the brokers are away: a stream waits for them, a single run fails.
 
 Anything else ends ingest with an error, as does a stream that is begun five times without
@@ -29,7 +29,7 @@ from ackfloor_monitoring.spark.spark_errors import NoTopics, ReadFailed, StoreFa
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table import table_frames as frames
-from ackfloor_monitoring.spark.table.ingest_observer import Onlooker
+from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 from ackfloor_monitoring.spark.table.redacted_rows import redacted
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ class Ingest:
         spark: SparkSession,
         plan: IngestPlan,
         tell: Callable[[str], None] = print,
-        onlooker: Onlooker | None = None,
+        observer: IngestObserver | None = None,
     ) -> None:
         self._spark = spark
         self._plan = plan
         self._tell = tell
-        self._onlooker = onlooker or Onlooker()
+        self._observer = observer or IngestObserver()
         self._ids: dict[str, str] = {}
         self._writer = ""
         self._problem: AckfloorError | None = None
@@ -195,21 +195,21 @@ class Ingest:
             if plan.once
             else writer.trigger(processingTime=f"{int(plan.every_s * 1000)} milliseconds")
         )
-        told: set[int] = set()
+        reported: set[int] = set()
         query = writer.start()
         try:
             while not query.awaitTermination(_LOOK_EVERY_S):
-                self._progress(query, told)
-                self._onlooker.turn()
+                self._progress(query, reported)
+                self._observer.turn()
                 if self._stopping:
                     query.stop()
                 elif self._kept_house != datetime.now(UTC).date() and not plan.once:
                     query.stop()  # a new day: cleaned up before the next begin
-            self._progress(query, told)
+            self._progress(query, reported)
         except StreamingQueryException as error:
-            self._progress(query, told)
+            self._progress(query, reported)
             verdict = self._verdict(error)
-            self._onlooker.failed(verdict)
+            self._observer.failed(verdict)
             raise verdict from error
         finally:
             query.stop()
@@ -225,9 +225,9 @@ class Ingest:
             rows = records.transform(frames.failure_rows, self._ids, now)
             if (oldest := plan.oldest_day(now)) is not None:
                 rows = rows.where(rows["day"] >= oldest)
-            with store.store_failures_told(plan.table):
+            with store.readable_store_errors(plan.table):
                 store.append(redacted(rows, plan.rules), plan.table)
-            self._onlooker.stored(now)
+            self._observer.stored(now)
             self._merge_files()
         except AckfloorError as error:
             self._problem = error  # through Java only its text would come
@@ -248,12 +248,12 @@ class Ingest:
                 raise StreamBroken(f"topic {name} was deleted and made anew")
         self._ids |= found
 
-    def _progress(self, query: StreamingQuery, told: set[int]) -> None:
+    def _progress(self, query: StreamingQuery, reported: set[int]) -> None:
         for progress in query.recentProgress:
             records = progress.numInputRows
-            if not records or progress.batchId in told:
+            if not records or progress.batchId in reported:
                 continue
-            told.add(progress.batchId)
+            reported.add(progress.batchId)
             self.stored.records += records
             self.stored.batches += 1
             seconds = progress.batchDuration / 1000
@@ -271,8 +271,8 @@ class Ingest:
         causes = io.java_causes(getattr(error, "_origin", None))
         kind, text = causes[-1]
         first = text.partition("\n")[0]
-        told = " ".join(f"{name}: {message}" for name, message in causes)
-        if any(mark in told for mark in _BROKEN):
+        text = " ".join(f"{name}: {message}" for name, message in causes)
+        if any(mark in text for mark in _BROKEN):
             return StreamBroken(f"{kind}: {first}")
         if any(name.endswith(_UNREACHABLE) for name, _ in causes):
             servers = self._plan.kafka["kafka.bootstrap.servers"]

@@ -7,7 +7,7 @@ from datetime import datetime
 from ackfloor import AckfloorError
 
 
-class Onlooker:
+class IngestObserver:
     """Is told, and does nothing about it; subclasses do. What it raises ends the ingest."""
 
     def stored(self, at: datetime) -> None:

@@ -192,7 +192,7 @@ def load_class(spark: SparkSession, name: str) -> None:
 
 
 @contextmanager
-def spark_failures_told(what: str = "the topics") -> Iterator[None]:
+def readable_spark_errors(what: str = "the topics") -> Iterator[None]:
     """Around what makes Spark work: its errors, pages of Java each, become one sentence.
 
     Args:

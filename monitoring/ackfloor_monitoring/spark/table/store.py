@@ -80,7 +80,7 @@ def open_table(spark: SparkSession, table: str) -> bool:
     try:
         found = _properties(spark, table)
     except TableRefused as error:
-        if _holds_files(spark, table):
+        if _has_files(spark, table):
             raise TableRefused(
                 f"table {table}: holds files that are no table of failures; name another folder"
             ) from error
@@ -93,7 +93,7 @@ def open_table(spark: SparkSession, table: str) -> bool:
 def take_over(spark: SparkSession, table: str, writer: str) -> None:
     """Make `writer` the only one that may append; an append that is under way elsewhere fails."""
     _set(spark, table, WRITER_PROPERTY, writer)
-    with store_failures_told(table):
+    with readable_store_errors(table):
         _delete(spark, f"{table}/{_SCRATCH}")
 
 
@@ -115,7 +115,7 @@ def next_positions(
     spark: SparkSession, table: str, topic_ids: Collection[str]
 ) -> dict[tuple[str, int], int]:
     """By topic id and partition the position behind what is stored; none where nothing is."""
-    with store_failures_told(table):
+    with readable_store_errors(table):
         rows = (
             spark.read.format("delta")
             .load(table)
@@ -129,7 +129,7 @@ def next_positions(
 
 def created_at(spark: SparkSession, table: str) -> datetime:
     """When the table was made."""
-    with store_failures_told(table):
+    with readable_store_errors(table):
         (row,) = spark.sql(f"DESCRIBE DETAIL {_name(table)}").select("createdAt").collect()
     # Python is given the time in its own zone, without saying so.
     return datetime.fromtimestamp(row["createdAt"].timestamp(), UTC)
@@ -142,14 +142,14 @@ def append(rows: DataFrame, table: str) -> None:
 
 def drop_older(spark: SparkSession, table: str, oldest: date) -> None:
     """Forget the days before `oldest`; whole folders, so nothing is rewritten."""
-    with store_failures_told(table):
+    with readable_store_errors(table):
         # Delta's DELETE takes no parameters; a date is digits and dashes.
         spark.sql(f"DELETE FROM {_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
 
 
 def merge_files(spark: SparkSession, table: str) -> None:
     """Make one file of the many small ones that a group has on a day."""
-    with store_failures_told(table):
+    with readable_store_errors(table):
         files = spark.read.format("delta").load(table).inputFiles()
         folders = Counter(file.rpartition("/")[0] for file in files)
         full = (folder for folder, count in folders.items() if count >= MANY_FILES)
@@ -166,24 +166,24 @@ def clean(spark: SparkSession, table: str, today: date) -> None:
     """
     if _properties(spark, table).get(CLEANED_PROPERTY) == today.isoformat():
         return
-    with store_failures_told(table):
+    with readable_store_errors(table):
         spark.sql(f"VACUUM {_name(table)}")
     _set(spark, table, CLEANED_PROPERTY, today.isoformat())
 
 
 @contextmanager
-def store_failures_told(table: str) -> Iterator[None]:
+def readable_store_errors(table: str) -> Iterator[None]:
     """Around what makes Spark use the table: its errors become one sentence."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-        first = str(said).strip().partition("\n")[0]
+        message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        first = str(message).strip().partition("\n")[0]
         raise StoreFailed(f"table {table}: {first}") from error
 
 
 def _set(spark: SparkSession, table: str, name: str, value: str) -> None:
-    with store_failures_told(table):
+    with readable_store_errors(table):
         spark.sql(f"ALTER TABLE {_name(table)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
@@ -191,7 +191,7 @@ def _create(spark: SparkSession, table: str) -> None:
     columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in FAILURE)
     given = {**_PROPERTIES, CLEANED_PROPERTY: datetime.now(UTC).date().isoformat()}
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
-    with store_failures_told(table):
+    with readable_store_errors(table):
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS {_name(table)} ({columns}) USING delta "
             f"PARTITIONED BY ({', '.join(f'`{name}`' for name in PARTITIONED_BY)}) "
@@ -200,7 +200,7 @@ def _create(spark: SparkSession, table: str) -> None:
 
 
 def _properties(spark: SparkSession, table: str) -> dict[str, str]:
-    with store_failures_told(table):
+    with readable_store_errors(table):
         try:
             rows = spark.sql(f"SHOW TBLPROPERTIES {_name(table)}").collect()
         except AnalysisException as error:
@@ -228,7 +228,7 @@ def _name(table: str) -> str:
     return f"delta.`{table.replace('`', '``')}`"
 
 
-def _holds_files(spark: SparkSession, table: str) -> bool:
+def _has_files(spark: SparkSession, table: str) -> bool:
     files, path = _file_system(spark, table)
     return bool(files.exists(path)) and len(files.listStatus(path)) > 0
 

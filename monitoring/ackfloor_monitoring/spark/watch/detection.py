@@ -142,7 +142,7 @@ class Surge:
     usual: float
 
 
-Finding = NewCause | Surge
+Alert = NewCause | Surge
 
 
 @dataclass(slots=True)
@@ -181,14 +181,14 @@ class Detection:
             self._add(self._causes.setdefault(each.cause, _History()), each, of_a_slice=recent)
         self._forget()
 
-    def take(self, sightings: Iterable[Sighting], now_s: float) -> list[Finding]:
+    def take(self, sightings: Iterable[Sighting], now_s: float) -> list[Alert]:
         """Remember them, and say which are new and which make a surge.
 
         Args:
             sightings: in any order.
             now_s: the time of the wall's clock.
         """
-        found: list[Finding] = []
+        found: list[Alert] = []
         for each in sorted(sightings, key=lambda each: each.at_s):
             if each.at_s < now_s - self._rules.look_back_s:
                 continue

@@ -21,11 +21,11 @@ from ackfloor.core.values.durations import format_duration
 from ackfloor_monitoring.metrics.watch_metrics import WatchMetrics
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table.ingest import Ingest, IngestPlan, Stored
-from ackfloor_monitoring.spark.table.ingest_observer import Onlooker
+from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 from ackfloor_monitoring.spark.watch.detection import (
+    Alert,
     Cause,
     Detection,
-    Finding,
     NewCause,
     Rules,
     Sighting,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN_AFTER_S = 10.0
 #: Findings of one look that are told; all are counted.
-MOST_TOLD = 20
+MOST_LOGGED = 20
 
 
-class Watch(Onlooker):
+class Watch(IngestObserver):
     """One watch, from its start to its end.
 
     Args:
@@ -135,38 +135,38 @@ class Watch(Onlooker):
             self._metrics.stored(
                 row["group"], row["handler"], row["stage"], row["reason"], row["stored"]
             )
-        self._raise(self._detection.take(_sightings(rows), now_s))
+        self._send_alerts(self._detection.take(_sightings(rows), now_s))
 
     def _collect(self, failures: DataFrame, slices_from_s: float = 0.0) -> Sequence[Row]:
-        with store.store_failures_told(self._table):
+        with store.readable_store_errors(self._table):
             rows = failures.transform(sightings, self._rules, slices_from_s).collect()
         if len(rows) == MOST_ROWS:
             self._tell(f"too many kinds of failures: only the newest {MOST_ROWS:,} are looked at")
         return rows
 
-    def _raise(self, findings: Sequence[Finding]) -> None:
-        for finding in findings:
-            seen = finding.first if isinstance(finding, NewCause) else finding.last
-            if isinstance(finding, NewCause):
+    def _send_alerts(self, alerts: Sequence[Alert]) -> None:
+        for alert in alerts:
+            seen = alert.first if isinstance(alert, NewCause) else alert.last
+            if isinstance(alert, NewCause):
                 self._metrics.found_new(seen.cause.group, seen.cause.handler)
             else:
                 self._metrics.found_surge(seen.cause.group, seen.cause.handler)
-        for finding in findings[:MOST_TOLD]:
-            self._tell(told(finding, self._rules))
-        if len(findings) > MOST_TOLD:
-            self._tell(f"and {len(findings) - MOST_TOLD:,} more new fingerprints and surges")
+        for alert in alerts[:MOST_LOGGED]:
+            self._tell(alert_text(alert, self._rules))
+        if len(alerts) > MOST_LOGGED:
+            self._tell(f"and {len(alerts) - MOST_LOGGED:,} more new fingerprints and surges")
 
 
-def told(finding: Finding, rules: Rules) -> str:
+def alert_text(alert: Alert, rules: Rules) -> str:
     """A finding as one line. Names come from headers: what isn't plain is quoted."""
-    if isinstance(finding, NewCause):
-        seen = finding.first
+    if isinstance(alert, NewCause):
+        seen = alert.first
         what = f"NEW FINGERPRINT, none in {format_duration(rules.look_back_s)}:"
     else:
-        seen = finding.last
+        seen = alert.last
         what = (
-            f"SURGE, {finding.count:,} failures in {format_duration(rules.window_s)}, "
-            f"{finding.usual:.1f} are usual:"
+            f"SURGE, {alert.count:,} failures in {format_duration(rules.window_s)}, "
+            f"{alert.usual:.1f} are usual:"
         )
     cause = seen.cause
     names = {

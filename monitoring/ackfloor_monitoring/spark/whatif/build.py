@@ -78,15 +78,12 @@ def what_if(
             f"{left_out.own_waits} had waits of their handler's own, and of "
             f"{left_out.without_origin} failures the origin can't be read"
         )
-    told = [_outcome(row["group"], row["handler"], [row]) for row in rows]
     return WhatIf(
         table=table,
         policy=Policy(len(policy.schedule()), policy.schedule(), policy.jitter),
         commits_known=commits is not None,
         total=_outcome(None, None, rows),
-        handlers=tuple(
-            sorted(told, key=lambda each: (-each.messages, each.group or "", each.handler or ""))
-        ),
+        handlers=_by_handler(rows),
         left_out=left_out,
         assumptions=ASSUMPTIONS if commits is not None else (*ASSUMPTIONS, PRESUMED),
     )
@@ -97,6 +94,12 @@ def _check_handler(failures: DataFrame, handler: str) -> None:
     if handler not in names:
         known = ", ".join(sorted(filter(None, names))) or "none"
         raise SettingError("--handler", handler, "no failure names it", f"the table has {known}")
+
+
+def _by_handler(rows: Sequence[Row]) -> tuple[Outcome, ...]:
+    """What each handler would have had, those with most messages first."""
+    each = [_outcome(row["group"], row["handler"], [row]) for row in rows]
+    return tuple(sorted(each, key=lambda o: (-o.messages, o.group or "", o.handler or "")))
 
 
 def _outcome(group: str | None, handler: str | None, rows: Sequence[Row]) -> Outcome:

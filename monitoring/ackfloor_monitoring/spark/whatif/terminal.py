@@ -21,19 +21,19 @@ from ackfloor_monitoring.spark.whatif.answer import Estimate, Outcome, Policy, W
 _MINUS, _TO = "\u2212", "\u2013"
 
 
-def whatif_tables(told: WhatIf) -> Iterator[RenderableType]:
+def whatif_tables(whatif: WhatIf) -> Iterator[RenderableType]:
     """What was against what would have been, in all and by handler."""
-    yield Text(f"Through {policy_words(told.policy)}", style="bold")
-    what = f"{count(told.total.messages)} messages that failed, of {told.table}"
+    yield Text(f"Through {policy_text(whatif.policy)}", style="bold")
+    what = f"{count(whatif.total.messages)} messages that failed, of {whatif.table}"
     yield Text(what, style="dim")
-    yield _total(told.total)
-    if len(told.handlers) > 1:
-        yield _handlers(told.handlers)
-    for sentence in (*_notes(told), "Assumptions:", *told.assumptions):
+    yield _total(whatif.total)
+    if len(whatif.handlers) > 1:
+        yield _handlers(whatif.handlers)
+    for sentence in (*_notes(whatif), "Assumptions:", *whatif.assumptions):
         yield Text(sentence, style="dim")
 
 
-def policy_words(policy: Policy) -> str:
+def policy_text(policy: Policy) -> str:
     """3 redeliveries after 1s, 5s, 25s, with up to 15 % jitter."""
     if not policy.max_redeliveries:
         return "no redelivery"
@@ -81,8 +81,8 @@ def _handlers(handlers: Sequence[Outcome]) -> Table:
     return table
 
 
-def _notes(told: WhatIf) -> Iterator[str]:
-    total, left = told.total, told.left_out
+def _notes(whatif: WhatIf) -> Iterator[str]:
+    total, left = whatif.total, whatif.left_out
     # Less than that is only how the model spreads a recovery over its stretch.
     if total.sooner_s is not None and abs(total.sooner_s) > 0.05 * (total.to_recovery_s or 0):
         way = "sooner" if total.sooner_s > 0 else "later"

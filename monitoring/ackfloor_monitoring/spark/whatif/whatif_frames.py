@@ -101,7 +101,7 @@ def narrowed(histories: DataFrame, attempts: DataFrame) -> DataFrame:
     """
     recovered = F.col("succeeds_at").isNotNull()
     failures = attempts.where("not replayed").select(*OWNER, "cause", "began")
-    marks = histories.unionByName(failures, allowMissingColumns=True)
+    events = histories.unionByName(failures, allowMissingColumns=True)
     of_cause = Window.partitionBy(*OWNER, "cause")
     # A failure of the same moment comes first.
     before = of_cause.orderBy(
@@ -110,7 +110,7 @@ def narrowed(histories: DataFrame, attempts: DataFrame) -> DataFrame:
     after = F.greatest(F.last("began", ignorenulls=True).over(before), "failing_until")
     by = F.min("succeeds_at").over(Window.partitionBy(*OWNER, "cause", "recovers_after"))
     return (
-        marks.withColumn("recovers_after", F.when(recovered, after))
+        events.withColumn("recovers_after", F.when(recovered, after))
         .where("fate is not null")
         .withColumn("recovers_by", F.when(recovered, by))
         .drop("began")
@@ -126,15 +126,15 @@ def outcomes(narrowed: DataFrame, waits_ms: Sequence[float]) -> DataFrame:
     """
     failing_until, never = F.col("failing_until"), F.lit(_NEVER)
     clearly_later = failing_until + CLEARLY_LATER * (failing_until - F.col("first_failed_at"))
-    ended = F.when(F.col("fate") == "ended", failing_until)
-    early = F.when(F.col("fate") == "exhausted", clearly_later).otherwise(failing_until)
-    late = F.coalesce(ended, "succeeds_at", never)
+    dead_anyway = F.when(F.col("fate") == "ended", failing_until)
+    soonest = F.when(F.col("fate") == "exhausted", clearly_later).otherwise(failing_until)
+    late = F.coalesce(dead_anyway, "succeeds_at", never)
     stretches = {
         "likely": (
-            F.coalesce(ended, "recovers_after", never),
-            F.coalesce(ended, "recovers_by", never),
+            F.coalesce(dead_anyway, "recovers_after", never),
+            F.coalesce(dead_anyway, "recovers_by", never),
         ),
-        "early": (early, early),
+        "early": (soonest, soonest),
         "late": (late, late),
     }
     # As columns of their own they are computed once for all that follows from them.
@@ -200,10 +200,10 @@ def _was() -> list[Column]:
 
 
 def _then() -> list[Column]:
-    ended, recovered = F.col("fate") == "ended", F.col("fate") == "recovered"
+    dead_anyway, recovered = F.col("fate") == "ended", F.col("fate") == "recovered"
     sums = []
     for name in ("likely", "early", "late"):
-        dead = F.when(ended, 1.0).otherwise(F.col(f"{name}.dead"))
+        dead = F.when(dead_anyway, 1.0).otherwise(F.col(f"{name}.dead"))
         sums += [
             F.sum(dead).alias(f"{name}_dead"),
             F.sum(f"{name}.redeliveries").alias(f"{name}_redeliveries"),
@@ -212,6 +212,8 @@ def _then() -> list[Column]:
     return [
         *sums,
         F.sum(F.when(recovered, lived_ms)).alias("likely_recovered_ms"),
-        F.sum(F.when(ended, 0.0).otherwise(F.col("likely.dead"))).alias("likely_exhausted"),
-        F.sum(F.when(ended, 0.0).otherwise(F.col("likely.dead_ms"))).alias("likely_exhausted_ms"),
+        F.sum(F.when(dead_anyway, 0.0).otherwise(F.col("likely.dead"))).alias("likely_exhausted"),
+        F.sum(F.when(dead_anyway, 0.0).otherwise(F.col("likely.dead_ms"))).alias(
+            "likely_exhausted_ms"
+        ),
     ]

@@ -35,7 +35,7 @@ CLEARLY_LATER = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class PolicyOptions:
     """A policy as it is written on a command line; None for what is not said."""
 
     preset: str | None = None
@@ -53,7 +53,7 @@ class Words:
             SettingError: a value is refused, or two of them exclude each other; `field` is the
                 option.
         """
-        told = {
+        options = {
             "max_redeliveries": self.max_redeliveries,
             "initial_delay": self.initial_delay,
             "multiplier": self.multiplier,
@@ -61,16 +61,16 @@ class Words:
             "jitter": self.jitter,
             "delays": tuple(self.delays) or None,
         }
-        said = {name: value for name, value in told.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None}
         if self.preset is not None:
-            return _preset(self.preset, said)
-        curve = {"initial_delay", "multiplier", "max_delay"} & said.keys()
-        if "delays" in said and curve:
+            return _preset(self.preset, given)
+        curve = {"initial_delay", "multiplier", "max_delay"} & given.keys()
+        if "delays" in given and curve:
             why = f"an explicit schedule has no {min(curve)}"
             fix = f"leave {_option(min(curve))} or --delay away"
             raise SettingError("--delay", ",".join(self.delays), why, fix)
         try:
-            policy = RetryPolicy(**said)  # type: ignore[arg-type]
+            policy = RetryPolicy(**given)  # type: ignore[arg-type]
         except SettingError as error:
             raise SettingError(
                 _option(error.field.removeprefix("retry.")), error.value, error.why, error.fix
@@ -82,9 +82,9 @@ class Words:
         return policy
 
 
-def _preset(name: str, said: Mapping[str, object]) -> RetryPolicy:
-    if said:
-        option = _option(min(said))
+def _preset(name: str, given: Mapping[str, object]) -> RetryPolicy:
+    if given:
+        option = _option(min(given))
         fix = f"leave {option} away, or say the whole policy without --preset"
         raise SettingError("--preset", name, f"it is a whole policy, and {option} is given", fix)
     if name not in PRESETS:

@@ -104,7 +104,7 @@ def test_the_bounds_are_those_of_the_engine(
             world.now_s += 0.005
             world.finish(delivery, BOOM)
             world.engine.judge([], world.now)
-            while world.parcels:
+            while world.writes:
                 written += 1
                 world.confirm()
         world.tick(0.1)

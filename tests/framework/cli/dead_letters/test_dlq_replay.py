@@ -301,8 +301,8 @@ def test_a_job_of_another_command_is_resumed_by_that_one(stage: Stage) -> None:
 def test_a_note_that_asks_for_another_topic_is_not_followed() -> None:
     """Nor is one that holds what this command never writes."""
     places = Places("d", select([(0, 3)]))
-    note = JobNote("j", "replayed", JobState.STOPPED, "me", "h", 1, "t", 0, 0, 0, 0, 0,
-                   Replay(places, DeadLetterFilter(), "retry", None, 5, {0: 9}).told())  # fmt: skip
+    asked = Replay(places, DeadLetterFilter(), "retry", None, 5, {0: 9}).to_dict()
+    note = JobNote("j", "replayed", JobState.STOPPED, "me", "h", 1, "t", 0, 0, 0, 0, 0, asked)
     assert Replay.of("d", note).places == places
     with pytest.raises(RedriveRefused, match="not a job of this command"):
         Replay.of("other", note)

@@ -82,7 +82,7 @@ def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> No
         meant.append(wanted)
         return []
 
-    reading = type("Reading", (), {"letters": look, "rules": None})
+    reading = type("Reading", (), {"dead_letters": look, "rules": None})
     opened = "ackfloor.dead_letters.commands.dlq.DeadLetterSelection.open"
     monkeypatch.setattr(opened, lambda *_: reading())
     given = ["--header", "tenant=acme", "--header", "source"]

@@ -16,7 +16,10 @@ import pytest
 from ackfloor.cli.progress import acks, lag
 from ackfloor.cli.run import inflight
 from ackfloor.cli.shared.rows import RowsOutput, print_rows
-from ackfloor.dead_letters.commands.dead_letter_views import GROUPS_SPARE, LETTERS_SPARE
+from ackfloor.dead_letters.commands.dead_letter_views import (
+    OPTIONAL_COLUMNS,
+    OPTIONAL_GROUP_COLUMNS,
+)
 from tests.framework.cli.command import PATIENCE_S, environment, rest_of
 
 DLQ = "orders--billing--dlq"
@@ -63,8 +66,8 @@ INFLIGHT = [
     for n in range(3)
 ]  # fmt: skip
 TABLES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], tuple[str, ...]]] = {
-    "groups": (GROUPS, GROUPS_SPARE, ("latest", "cause", "handler")),
-    "letters": (LETTERS, LETTERS_SPARE, ("place", "handler", "reason")),
+    "groups": (GROUPS, OPTIONAL_GROUP_COLUMNS, ("latest", "cause", "handler")),
+    "letters": (LETTERS, OPTIONAL_COLUMNS, ("place", "handler", "reason")),
     "lag": (LAG, lag.SPARE, ("group", "topic", "partition")),
     "acks": (ACKS, acks.SPARE, ("group", "partition")),
     "inflight": (INFLIGHT, inflight.SPARE, ("record", "handler")),
@@ -144,9 +147,9 @@ def test_a_terminal_says_how_wide_it_is(columns: int) -> None:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     code = (
-        "from tests.framework.cli.shared.test_tables import GROUPS, GROUPS_SPARE\n"
+        "from tests.framework.cli.shared.test_tables import GROUPS, OPTIONAL_GROUP_COLUMNS\n"
         "from ackfloor.cli.shared.rows import RowsOutput, print_rows\n"
-        "print_rows(GROUPS, RowsOutput.table, spare=GROUPS_SPARE)\n"
+        "print_rows(GROUPS, RowsOutput.table, spare=OPTIONAL_GROUP_COLUMNS)\n"
     )
     plain = {**environment({"TERM": "xterm"}), "NO_COLOR": "1"}
     del plain["COLUMNS"]

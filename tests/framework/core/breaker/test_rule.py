@@ -43,7 +43,7 @@ def failing(starts: Iterable[float], first: bool = True) -> Breaker:
 
 def opens(breaker: Breaker, running: Iterable[float] = (), now: float = 10.0) -> bool:
     """Whether it is convinced, with handlers that started then and still run."""
-    return breaker.convinced([T + at_s for at_s in running], RULES, T + now)
+    return breaker.should_open([T + at_s for at_s in running], RULES, T + now)
 
 
 def test_so_many_in_a_row() -> None:
@@ -117,7 +117,7 @@ def test_slow_successes_beside_quick_failures() -> None:
             breaker.failed(origin(step), now_s, True, now_s + 0.001)
         else:
             pending.append(now_s)
-        assert not breaker.convinced(pending, RULES, now_s)
+        assert not breaker.should_open(pending, RULES, now_s)
 
 
 def test_fewer_are_enough_after_a_long_quiet() -> None:

@@ -50,7 +50,7 @@ def test_each_condition_must_be_met(wanted: dict[str, Any], ours: bool, foreign:
     """By our headers; a time that none of them tells is the record's own."""
     meant = DeadLetterFilter(**wanted)
     assert (meant.matches(letter()), meant.matches(FOREIGN)) == (ours, foreign)
-    assert DeadLetterFilter.of(json.loads(json.dumps(meant.told()))) == meant
+    assert DeadLetterFilter.from_dict(json.loads(json.dumps(meant.to_dict()))) == meant
 
 
 def test_a_letter_whose_headers_cannot_be_read_has_none() -> None:
@@ -69,7 +69,7 @@ def test_the_cause_is_what_groups_print() -> None:
 def test_a_condition_of_a_newer_version_is_refused() -> None:
     """Left out, it would let more through."""
     with pytest.raises(ValueError, match="tenant"):
-        DeadLetterFilter.of({"key": "k", "tenant": "a"})
+        DeadLetterFilter.from_dict({"key": "k", "tenant": "a"})
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_condition_of_a_newer_version_is_refused() -> None:
 def test_a_condition_that_is_not_of_its_type_is_refused(told: dict[str, Any]) -> None:
     """A note of a job may hold anything."""
     with pytest.raises(ValueError, match="not of its type"):
-        DeadLetterFilter.of(told)
+        DeadLetterFilter.from_dict(told)

@@ -28,8 +28,8 @@ from ackfloor.core.records.outcomes import (
     Bury,
     Discarded,
     Failed,
-    Held,
     Outcome,
+    Paused,
     Rejected,
 )
 from ackfloor.core.records.record import Failure, TopicPartition
@@ -129,7 +129,7 @@ def test_a_released_record_stays_open() -> None:
     world, (delivery,) = running()
     events = len(world.events)
     world.finish(delivery, RELEASED)
-    assert not world.parcels
+    assert not world.writes
     assert len(world.events) == events
     assert world.floor() == 0
 
@@ -140,10 +140,10 @@ def test_a_second_outcome_changes_nothing(first: Outcome, second: Outcome) -> No
     """Whatever the two are: it is counted as late, and that is all."""
     world, (delivery,) = running()
     world.finish(delivery, first)
-    before = (world.floor(), world.engine.flow.open_count, len(world.parcels), len(world.events))
+    before = (world.floor(), world.engine.flow.open_count, len(world.writes), len(world.events))
     world.finish(delivery, second)
     assert world.events.pop() == LateAnswers("orders", "bill", 1)
-    after = (world.floor(), world.engine.flow.open_count, len(world.parcels), len(world.events))
+    after = (world.floor(), world.engine.flow.open_count, len(world.writes), len(world.events))
     assert after == before
 
 
@@ -154,7 +154,7 @@ def test_an_answer_after_the_deadline_is_late(late: Outcome) -> None:
     world.now_s += 5
     assert [type(c) for c in world.expire(delivery)] == [Cancel, Publish]
     world.finish(delivery, late)
-    assert len(world.parcels) == 1
+    assert len(world.writes) == 1
     assert world.told(LateAnswers) == [LateAnswers("orders", "bill", 1)]
     world.confirm()
     assert world.floor() == 1
@@ -210,7 +210,7 @@ def test_lanes_that_were_filled_meanwhile_go_out_again() -> None:
     world.read([7], key=b"c")
     assert not world.ready
     for work in works:
-        world.engine.ended("bill", work, world.now)
+        world.engine.unit_ended("bill", work, world.now)
     assert world.take() == []
     assert [deliveries_in(item)[0].offset for item in world.given[-1]] == [6, 7]
     world.ready.clear()
@@ -226,11 +226,11 @@ def test_what_a_slot_has_not_handled_comes_before_what_came_meanwhile() -> None:
     work = world.ready.popleft()
     world.finish(work.popleft())
     world.read([3], key=b"a")
-    world.engine.ended("bill", work, world.now)
+    world.engine.unit_ended("bill", work, world.now)
     world.take()
     assert offsets_of(world.ready) == [1, 2, 3]
     assert not work
-    world.engine.ended("bill", work, world.now)
+    world.engine.unit_ended("bill", work, world.now)
     assert world.take() == []
     assert len(world.ready) == 1
 
@@ -344,7 +344,7 @@ def test_a_replayed_dead_letter_whose_handler_pauses_has_not_ended() -> None:
     world.assign(topic=TIER)
     world.engine.polled([replayed(0, attempt=0)], world.now)
     world.take()
-    world.finish(world.start(), Held(1.0, "the bank is away"))
+    world.finish(world.start(), Paused(1.0, "the bank is away"))
     assert world.told(ReplaysEnded) == []
 
 
@@ -407,10 +407,10 @@ def test_a_deadline_that_kills_ends_nothing_by_itself() -> None:
     world.finish(delivery, timed_out(delivery))
     (told,) = world.told(DeliveryTimedOut)
     assert told.late_by_s == 2
-    (parcel,) = world.parcels
-    assert parcel.verdict is not None
-    assert parcel.verdict.reason is Reason.TIMEOUT
-    assert parcel.verdict.failure.message == "no answer within 5 s of its start"
+    (write,) = world.writes
+    assert write.verdict is not None
+    assert write.verdict.reason is Reason.TIMEOUT
+    assert write.verdict.failure.message == "no answer within 5 s of its start"
     assert world.floor() == 0
     world.confirm()
     assert world.floor() == 1
@@ -447,6 +447,6 @@ def test_the_third_crash_in_a_row_is_the_last() -> None:
     world.read([0])
     delivery = world.start()
     delivery.envelope = envelope
-    parcel = world.fail(delivery, crash)
-    assert isinstance(parcel.verdict, Bury)
-    assert parcel.envelope.reason is Reason.CRASH
+    write = world.fail(delivery, crash)
+    assert isinstance(write.verdict, Bury)
+    assert write.envelope.reason is Reason.CRASH

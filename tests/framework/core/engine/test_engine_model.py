@@ -158,7 +158,7 @@ class EngineMachine(RuleBasedStateMachine):
         run = item if isinstance(item, Work) else None
         if isinstance(item, Work):
             if not item:
-                self.world.engine.ended("bill", item, self.world.now)
+                self.world.engine.unit_ended("bill", item, self.world.now)
                 self.world.take()
                 self.follow()
                 return
@@ -289,18 +289,18 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.take()
         self.follow()
 
-    @precondition(lambda self: self.world.parcels)
+    @precondition(lambda self: self.world.writes)
     @rule(data=st.data(), fate=st.sampled_from(["confirmed", "refused", "too large"]))
     def report(self, data: st.DataObject, fate: str) -> None:
         """A delivery report comes back."""
-        parcel: PendingWrite = data.draw(st.sampled_from(self.world.parcels))
-        self.world.parcels.remove(parcel)
+        write: PendingWrite = data.draw(st.sampled_from(self.world.writes))
+        self.world.writes.remove(write)
         if fate == "confirmed":
-            self.note_settled(parcel.delivery)
-            self.world.engine.published(parcel, self.world.now)
+            self.note_settled(write.delivery)
+            self.world.engine.published(write, self.world.now)
         else:
             self.world.engine.publish_failed(
-                parcel, "no", too_large=fate == "too large", now=self.world.now
+                write, "no", too_large=fate == "too large", now=self.world.now
             )
         self.world.take()
         self.follow()
@@ -377,10 +377,10 @@ class EngineMachine(RuleBasedStateMachine):
                 if run is not None:
                     world.ready.append(run)
             self.running.clear()
-            for parcel in world.parcels:
-                self.note_settled(parcel.delivery)
-                world.engine.published(parcel, world.now)
-            world.parcels.clear()
+            for write in world.writes:
+                self.note_settled(write.delivery)
+                world.engine.published(write, world.now)
+            world.writes.clear()
             self.time_passes(20.0)
             if not world.engine.flow.open_count:
                 assert all(a.held == a.held_bytes == 0 for a in world.engine.assignments.values())

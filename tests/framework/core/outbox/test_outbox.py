@@ -86,9 +86,9 @@ def test_a_refused_park_stays_open_and_is_tried_again() -> None:
         assert world.subjects() == [f"parking {TIER}"]
         assert world.engine.next_due_s(world.now) == world.now_s + waits[-1]
         world.tick(waits[-1] - 0.01)
-        assert not world.parcels
+        assert not world.writes
         world.tick(0.01)
-        assert len(world.parcels) == 1
+        assert len(world.writes) == 1
     assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     world.confirm()
     assert (world.floor(), world.subjects()) == (1, [])
@@ -114,7 +114,7 @@ def test_a_park_delayed_by_an_outage_still_waits_its_full_delay() -> None:
     world.fail(world.start())
     world.refuse()
     world.tick(60)
-    assert world.parcels[0].envelope.not_before_ms == world.now.wall_ms + 1_000
+    assert world.writes[0].envelope.not_before_ms == world.now.wall_ms + 1_000
 
 
 def test_too_large_a_record_sheds_headers_and_is_written_at_once() -> None:
@@ -124,14 +124,14 @@ def test_too_large_a_record_sheds_headers_and_is_written_at_once() -> None:
     names = []
     for _ in range(2):
         world.refuse("MSG_SIZE_TOO_LARGE", too_large=True)
-        names.append([name for name, _ in world.parcels[0].headers])
+        names.append([name for name, _ in world.writes[0].headers])
         assert world.subjects() == []
     assert "ackfloor.error.stack" not in names[0]
     assert "ackfloor.error.message" in names[0]
     assert "ackfloor.error.message" not in names[1]
-    assert ("ackfloor.truncated", b"stack,message") in list(world.parcels[0].headers)
+    assert ("ackfloor.truncated", b"stack,message") in list(world.writes[0].headers)
     world.refuse("MSG_SIZE_TOO_LARGE", too_large=True)
-    assert not world.parcels
+    assert not world.writes
     assert world.subjects() == [f"parking {TIER}"]
     assert world.floor() == 0
 
@@ -208,9 +208,9 @@ def test_what_goes_to_a_topic_that_the_brokers_do_not_know_waits_for_that() -> N
     assert [(f.cause, f.records) for f in world.engine.faults.all()] == [("missing", 2)]
     world.engine.troubled({}, world.now)
     world.confirm()
-    assert not world.parcels
+    assert not world.writes
     world.tick()
-    assert len(world.parcels) == 2
+    assert len(world.writes) == 2
     for _ in range(2):
         world.confirm()
     assert world.subjects() == []
@@ -226,7 +226,7 @@ def test_a_topic_that_is_mended_hurries_nothing_of_another() -> None:
     world.refuse()
     world.engine.troubled({}, world.now)
     world.tick()
-    assert [parcel.topic for parcel in world.parcels] == [TIER]
+    assert [write.topic for write in world.writes] == [TIER]
 
 
 def test_what_left_with_its_partition_is_counted_to_no_topic() -> None:
@@ -264,7 +264,7 @@ def test_a_fault_leaves_with_the_partition_of_its_record(under_way: bool) -> Non
     world.revoke()
     assert world.subjects() == []
     world.tick(60)
-    assert len(world.parcels) == under_way
+    assert len(world.writes) == under_way
 
 
 def test_a_fault_of_another_partition_stays() -> None:
@@ -288,7 +288,7 @@ def test_a_report_after_the_revoke_changes_nothing(confirmed: bool) -> None:
     world = world_with(0)
     world.fail(world.start())
     world.revoke()
-    assignment = world.parcels[0].delivery.assignment
+    assignment = world.writes[0].delivery.assignment
     if confirmed:
         world.confirm()
     else:
@@ -320,7 +320,7 @@ def test_nothing_refused_is_nothing_to_do() -> None:
     world = world_with(0)
     world.fail(world.start())
     world.tick(100)
-    assert len(world.parcels) == 1
+    assert len(world.writes) == 1
     assert world.engine.next_due_s(world.now) == inf
 
 
@@ -365,14 +365,14 @@ def test_headers_that_the_client_can_not_read_cost_the_headers_alone(topic: str)
     world.take()
     delivery = world.start()
     assert delivery.headers == delivery.headers == ()
-    parcel = world.fail(delivery)
+    write = world.fail(delivery)
     assert (delivery.key, delivery.value) == (b"k", b"v")
-    assert dict(parcel.headers)["ackfloor.truncated"] == b"headers"
+    assert dict(write.headers)["ackfloor.truncated"] == b"headers"
     world.refuse(too_large=True)
-    assert dict(parcel.headers)["ackfloor.truncated"] == b"headers,message"
+    assert dict(write.headers)["ackfloor.truncated"] == b"headers,message"
     world.confirm()
     assert world.floor(topic=topic) == 1
-    again = [(name, value) for name, value in parcel.headers if name != "ackfloor.not_before"]
+    again = [(name, value) for name, value in write.headers if name != "ackfloor.not_before"]
     world.assign(1, topic=TIER)
     world.redeliver([0], partition=1, headers=again)
     assert dict(world.fail(world.start()).headers)["ackfloor.truncated"] == b"headers"

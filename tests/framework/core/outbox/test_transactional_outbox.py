@@ -8,9 +8,9 @@ from ackfloor.core.acks.gap_set import decode
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.messages.events import PublishFailed, RecordDeadLettered, RecordParked
 from ackfloor.core.messages.fault_causes import Trouble
-from ackfloor.core.outbox.transactional_outbox import LOOK_AGAIN_S, MOST_BYTES, MOST_PARCELS
+from ackfloor.core.outbox.transactional_outbox import LOOK_AGAIN_S, MOST_BYTES, MOST_WRITES
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal, Transaction
+from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.outcomes import ACKED, Failed, Rejected
 from ackfloor.core.records.record import CommitPosition, Failure, StartPosition, TopicPartition
 from ackfloor.core.state.assignment import HandlerRules
@@ -32,7 +32,7 @@ def world_of(count: int = 0, partitions: int = 1, **given: object) -> World:
 
 def offsets(transaction: Transaction) -> list[int]:
     """The offsets of what a transaction parks."""
-    return [parcel.delivery.offset for parcel in transaction.parcels]
+    return [write.delivery.offset for write in transaction.writes]
 
 
 def settled(position: CommitPosition) -> tuple[int, list[tuple[int, int]]]:
@@ -62,7 +62,7 @@ def test_a_parcel_goes_with_the_commit_that_settles_its_record() -> None:
     world.finish(failed, BOOM)
     (transaction,) = world.transactions
     assert offsets(transaction) == [1]
-    assert transaction.parcels[0].topic == TIER
+    assert transaction.writes[0].topic == TIER
     assert [settled(position) for position in transaction.positions] == [(0, [(1, 2)])]
     assert 1 in world.engine.assignments["orders", 0].tracker.open
     world.end_transaction()
@@ -82,7 +82,7 @@ def test_what_fails_meanwhile_goes_together_in_the_next() -> None:
         world.finish(world.start(), HOPELESS)
     world.end_transaction()
     (second,) = world.transactions
-    assert [(p.topic, p.delivery.partition) for p in second.parcels] == [
+    assert [(p.topic, p.delivery.partition) for p in second.writes] == [
         *[(TIER, 0)] * 3, *[(DLQ, 0)] * 2, *[(DLQ, 1)] * 6
     ]  # fmt: skip
     assert [(p.partition, p.position) for p in second.positions] == [(0, 6), (1, 6)]
@@ -116,10 +116,10 @@ def test_a_parcel_waits_for_an_outstanding_commit() -> None:
     assert world.transactions == []
     other = world.start()
     world.finish(other, BOOM)
-    assert [p.delivery.partition for p in world.transactions[0].parcels] == [1]
+    assert [p.delivery.partition for p in world.transactions[0].writes] == [1]
     world.answer_commit()
     world.end_transaction()
-    assert [p.delivery.partition for p in world.transactions[0].parcels] == [0]
+    assert [p.delivery.partition for p in world.transactions[0].writes] == [0]
 
 
 def test_a_commit_in_doubt_is_repeated_before_a_parcel_goes() -> None:
@@ -169,7 +169,7 @@ def test_commits_without_an_answer_are_asked_for_before_a_partition_drains() -> 
     assert [p.partition for p in asked] == [0]
     world.engine.committed([(p, None) for p in asked], world.now)
     world.end_transaction()
-    assert [p.delivery.partition for p in world.transactions[0].parcels] == [0]
+    assert [p.delivery.partition for p in world.transactions[0].writes] == [0]
 
 
 def test_an_abort_for_one_lets_the_others_go_again_at_once() -> None:
@@ -180,21 +180,21 @@ def test_an_abort_for_one_lets_the_others_go_again_at_once() -> None:
         world.finish(world.start(), outcome)
     world.end_transaction()
     (mixed,) = world.transactions
-    world.end_transaction(Outcome("no topic", {mixed.parcels[0]: Refusal("no topic")}))
+    world.end_transaction(TransactionOutcome("no topic", {mixed.writes[0]: Refusal("no topic")}))
     (others,) = world.transactions
-    assert others.parcels == (mixed.parcels[1],)
+    assert others.writes == (mixed.writes[1],)
     assert [e.offset for e in world.told(PublishFailed)] == [1]
     assert world.subjects() == [f"parking {DLQ}"]
     world.end_transaction()
     (suspect,) = world.transactions
-    assert suspect.parcels == (mixed.parcels[2],)
-    world.end_transaction(Outcome("no topic", {suspect.parcels[0]: Refusal("no topic")}))
+    assert suspect.writes == (mixed.writes[2],)
+    world.end_transaction(TransactionOutcome("no topic", {suspect.writes[0]: Refusal("no topic")}))
     world.finish(world.start(), HOPELESS)
     world.finish(world.start(), BOOM)
     world.tick(1.0)
-    assert {p.topic for p in world.transactions[0].parcels} == {DLQ}
+    assert {p.topic for p in world.transactions[0].writes} == {DLQ}
     world.end_transaction()
-    assert {p.topic for p in world.transactions[0].parcels} <= {DLQ, TIER}
+    assert {p.topic for p in world.transactions[0].writes} <= {DLQ, TIER}
     while world.transactions:
         world.end_transaction()
     world.tick(2.0)
@@ -210,7 +210,7 @@ def test_an_abort_of_the_whole_keeps_everything_open() -> None:
     world.finish(world.start(), BOOM)
     world.finish(world.start(), BOOM)
     world.end_transaction()
-    world.end_transaction(Outcome("illegal generation"))
+    world.end_transaction(TransactionOutcome("illegal generation"))
     assert world.engine.flow.open_count == 1
     assert world.floor() == 1
     assert world.transactions == []
@@ -227,19 +227,21 @@ def test_a_record_refused_for_its_size_goes_alone_and_then_lighter() -> None:
         world.finish(world.start(), big)
     world.end_transaction()
     (three,) = world.transactions
-    world.end_transaction(Outcome("large", {three.parcels[1]: Refusal("large", too_large=True)}))
+    world.end_transaction(
+        TransactionOutcome("large", {three.writes[1]: Refusal("large", too_large=True)})
+    )
     assert world.told(PublishFailed) == []
     sizes: list[int] = []
     while world.transactions:
         (transaction,) = world.transactions
-        parcel = transaction.parcels[0]
-        if parcel is not three.parcels[1]:
-            assert parcel.delivery.offset != 2
+        write = transaction.writes[0]
+        if write is not three.writes[1]:
+            assert write.delivery.offset != 2
             world.end_transaction()
             continue
-        assert len(transaction.parcels) == 1
-        sizes.append(sum(len(value or b"") for _, value in parcel.headers))
-        refused = Outcome("large", {parcel: Refusal("large", too_large=True)})
+        assert len(transaction.writes) == 1
+        sizes.append(sum(len(value or b"") for _, value in write.headers))
+        refused = TransactionOutcome("large", {write: Refusal("large", too_large=True)})
         world.end_transaction(refused if len(sizes) == 1 else COMMITTED)
     assert sizes[1] < sizes[0]
     assert world.engine.flow.open_count == 0
@@ -248,15 +250,15 @@ def test_a_record_refused_for_its_size_goes_alone_and_then_lighter() -> None:
 def test_a_transaction_has_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """By count; the rest goes in the next one."""
     unguarded = HandlerRules("bill", breaker=CircuitBreaker(enabled=False))
-    world = world_of(MOST_PARCELS + 5, rules=unguarded)
-    batch = [world.start() for _ in range(MOST_PARCELS + 5)]
+    world = world_of(MOST_WRITES + 5, rules=unguarded)
+    batch = [world.start() for _ in range(MOST_WRITES + 5)]
     for delivery in batch:
         delivery.outcome = BOOM
     world.engine.answered(batch, world.now)
     world.take()
-    assert len(world.transactions[0].parcels) == MOST_PARCELS
+    assert len(world.transactions[0].writes) == MOST_WRITES
     world.end_transaction()
-    assert offsets(world.transactions[0]) == list(range(MOST_PARCELS, MOST_PARCELS + 5))
+    assert offsets(world.transactions[0]) == list(range(MOST_WRITES, MOST_WRITES + 5))
 
 
 def test_a_transaction_has_room_for_so_much() -> None:
@@ -322,9 +324,9 @@ def test_parcels_of_a_dropped_partition_do_not_go() -> None:
     world.finish(next(d for d in world.ready if d.partition == 1), BOOM)
     first = world.transactions[0]
     world.revoke(0, lost=True)
-    world.end_transaction(Outcome("no", {first.parcels[0]: Refusal("no")}))
+    world.end_transaction(TransactionOutcome("no", {first.writes[0]: Refusal("no")}))
     (second,) = world.transactions
-    assert [p.delivery.partition for p in second.parcels] == [1]
+    assert [p.delivery.partition for p in second.writes] == [1]
     world.end_transaction()
     assert world.transactions == []
 
@@ -339,7 +341,7 @@ def test_parcels_without_fault_of_a_dropped_partition_do_not_go_again() -> None:
     (pair,) = world.transactions
     dropped = world.engine.assignments["orders", 0]
     world.revoke(0, lost=True)
-    world.end_transaction(Outcome("no", {pair.parcels[0]: Refusal("no")}))
+    world.end_transaction(TransactionOutcome("no", {pair.writes[0]: Refusal("no")}))
     assert world.transactions == []
     assert dropped.parking == 0
 
@@ -360,7 +362,7 @@ def test_a_transaction_that_failed_as_a_whole_is_the_fault_of_no_topic() -> None
     """The topics that its records were to go to are not blamed for it."""
     world = world_of(2)
     world.finish(world.start(), BOOM)
-    world.end_transaction(Outcome("UNKNOWN_TOPIC_OR_PART: Broker: of a commit"))
+    world.end_transaction(TransactionOutcome("UNKNOWN_TOPIC_OR_PART: Broker: of a commit"))
     (fault,) = world.engine.faults.all()
     assert (fault.kind, fault.subject, fault.records) == ("parking", "transaction", 1)
     world.tick(1.0)
@@ -388,12 +390,12 @@ def test_what_can_not_be_written_holds_up_no_transaction() -> None:
         world.finish(world.start(), outcome)
     gone = Trouble("missing", "gone", unwritable=True)
     (first,) = world.transactions
-    assert first.parcels[0].topic == TIER
+    assert first.writes[0].topic == TIER
     world.engine.troubled({TIER: gone}, world.now)
-    assert first.hopeless == {first.parcels[0]: Refusal("gone")}
-    world.end_transaction(Outcome("gone", dict(first.hopeless)))
+    assert first.hopeless == {first.writes[0]: Refusal("gone")}
+    world.end_transaction(TransactionOutcome("gone", dict(first.hopeless)))
     (second,) = world.transactions
-    assert [p.topic for p in second.parcels] == [DLQ, DLQ]
+    assert [p.topic for p in second.writes] == [DLQ, DLQ]
     world.end_transaction()
     world.tick(1.0)
     assert world.transactions == []
@@ -401,7 +403,7 @@ def test_what_can_not_be_written_holds_up_no_transaction() -> None:
     assert (fault.subject, fault.records) == (TIER, 2)
     world.engine.troubled({}, world.now)
     world.take()
-    assert [p.topic for p in world.transactions[0].parcels] == [TIER, TIER]
+    assert [p.topic for p in world.transactions[0].writes] == [TIER, TIER]
     world.end_transaction()
     assert world.subjects() == []
 
@@ -414,7 +416,7 @@ def test_what_comes_for_a_topic_that_can_not_be_written_begins_no_transaction() 
     world.finish(world.start(), BOOM)
     world.finish(world.start(), HOPELESS)
     (transaction,) = world.transactions
-    assert [p.topic for p in transaction.parcels] == [DLQ]
+    assert [p.topic for p in transaction.writes] == [DLQ]
 
 
 def test_of_a_transaction_that_is_given_up_the_others_go_again() -> None:
@@ -424,14 +426,14 @@ def test_of_a_transaction_that_is_given_up_the_others_go_again() -> None:
         world.finish(world.start(), outcome)
     world.end_transaction()
     (mixed,) = world.transactions
-    assert [p.topic for p in mixed.parcels] == [DLQ, TIER]
+    assert [p.topic for p in mixed.writes] == [DLQ, TIER]
     gone = Trouble("missing", "gone", unwritable=True)
     world.engine.troubled({TIER: gone}, world.now)
-    assert list(mixed.hopeless) == [mixed.parcels[1]]
+    assert list(mixed.hopeless) == [mixed.writes[1]]
     world.finish(world.start(), BOOM)
     world.finish(world.start(), HOPELESS)
-    world.end_transaction(Outcome("gone", dict(mixed.hopeless)))
-    assert {p.topic for p in world.transactions[0].parcels} == {DLQ}
+    world.end_transaction(TransactionOutcome("gone", dict(mixed.hopeless)))
+    assert {p.topic for p in world.transactions[0].writes} == {DLQ}
     world.end_transaction()
     assert world.transactions == []
     world.engine.troubled({TIER: gone}, world.now)
@@ -465,8 +467,8 @@ def test_the_wait_begins_with_the_writing() -> None:
     world.finish(world.start(), BOOM)
     world.now_s += 30.0
     world.end_transaction()
-    parcel: PendingWrite = world.transactions[0].parcels[0]
-    assert parcel.envelope.not_before_ms == world.now.wall_ms + round(parcel.wait_s * 1000)
+    write: PendingWrite = world.transactions[0].writes[0]
+    assert write.envelope.not_before_ms == world.now.wall_ms + round(write.wait_s * 1000)
 
 
 def test_a_broker_that_takes_less_metadata_gets_less() -> None:
@@ -476,7 +478,7 @@ def test_a_broker_that_takes_less_metadata_gets_less() -> None:
     world.finish(world.start(), BOOM)
     assignment = world.engine.assignments["orders", 0]
     refused = world.transactions[0].positions[0].metadata
-    world.end_transaction(Outcome("OFFSET_METADATA_TOO_LARGE: no"))
+    world.end_transaction(TransactionOutcome("OFFSET_METADATA_TOO_LARGE: no"))
     assert assignment.commit.longest_metadata < len(refused)
     world.finish(world.start(), BOOM)
     world.revoke(0, lost=True)
@@ -488,7 +490,7 @@ def test_a_dropped_partitions_refused_metadata_shortens_nothing() -> None:
     world = world_of(1)
     world.finish(world.start(), BOOM)
     world.revoke(0, lost=True)
-    world.end_transaction(Outcome("OFFSET_METADATA_TOO_LARGE: no"))
+    world.end_transaction(TransactionOutcome("OFFSET_METADATA_TOO_LARGE: no"))
     assert world.transactions == []
 
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 from ackfloor.core.acks.gap_set import decode
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import COMMITTED, Outcome, Refusal
+from ackfloor.core.parking.transaction import COMMITTED, Refusal, TransactionOutcome
 from ackfloor.core.records.outcomes import ACKED
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
 from tests.framework.core.engine.test_engine_model import LIMITS, PARTITIONS, EngineMachine, Key
@@ -35,7 +35,7 @@ class TransactionalEngineMachine(EngineMachine):
             #: What the broker has written to a tier or the dead-letter topic.
             self.parked: set[Key] = set()
             #: What it decided of the transaction under way.
-            self.decided: Outcome | None = None
+            self.decided: TransactionOutcome | None = None
         position = self.stored[partition]
         start = StartPosition("orders", partition, position, metadata=self.texts[partition])
         self.world.engine.assign([start], self.world.now)
@@ -50,9 +50,9 @@ class TransactionalEngineMachine(EngineMachine):
         self.stored[position.partition] = position.position
         self.texts[position.partition] = position.metadata
 
-    def stored_as_settled(self, parcel: PendingWrite) -> bool:
+    def stored_as_settled(self, write: PendingWrite) -> bool:
         """Whether what the broker has stored says that a parcel's record is settled."""
-        partition, offset = parcel.delivery.partition, parcel.delivery.offset
+        partition, offset = write.delivery.partition, write.delivery.offset
         if offset < self.stored[partition]:
             return True
         runs = decode(self.texts[partition], "orders", partition).runs
@@ -71,24 +71,24 @@ class TransactionalEngineMachine(EngineMachine):
         if not all(map(self.current, transaction.positions)):
             fate = "aborted"
         if fate == "committed":
-            for parcel in transaction.parcels:
-                delivery = parcel.delivery
+            for write in transaction.writes:
+                delivery = write.delivery
                 place = (delivery.partition, delivery.offset)
                 assert place not in self.parked, "parked twice"
                 self.parked.add(place)
                 self.note_settled(delivery)
             for position in transaction.positions:
                 self.store(position)
-            assert all(map(self.stored_as_settled, transaction.parcels))
+            assert all(map(self.stored_as_settled, transaction.writes))
             self.decided = COMMITTED
         elif fate == "aborted":
-            self.decided = Outcome("illegal generation")
+            self.decided = TransactionOutcome("illegal generation")
         else:
-            refused = transaction.parcels
+            refused = transaction.writes
             if fate != "all refused":
-                refused = (data.draw(st.sampled_from(transaction.parcels)),)
+                refused = (data.draw(st.sampled_from(transaction.writes)),)
             refusal = Refusal("no", too_large=fate == "too large")
-            self.decided = Outcome("no", dict.fromkeys(refused, refusal))
+            self.decided = TransactionOutcome("no", dict.fromkeys(refused, refusal))
 
     @precondition(lambda self: self.decided is not None)
     @rule()

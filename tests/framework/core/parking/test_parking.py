@@ -42,10 +42,10 @@ def parked(world: World, record: MemoryRecord, outcome: Failed | Rejected = BOOM
 def test_first_failures_go_to_the_first_tier() -> None:
     """The header says when it comes again; the tier partition's share of jitter is in it."""
     world = World(STEPS, pick=lambda n: n - 1)
-    parcel = parked(world, MemoryRecord("orders", 2, 7))
-    assert (parcel.topic, parcel.partition) == (TIER, 3)
-    assert parcel.wait_s == tier_wait_s(1.0, 0.15, 3)
-    assert parcel.envelope.not_before_ms == world.now.wall_ms + round(parcel.wait_s * 1000)
+    write = parked(world, MemoryRecord("orders", 2, 7))
+    assert (write.topic, write.partition) == (TIER, 3)
+    assert write.wait_s == tier_wait_s(1.0, 0.15, 3)
+    assert write.envelope.not_before_ms == world.now.wall_ms + round(write.wait_s * 1000)
 
 
 def test_a_tier_of_unknown_size_is_written_to_its_first_partition() -> None:
@@ -61,9 +61,9 @@ def test_each_failure_goes_one_tier_on() -> None:
     topics = []
     record = MemoryRecord("orders", 0, 0)
     for offset in range(5):
-        parcel = parked(world, record)
-        topics.append((parcel.topic, parcel.envelope.attempt, parcel.envelope.reason))
-        record = MemoryRecord(TIER, 0, offset, _headers=list(parcel.headers))
+        write = parked(world, record)
+        topics.append((write.topic, write.envelope.attempt, write.envelope.reason))
+        record = MemoryRecord(TIER, 0, offset, _headers=list(write.headers))
         world.now_s += 100
     assert topics == [
         (tier("1s"), 1, "error"),
@@ -77,8 +77,8 @@ def test_each_failure_goes_one_tier_on() -> None:
 def test_the_headers_say_where_from_what_and_when() -> None:
     """All of the first park, and nothing of a second one."""
     world = World(STEPS)
-    parcel = parked(world, MemoryRecord("orders", 2, 7, _timestamp_ms=START_MS - 9))
-    found = read_envelope(parcel.headers)
+    write = parked(world, MemoryRecord("orders", 2, 7, _timestamp_ms=START_MS - 9))
+    found = read_envelope(write.headers)
     assert (found.origin_topic, found.origin_partition, found.origin_offset) == ("orders", 2, 7)
     assert (found.origin_timestamp_ms, found.group, found.handler) == (START_MS - 9, "g", "bill")
     assert (found.attempt, found.failures, found.timeouts) == (1, 1, 0)
@@ -125,8 +125,8 @@ def test_a_dead_letter_goes_to_its_origins_partition() -> None:
     """Modulo the partitions there are; where the topic is not known the producer chooses."""
     world = World(STEPS)
     rejected = Rejected(Failure("Hopeless", "x"))
-    parcel = parked(world, MemoryRecord("orders", 6, 0), rejected)
-    assert (parcel.topic, parcel.partition, parcel.wait_s) == (DLQ, 2, 0.0)
+    write = parked(world, MemoryRecord("orders", 6, 0), rejected)
+    assert (write.topic, write.partition, write.wait_s) == (DLQ, 2, 0.0)
     world.partitions.clear()
     assert parked(world, MemoryRecord("orders", 6, 1), rejected).partition is None
 
@@ -135,18 +135,18 @@ def test_a_dead_letter_waits_for_nothing() -> None:
     """What it waited for as a tier record is not written on."""
     world = World(STEPS)
     record = tier_record(TIER, 0, 0, START_MS)
-    parcel = parked(world, record, Rejected(Failure("Hopeless", "x")))
-    assert parcel.envelope.not_before_ms is None
-    assert not [name for name, _ in parcel.headers if name.endswith(("not_before", "retry_at"))]
+    write = parked(world, record, Rejected(Failure("Hopeless", "x")))
+    assert write.envelope.not_before_ms is None
+    assert not [name for name, _ in write.headers if name.endswith(("not_before", "retry_at"))]
 
 
 def test_the_records_own_headers_come_first_and_untouched() -> None:
     """Order, repeated names, nulls and bytes that are no text; ours follow."""
     world = World(STEPS)
     own = [("a", b"\xff\x00"), ("b", None), ("a", b"2")]
-    parcel = parked(world, MemoryRecord("orders", 0, 0, _headers=own))
-    assert list(parcel.headers[:3]) == own
-    assert all(name.startswith("ackfloor.") for name, _ in parcel.headers[3:])
+    write = parked(world, MemoryRecord("orders", 0, 0, _headers=own))
+    assert list(write.headers[:3]) == own
+    assert all(name.startswith("ackfloor.") for name, _ in write.headers[3:])
 
 
 def test_copies_for_other_tools_are_written_where_asked_for() -> None:
@@ -163,11 +163,11 @@ def test_copies_for_other_tools_are_written_where_asked_for() -> None:
 def test_an_explicit_wait_is_reached_by_hops() -> None:
     """The longest tier below it first; the final time travels along."""
     world = World(replace(STEPS, policy=RetryPolicy("1s", 5, "25s", 4, jitter=0)))
-    parcel = parked(world, MemoryRecord("orders", 0, 0), Failed(BOOM.failure, Reason.RETRY, 31.0))
+    write = parked(world, MemoryRecord("orders", 0, 0), Failed(BOOM.failure, Reason.RETRY, 31.0))
     due_ms = world.now.wall_ms + 31_000
-    assert (parcel.topic, parcel.wait_s) == (tier("25s"), 25.0)
-    assert parcel.envelope.retry_at_ms == due_ms
-    assert parcel.envelope.not_before_ms == world.now.wall_ms + 25_000
+    assert (write.topic, write.wait_s) == (tier("25s"), 25.0)
+    assert write.envelope.retry_at_ms == due_ms
+    assert write.envelope.not_before_ms == world.now.wall_ms + 25_000
 
 
 def test_a_refused_explicit_wait_keeps_its_due_time() -> None:
@@ -177,18 +177,18 @@ def test_a_refused_explicit_wait_keeps_its_due_time() -> None:
     due_ms = world.now.wall_ms + 31_000
     world.refuse()
     world.tick(20)
-    assert (world.parcels[0].topic, world.parcels[0].envelope.retry_at_ms) == (tier("5s"), due_ms)
+    assert (world.writes[0].topic, world.writes[0].envelope.retry_at_ms) == (tier("5s"), due_ms)
     world.refuse()
     world.tick(60)
-    assert world.parcels[0].topic == TIER
-    assert world.parcels[0].envelope.not_before_ms == world.now.wall_ms + 1_000
+    assert world.writes[0].topic == TIER
+    assert world.writes[0].envelope.not_before_ms == world.now.wall_ms + 1_000
 
 
 def test_no_wait_at_all_is_the_shortest_tier() -> None:
     """`Retry(after="0s")` comes again after the shortest delay there is."""
     world = World(replace(STEPS, policy=RetryPolicy("1s", 5, "25s", 4, jitter=0)))
-    parcel = parked(world, MemoryRecord("orders", 0, 0), Failed(BOOM.failure, Reason.RETRY, 0.0))
-    assert (parcel.topic, parcel.wait_s) == (TIER, 1.0)
+    write = parked(world, MemoryRecord("orders", 0, 0), Failed(BOOM.failure, Reason.RETRY, 0.0))
+    assert (write.topic, write.wait_s) == (TIER, 1.0)
 
 
 @pytest.mark.parametrize("hopping", [False, True])
@@ -200,13 +200,13 @@ def test_a_policy_that_lost_its_tiers_leaves_what_was_refused_where_it_was(hoppi
         world.redeliver([0], headers=[("ackfloor.retry_at", str(START_MS + 9_000).encode())])
     else:
         parked(world, MemoryRecord("orders", 0, 0), Failed(BOOM.failure, Reason.RETRY, 9.0))
-    topic = world.parcels[0].topic
+    topic = world.writes[0].topic
     world.refuse()
     world.engine.state.handlers["bill"].rules = replace(
         STEPS, policy=RetryPolicy(max_redeliveries=0)
     )
     world.tick(1)
-    assert world.parcels[0].topic == topic
+    assert world.writes[0].topic == topic
     world.confirm()
     assert world.engine.flow.open_count == 0
 
@@ -226,20 +226,20 @@ def test_an_explicit_wait_ends_neither_early_nor_late(
     world = World(HandlerRules("bill", policy=policy), pick=seed.randrange)
     world.partitions[TIER] = partitions
     wait = Failed(BOOM.failure, Reason.RETRY, after_ms / 1000)
-    parcel = parked(world, MemoryRecord("orders", 0, 0), wait)
+    write = parked(world, MemoryRecord("orders", 0, 0), wait)
     due_ms = world.now.wall_ms + after_ms
     for n in range(3_000):
         world.confirm()
-        assert parcel.envelope.not_before_ms is not None
-        world.now_s += (parcel.envelope.not_before_ms - world.now.wall_ms) / 1000
-        record = MemoryRecord(TIER, 0, n, _headers=list(parcel.headers))
+        assert write.envelope.not_before_ms is not None
+        world.now_s += (write.envelope.not_before_ms - world.now.wall_ms) / 1000
+        record = MemoryRecord(TIER, 0, n, _headers=list(write.headers))
         if (TIER, 0) not in world.engine.assignments:
             world.assign(topic=TIER)
         world.engine.polled([record], world.now)
         world.take()
         if world.ready:
             break
-        (parcel,) = world.parcels
+        (write,) = world.writes
     delivery = world.start()
     late_ms = world.now.wall_ms - due_ms
     assert 0 <= late_ms < 1_000 * (1 + jitter) + 1
@@ -250,6 +250,6 @@ def test_a_message_that_was_replayed_to_its_source_keeps_the_count() -> None:
     """Else it could go round for ever; its origin is where it was delivered first: here."""
     world = World(STEPS)
     record = MemoryRecord("orders", 2, 7, _headers=[(ORIGIN_OFFSET, b"3"), (REPLAYS, b"4")])
-    parcel = parked(world, record)
-    assert read_envelope(parcel.headers).replays == 4
-    assert read_envelope(parcel.headers).origin_offset == 7
+    write = parked(world, record)
+    assert read_envelope(write.headers).replays == 4
+    assert read_envelope(write.headers).origin_offset == 7

@@ -17,7 +17,7 @@ def fail(world: World, record: MemoryRecord) -> Headers:
     world.engine.polled([record], world.now)
     world.take()
     world.finish(world.start(), Failed(Failure("E", "no")))
-    return world.parcels[-1].headers
+    return world.writes[-1].headers
 
 
 def named(headers: Headers, name: str) -> list[bytes | None]:
@@ -37,8 +37,8 @@ def test_copies_for_other_tools_neither_grow_nor_replace_the_record_s_own() -> N
     world.now_s += 2
     buried = fail(world, MemoryRecord(TIER, 0, 0, _headers=parked, _timestamp_ms=START_MS + 5))
 
-    assert world.parcels[0].topic == TIER
-    assert world.parcels[1].topic == "orders--g--dlq"
+    assert world.writes[0].topic == TIER
+    assert world.writes[1].topic == "orders--g--dlq"
     for headers in (parked, buried):
         assert list(headers[:3]) == OWN
         assert named(headers, "kafka_dlt-original-topic") == [b"elsewhere", b"orders"]

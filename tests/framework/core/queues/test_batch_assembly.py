@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.queues.batch_assembly import (
     form,
-    form_alone,
+    form_single,
     full_first,
     is_full,
     may_fill,
@@ -128,9 +128,9 @@ def test_an_empty_lane_is_the_batchs_to_give_back() -> None:
 def test_alone_it_takes_one_record() -> None:
     """Of a lane the first one, whose end the others wait for."""
     (loose, _) = deliveries(2)
-    assert form_alone(loose).items == [loose]
+    assert form_single(loose).items == [loose]
     (lane,) = made_lanes([3])
-    batch = form_alone(lane)
+    batch = form_single(lane)
     assert (offsets_of([batch]), batch.lanes, offsets_of([lane])) == ([0], [lane], [1, 2])
     assert batch.items[0].batch is batch
 
@@ -143,7 +143,7 @@ def test_alone_a_lane_may_have_nothing_to_start(empty: bool) -> None:
         lane.clear()
     else:
         lane[0].closed = True
-    batch = form_alone(lane)
+    batch = form_single(lane)
     assert (batch.items, batch.lanes) == ([], [lane])
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackfloor.core.queues.batch_buffer import Gathering
+from ackfloor.core.queues.batch_buffer import BatchBuffer
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.outcomes import ACKED
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -83,7 +83,7 @@ def test_a_redelivery_does_not_wait() -> None:
     world.assign(topic="orders--g--retry-1s")
     world.redeliver([0])
     assert offsets_of(world.ready) == [0]
-    assert world.engine.state.handlers["bill"].gathering is not None
+    assert world.engine.state.handlers["bill"].batch_buffer is not None
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -93,9 +93,9 @@ def test_what_waits_leaves_with_its_partition(ordering: str) -> None:
     world.read([0], partition=0, key=b"a")
     world.read([5], partition=1, key=b"a")
     world.revoke(0)
-    gathering = world.engine.state.handlers["bill"].gathering
-    assert gathering is not None
-    assert [d.offset for d in gathering.waiting()] == [5]
+    batch_buffer = world.engine.state.handlers["bill"].batch_buffer
+    assert batch_buffer is not None
+    assert [d.offset for d in batch_buffer.waiting()] == [5]
     world.tick(WAIT_S)
     assert offsets_of(world.ready) == [5]
 
@@ -104,11 +104,11 @@ def test_the_wait_may_change_while_records_wait() -> None:
     """It is computed when it is looked at."""
     world = batched()
     world.read([0])
-    gathering = world.engine.state.handlers["bill"].gathering
-    assert gathering is not None
-    assert gathering.due(world.now_s, 0.1) == []
-    assert offsets_of(gathering.due(world.now_s, 0.0)) == [0]
-    assert len(gathering) == 0
+    batch_buffer = world.engine.state.handlers["bill"].batch_buffer
+    assert batch_buffer is not None
+    assert batch_buffer.due(world.now_s, 0.1) == []
+    assert offsets_of(batch_buffer.due(world.now_s, 0.0)) == [0]
+    assert len(batch_buffer) == 0
 
 
 def test_what_came_while_a_lane_was_visited_waits_for_company_of_its_own() -> None:
@@ -124,7 +124,7 @@ def test_what_came_while_a_lane_was_visited_waits_for_company_of_its_own() -> No
     for batch in batches:
         begin(batch, world.now_s)
         batch.outcome = ACKED
-        world.engine.ended("bill", batch, world.now)
+        world.engine.unit_ended("bill", batch, world.now)
     world.take()
     assert offsets_of(world.ready) == [6, 7, 8]
     world.ready.clear()
@@ -142,13 +142,13 @@ def test_what_came_while_a_lane_was_visited_waits_for_company_of_its_own() -> No
 def test_invariants_hold(ordering: str, steps: list[tuple[int, float, bool]]) -> None:
     """B1, B2 and B3 for any arrivals: nobody visits lanes, so each record comes out of here."""
     world = batched(ordering)
-    gathering = world.engine.state.handlers["bill"].gathering
-    assert isinstance(gathering, Gathering)
+    batch_buffer = world.engine.state.handlers["bill"].batch_buffer
+    assert isinstance(batch_buffer, BatchBuffer)
     seen: list[int] = []
     for offset, (key, wait_s, visited) in enumerate(steps):
         world.tick(wait_s)
         world.read([offset], key=b"%d" % key)
-        waiting = list(gathering.waiting())
+        waiting = list(batch_buffer.waiting())
         assert all(world.now_s - d.received_s < WAIT_S for d in waiting)
         groups = [len(waiting)] if ordering != "partition" else _sizes(waiting)
         assert all(size < SIZE for size in groups)
@@ -180,6 +180,6 @@ def _visit_all(world: World) -> list[int]:
         found += offsets_of([batch])
         begin(batch, world.now_s)
         batch.outcome = ACKED
-        world.engine.ended("bill", batch, world.now)
+        world.engine.unit_ended("bill", batch, world.now)
         world.take()
     return found

@@ -191,7 +191,7 @@ def test_a_tier_resumes_when_its_waiting_bytes_have_left() -> None:
     world.redeliver(range(6, 10), due_ms=due_ms, size=100_000, headers=further)
     assert world.engine.assignments[TIER, 0].paused
     world.tick(1)
-    assert len(world.parcels) == 4
+    assert len(world.writes) == 4
     assert world.engine.assignments[TIER, 0].waiting.size == 0
     world.confirm()
     assert flow_of(world)[1:] == [Resume(((TopicPartition(TIER, 0), 10),))]

@@ -61,18 +61,18 @@ class TestOrder:
     def test_what_may_start_alone_counts(self) -> None:
         """Whoever asks how much waits is told of all of it."""
         queue = queue_of(3)
-        queue.move_alone(queue.items[1])  # type: ignore[arg-type]
-        assert (offsets_of(queue.alone), offsets_of(queue.items)) == ([1], [0, 2])
+        queue.make_exclusive(queue.items[1])  # type: ignore[arg-type]
+        assert (offsets_of(queue.exclusive), offsets_of(queue.items)) == ([1], [0, 2])
         assert len(queue) == 3
 
     def test_what_is_not_there_can_not_start_alone(self) -> None:
         """It runs, or has ended."""
         queue, (first, _) = queue_of_lanes([1, 2])
         running = first.popleft()
-        queue.move_alone(running)
-        assert (len(queue.items), len(queue.alone)) == (2, 0)
-        queue.move_alone(queue.items[1][0])  # type: ignore[index]
-        assert offsets_of(queue.alone) == [1, 2]
+        queue.make_exclusive(running)
+        assert (len(queue.items), len(queue.exclusive)) == (2, 0)
+        queue.make_exclusive(queue.items[1][0])  # type: ignore[index]
+        assert offsets_of(queue.exclusive) == [1, 2]
 
     def test_what_was_given_back_is_first_in_its_order(self) -> None:
         """Single records, and batches as the records that they are made of."""
@@ -227,7 +227,7 @@ class TestBatches:
         assert [offsets_of([batch]) for batch in running] == [[0, 1, 2], [3, 4, 5]]
         assert offsets_of(queue.items) == [6, 7]
         assert queue.take_batches(9, RULES) == []
-        queue.ended(running[0])
+        queue.call_ended(running[0])
         (batch,) = queue.take_batches(9, RULES)
         assert offsets_of([batch]) == [6, 7]
         assert queue.calls == SLOTS
@@ -241,7 +241,7 @@ class TestBatches:
         suspect.assignment.handler.suspect = suspect
         assert queue.take_batches(9, rules) == []
         assert offsets_of(queue.items) == [3, 4]
-        queue.ended(running)
+        queue.call_ended(running)
         assert offsets_of(queue.take_batches(1, rules)) == [3]
 
     def test_one_that_waits_is_joined_by_what_comes(self) -> None:
@@ -265,8 +265,8 @@ class TestBatches:
         """Given up at its deadline, it ends a second time, which changes nothing."""
         queue = queue_of(6)
         first, _ = queue.take_batches(2, RULES)
-        queue.ended(first)
-        queue.ended(first)
+        queue.call_ended(first)
+        queue.call_ended(first)
         assert queue.calls == 1
 
     @pytest.mark.parametrize("lengths", [[1, 1, 2], [4], [2, 2], [3, 1]])
@@ -289,8 +289,8 @@ class TestBatches:
         (full,) = queue.take_batches(9, rules)
         assert offsets_of([full]) == [6, 7, 8]
         assert list(queue.items) == lanes[1:3]
-        queue.ended(running)
-        queue.ended(full)
+        queue.call_ended(running)
+        queue.call_ended(full)
         assert [offsets_of([batch]) for batch in queue.take_batches(9, rules)] == [[3]]
 
 
@@ -318,6 +318,6 @@ class TestSingly:
     def test_what_is_to_run_alone_goes_by_itself(self) -> None:
         """Nothing of the others is given with it."""
         queue = queue_of(3)
-        queue.move_alone(queue.items[1])  # type: ignore[arg-type]
-        assert offsets_of(queue.take_alone()) == [1]
+        queue.make_exclusive(queue.items[1])  # type: ignore[arg-type]
+        assert offsets_of(queue.take_exclusive()) == [1]
         assert offsets_of(queue.items) == [0, 2]

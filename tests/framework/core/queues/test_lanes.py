@@ -70,7 +70,7 @@ class TestIn:
         assert lanes.admit_all([one], by_key=False) == [one]
         assert lanes.admit_all(rest[:2], by_key=False) == []
         assert lanes.admit_all(rest[2:], by_key=False) == []
-        (lane,) = lanes.ended([one])
+        (lane,) = lanes.deliveries_ended([one])
         assert list(lane) == rest
 
 
@@ -83,11 +83,11 @@ class TestSingle:
         lanes = Lanes()
         assert lanes.admit_all([first], by_key=False) == [first]
         lanes.admit_all([second, third], by_key=False)
-        (lane,) = lanes.ended([first])
+        (lane,) = lanes.deliveries_ended([first])
         assert list(lane) == [second, third]
-        assert lanes.ended([first]) == []
+        assert lanes.deliveries_ended([first]) == []
         work = handed_out(lanes, lane)
-        assert lanes.ended([first]) == []
+        assert lanes.deliveries_ended([first]) == []
         assert lane.out is work
 
     def test_the_last_of_a_lane_is_handed_out_by_itself(self) -> None:
@@ -100,9 +100,9 @@ class TestSingle:
         assert lanes.hand_out(lane) is third
         (late,) = deliveries(1)
         assert lanes.admit(KEY, late) is None
-        assert lanes.ended([third]) == [lane]
+        assert lanes.deliveries_ended([third]) == [lane]
         assert lanes.hand_out(lane) is late
-        assert lanes.ended([late]) == []
+        assert lanes.deliveries_ended([late]) == []
         assert len(lanes) == 0
 
     def test_given_back_it_is_the_first_again(self) -> None:
@@ -139,7 +139,7 @@ class TestWork:
         assert lanes.admit(KEY, late) is None
         assert lanes.back(work) is lane
         assert lanes.hand_out(lane) is late
-        assert lanes.ended([late]) == []
+        assert lanes.deliveries_ended([late]) == []
         assert len(lanes) == 0
 
     def test_what_is_left_in_it_is_first_in_the_lane(self) -> None:

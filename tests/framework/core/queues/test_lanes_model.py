@@ -160,7 +160,7 @@ class LanesMachine(RuleBasedStateMachine):
         if self.held.get(key, (None, 0))[0] is slot.current:
             self.lanes.free(key, slot.current)
             del self.held[key]
-        self.queue.extend(self.lanes.ended([slot.current]))
+        self.queue.extend(self.lanes.deliveries_ended([slot.current]))
 
     @precondition(lambda self: self.slots)
     @rule(data=st.data())
@@ -207,7 +207,7 @@ class LanesMachine(RuleBasedStateMachine):
             assert not (isinstance(unit, Work) and unit)
             assert self.lanes.back(unit) is None
             if isinstance(unit, TrackedDelivery):
-                assert self.lanes.ended([unit]) == []
+                assert self.lanes.deliveries_ended([unit]) == []
         assert (len(self.lanes), self.lanes.records()) == before
 
     @rule(partition=st.sampled_from(PARTITIONS))

@@ -29,9 +29,9 @@ from ackfloor.core.records.outcomes import (
     RELEASED,
     Bury,
     Failed,
-    Held,
     Outcome,
     Park,
+    Paused,
     Rejected,
 )
 from ackfloor.core.records.record import Failure, TopicPartition
@@ -58,7 +58,7 @@ class BatchWorld(World):
     def end(self, batch: Batch, outcome: Outcome | None = ACKED) -> None:
         """The call ends, or is given up."""
         batch.outcome, batch.finished_s = outcome, self.now_s
-        self.engine.ended("bill", batch, self.now)
+        self.engine.unit_ended("bill", batch, self.now)
         self.take()
 
     def collect(self) -> None:
@@ -145,8 +145,8 @@ def test_records_that_fail_by_themselves_are_parked_each(ordering: str) -> None:
         delivery.retry()
     world.collect()
     world.end(batch, FAILED)
-    assert [p.delivery.offset for p in world.parcels] == [0, 1, 2]
-    assert all(isinstance(p.verdict, Park) for p in world.parcels)
+    assert [p.delivery.offset for p in world.writes] == [0, 1, 2]
+    assert all(isinstance(p.verdict, Park) for p in world.writes)
     assert len(world.told(DeliveryFailed)) == 3
 
 
@@ -186,7 +186,7 @@ def test_what_stays_in_a_lane_goes_on_one_by_one() -> None:
     batch.items[1].retry(after="30s")
     world.collect()
     world.end(batch, FAILED)
-    assert isinstance(world.parcels[0].verdict, Bury)
+    assert isinstance(world.writes[0].verdict, Bury)
     world.tick(2.0)
     assert offsets(world) == []
     world.confirm()
@@ -258,7 +258,7 @@ def test_the_deadline_ends_all_and_gives_the_call_up_once() -> None:
     world.tick(1.0)
     commands = world.expire(*batch.items)
     assert [c.delivery for c in commands if isinstance(c, Cancel)] == [batch.items[0]]
-    assert len(world.told(DeliveryTimedOut)) == len(world.parcels) == 2
+    assert len(world.told(DeliveryTimedOut)) == len(world.writes) == 2
     world.tick()
     assert offsets(world) == [3]
     world.end(batch, None)
@@ -296,7 +296,7 @@ def test_a_pause_puts_back_what_nobody_answered(ordering: str) -> None:
     batch = started(world)
     batch.items[1].ack()
     world.collect()
-    world.end(batch, Held(1.0))
+    world.end(batch, Paused(1.0))
     world.tick(0.5)
     assert offsets(world) == [0, 2]
     again = world.take_batch()
@@ -312,7 +312,7 @@ def test_a_redelivery_that_asks_for_a_pause_keeps_its_room() -> None:
     world.assign(topic="orders--g--retry-1s")
     world.redeliver([0])
     handler = world.engine.state.handlers["bill"]
-    world.end(world.take_batch(), Held(1.0))
+    world.end(world.take_batch(), Paused(1.0))
     assert (handler.open_retries, offsets(world)) == (1, [0])
     world.end(world.take_batch())
     assert handler.open_retries == 0
@@ -322,7 +322,7 @@ def test_a_redelivery_that_asks_for_a_pause_keeps_its_room() -> None:
 def test_nothing_of_a_partition_that_leaves_is_planned_again(ordering: str) -> None:
     """What it failed or paused with stays open, for whoever owns it next."""
     world = batched(ordering, in_place=True)
-    for outcome in (FAILED, Held(1.0)):
+    for outcome in (FAILED, Paused(1.0)):
         batch = started(world)
         world.engine.stop([TopicPartition("orders", 0)])
         world.end(batch, outcome)
@@ -342,7 +342,7 @@ def test_what_failed_in_a_lane_that_is_gone_is_stale() -> None:
     world.revoke(lost=True)
     world.end(batch, FAILED)
     world.tick(5.0)
-    assert (offsets(world), world.parcels) == ([], [])
+    assert (offsets(world), world.writes) == ([], [])
     assert world.engine.flow.open_count == 0
 
 
@@ -393,7 +393,7 @@ def test_a_crash_in_company_charges_nobody(ordering: str, in_place: bool) -> Non
         world.end(again.batch)
     world.tick(1.0)
     world.end(world.take_batch())
-    assert (world.floor(), world.parcels, world.engine.flow.open_count) == (4, [], 0)
+    assert (world.floor(), world.writes, world.engine.flow.open_count) == (4, [], 0)
 
 
 def test_the_third_crash_alone_in_a_row_condemns() -> None:
@@ -408,7 +408,7 @@ def test_the_third_crash_alone_in_a_row_condemns() -> None:
         while n == 0 and world.ready:
             world.end(world.take_batch())
         world.tick(1.0)
-    verdicts = [parcel.verdict for parcel in world.parcels]
+    verdicts = [write.verdict for write in world.writes]
     assert verdicts == [Bury(Reason.CRASH, crash.failure)]
 
 
@@ -421,7 +421,7 @@ def test_a_replayed_record_that_was_in_a_crash_keeps_its_count() -> None:
     world.take()
     world.end(world.take_batch(), APART)
     world.end(world.take_batch(), FAILED)
-    assert (world.parcels[0].envelope.replays, world.parcels[0].envelope.attempt) == (4, 1)
+    assert (world.writes[0].envelope.replays, world.writes[0].envelope.attempt) == (4, 1)
 
 
 def test_a_deadline_that_kills_gives_the_call_up_whole() -> None:
@@ -435,9 +435,9 @@ def test_a_deadline_that_kills_gives_the_call_up_whole() -> None:
         commands = world.expire(*batch.items)
         assert [c.delivery for c in commands if isinstance(c, Cancel)] == [batch.items[1]]
         world.tick(1.0)
-    assert (world.parcels, world.told(DeliveryTimedOut)) == ([], [])
+    assert (world.writes, world.told(DeliveryTimedOut)) == ([], [])
     world.end(batch, timed_out(batch.items[1]))
-    assert [p.delivery.offset for p in world.parcels] == [1, 2]
+    assert [p.delivery.offset for p in world.writes] == [1, 2]
     assert [event.offset for event in world.told(DeliveryTimedOut)] == [1, 2]
 
 
@@ -464,7 +464,7 @@ class TestBreaker:
         """However many records it has; each is tried alone, at once, as the same attempt."""
         world = batched(ordering, breaker=self.BREAKER)
         world.end(started(world), FAILED)
-        assert world.parcels == []
+        assert world.writes == []
         (told,) = world.told(BatchFailed)
         assert (told.handler, told.count, told.error_type) == ("bill", 3, FAILED.failure.error_type)
         for offset in range(3):
@@ -472,20 +472,20 @@ class TestBreaker:
             assert [(d.offset, d.attempt) for d in batch.items] == [(offset, 1)]
             world.end(batch, FAILED if offset == 1 else ACKED)
         assert world.told(BreakerOpened) == []
-        assert [parcel.delivery.offset for parcel in world.parcels] == [1]
+        assert [write.delivery.offset for write in world.writes] == [1]
         assert world.engine.state.handlers["bill"].open_retries == 0
 
     @pytest.mark.parametrize("ordering", ["unordered", "key"])
     def test_what_fails_alone_as_well_opens_it(self, ordering: str) -> None:
         """Three records in a row; the third is withheld already where the drip is dry."""
         world = batched(ordering, breaker=CircuitBreaker(3, park_rate="1/h"))
-        while world.engine.state.handlers["bill"].circuit.drip.take(0.001, 1.0, world.now_s):
+        while world.engine.state.handlers["bill"].circuit.bucket.take(0.001, 1.0, world.now_s):
             pass
         world.end(started(world), FAILED)
         for _ in range(3):
             world.end(world.take_batch(), FAILED)
         assert len(world.told(BreakerOpened)) == 1
-        assert len(world.parcels) == 2
+        assert len(world.writes) == 2
         assert [event.offset for event in world.told(RecordWithheld)] == [2]
 
     def test_answers_by_hand_count_each(self) -> None:
@@ -502,8 +502,8 @@ class TestBreaker:
         """What came behind it is held no longer, so fetching goes on."""
         world = batched("partition", breaker=CircuitBreaker(3, park_rate="1/h"))
         world.engine.force("bill", Forced.OPEN, inf, "", world.now)
-        drip = world.engine.state.handlers["bill"].circuit.drip
-        while drip.take(0.001, 1.0, world.now_s):
+        bucket = world.engine.state.handlers["bill"].circuit.bucket
+        while bucket.take(0.001, 1.0, world.now_s):
             pass
         world.read([0, 1])
         world.tick(1.0)
@@ -515,15 +515,15 @@ class TestBreaker:
         world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
         world.tick(1.0)
         world.end(world.take_batch(), FAILED)
-        assert [parcel.delivery.offset for parcel in world.parcels] == [0]
+        assert [write.delivery.offset for write in world.writes] == [0]
         assert (len(orders.withheld), orders.held) == (0, 0)
 
     @pytest.mark.parametrize("in_place", [False, True], ids=["park", "block"])
     def test_what_fails_while_its_partition_leaves_stays_open(self, in_place: bool) -> None:
         """For whoever owns it next, whether it would be withheld or tried again in place."""
         world = batched("partition", breaker=self.BREAKER, in_place=in_place)
-        drip = world.engine.state.handlers["bill"].circuit.drip
-        while drip.take(0.001, 1.0, world.now_s):
+        bucket = world.engine.state.handlers["bill"].circuit.bucket
+        while bucket.take(0.001, 1.0, world.now_s):
             pass
         batch = started(world)
         for delivery in batch.items:
@@ -540,7 +540,7 @@ class TestBreaker:
         batch = started(world)
         world.now_s += 60.0
         world.expire(*batch.items)
-        assert len(world.parcels) == 3
+        assert len(world.writes) == 3
         assert world.told(BreakerOpened) == []
 
     def test_a_wait_by_name_is_for_all(self) -> None:
@@ -548,7 +548,7 @@ class TestBreaker:
         world = batched(breaker=self.BREAKER)
         later = Failed(Failure("Retry", "tomorrow"), Reason.RETRY, 3600.0)
         world.end(started(world), later)
-        assert len(world.parcels) == 3
+        assert len(world.writes) == 3
 
 
 @pytest.mark.parametrize("tier", [False, True])
@@ -579,10 +579,10 @@ def test_suspects_are_alone() -> None:
     world.take()
     (batch,) = world.ready
     (suspect,) = batch.items
-    assert (suspect.offset, suspect.alone) == (1, True)
+    assert (suspect.offset, suspect.unbatched) == (1, True)
     world.end(world.take_batch())
     world.engine.suspects.tick(world.now, quiet=False)
-    assert not suspect.alone
+    assert not suspect.unbatched
 
 
 def test_what_waits_behind_a_suspect_joins_a_lane_that_waits_for_company() -> None:
@@ -594,16 +594,16 @@ def test_what_waits_behind_a_suspect_joins_a_lane_that_waits_for_company() -> No
     world.take()
     suspect = world.take_batch()
     assert [delivery.offset for delivery in suspect.items] == [0]
-    world.end(suspect, Held(0.01, "away"))
+    world.end(suspect, Paused(0.01, "away"))
     world.engine.suspects.tick(world.now, quiet=True)
     world.take()
     world.tick(1.0)
     batch = world.take_batch()
     assert [delivery.offset for delivery in batch.items] == [0, 1]
     world.end(batch)
-    gathering = world.engine.state.handlers["bill"].gathering
-    assert gathering is not None
-    assert (len(gathering), world.floor()) == (0, 2)
+    batch_buffer = world.engine.state.handlers["bill"].batch_buffer
+    assert batch_buffer is not None
+    assert (len(batch_buffer), world.floor()) == (0, 2)
 
 
 def test_a_single_record_can_be_ended_by_the_runtime() -> None:
@@ -613,4 +613,4 @@ def test_a_single_record_can_be_ended_by_the_runtime() -> None:
     assert batch.items[0].end(REJECTED)
     assert not batch.items[0].end(REJECTED)
     world.collect()
-    assert isinstance(world.parcels[0].verdict, Bury)
+    assert isinstance(world.writes[0].verdict, Bury)

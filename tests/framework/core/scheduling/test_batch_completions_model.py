@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import ACKED, APART, Discarded, Held, Outcome
+from ackfloor.core.records.outcomes import ACKED, APART, Discarded, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.executors.batch_calls import begin, startable
 from tests.examples import examples
@@ -62,7 +62,7 @@ class BatchMachine(EngineMachine):
         batch = delivery.batch
         self.calls.remove(batch)
         self.zombies.append(batch)
-        self.world.engine.ended("bill", batch, self.world.now)
+        self.world.engine.unit_ended("bill", batch, self.world.now)
         self.world.take()
 
     def may_start(self) -> bool:
@@ -75,7 +75,7 @@ class BatchMachine(EngineMachine):
         world = self.world
         batch = world.ready.popleft()
         if not startable(batch, stopping=False):
-            world.engine.ended("bill", batch, world.now)
+            world.engine.unit_ended("bill", batch, world.now)
             world.take()
             self.follow()
             return
@@ -87,7 +87,7 @@ class BatchMachine(EngineMachine):
         """C2, C3, and what an ordering promises."""
         items = batch.items
         assert 1 <= len(items) <= SIZE
-        if any(d.alone or _place(d) in self.apart for d in items):
+        if any(d.unbatched or _place(d) in self.apart for d in items):
             assert len(items) == 1
         lanes = [d.lane_key(self.ordering == "key") for d in items]
         if self.ordering == "partition":
@@ -124,7 +124,7 @@ class BatchMachine(EngineMachine):
         self.follow()
 
     @precondition(lambda self: self.calls or self.zombies)
-    @rule(data=st.data(), outcome=st.sampled_from((*OUTCOMES, Held(0.0), APART)))
+    @rule(data=st.data(), outcome=st.sampled_from((*OUTCOMES, Paused(0.0), APART)))
     def end(self, data: st.DataObject, outcome: Outcome) -> None:
         """A call ends, in any order, perhaps after it was given up."""
         self.finish_batch(data.draw(st.sampled_from([*self.calls, *self.zombies])), outcome)
@@ -140,7 +140,7 @@ class BatchMachine(EngineMachine):
             self.apart |= {_place(d) for d in batch.items if not d.closed and d.outcome is None}
         batch.outcome, batch.finished_s = outcome, self.world.now_s
         self.ended.extend(batch.items)
-        self.world.engine.ended("bill", batch, self.world.now)
+        self.world.engine.unit_ended("bill", batch, self.world.now)
         self.world.take()
         self.follow()
 
@@ -168,15 +168,15 @@ class BatchMachine(EngineMachine):
                 self.start()
             for batch in [*self.calls, *self.zombies]:
                 self.finish_batch(batch, ACKED)
-            for parcel in list(self.world.parcels):
-                self.world.parcels.remove(parcel)
-                self.note_settled(parcel.delivery)
-                engine.published(parcel, self.world.now)
+            for write in list(self.world.writes):
+                self.world.writes.remove(write)
+                self.note_settled(write.delivery)
+                engine.published(write, self.world.now)
             self.world.take()
             self.time_passes(20.0)
             if not engine.flow.open_count:
                 assert all(a.held == a.held_bytes == 0 for a in engine.assignments.values())
-                assert (len(handler.gathering or ()), handler.behind) == (0, {})
+                assert (len(handler.batch_buffer or ()), handler.behind) == (0, {})
                 assert handler.open_retries == 0
                 return
         raise AssertionError(f"{engine.flow.open_count} records are stranded")

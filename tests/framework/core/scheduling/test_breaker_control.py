@@ -189,9 +189,9 @@ def test_what_is_no_sign_of_an_outage(outcome: Outcome) -> None:
         end(world, outcome)
     assert not world.held
     world = opened()
-    parcels = len(world.parcels)
+    writes = len(world.writes)
     end(world, outcome)
-    assert len(world.parcels) == parcels + 1
+    assert len(world.writes) == writes + 1
     world.tick()
     assert world.startable()
     assert breaker_of(world) is BreakerState.OPEN
@@ -356,7 +356,7 @@ class TestForced:
             end(world)
             world.tick(0.01)
         assert world.engine.state.withheld(world.engine.state.handlers["bill"])
-        parcels = len(world.parcels)
+        writes = len(world.writes)
         world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
         world.take()
         assert [event.why for event in world.told(BreakerClosed)] == ["operator"]
@@ -365,7 +365,7 @@ class TestForced:
             end(world)
             world.tick()
         assert not world.held
-        assert len(world.parcels) > parcels + 10
+        assert len(world.writes) > writes + 10
 
     def test_open_where_it_is_open_already(self) -> None:
         """Slow start ends: an operator knows better."""
@@ -518,12 +518,12 @@ def test_while_a_suspect_runs_alone_no_trial_is_planned() -> None:
     """K4: it could not be given, and looking again changes nothing."""
     world = opened()
     world.tick(2.0)
-    world.engine.state.secluded = True
+    world.engine.state.exclusive = True
     end(world)
     world.tick(10.0)
     assert world.engine.next_due_s(world.now) > world.now_s
     before = world.queued()
-    world.engine.state.secluded = False
+    world.engine.state.exclusive = False
     world.tick()
     assert world.queued() > before
 

@@ -45,9 +45,9 @@ def started(made: World) -> list[int]:
     return offsets_of(made.ready)
 
 
-def secluded(made: World) -> bool:
+def exclusive(made: World) -> bool:
     """Whether nothing starts but what is to run alone."""
-    return made.engine.state.secluded
+    return made.engine.state.exclusive
 
 
 def at(made: World, offset: int) -> TrackedDelivery:
@@ -84,7 +84,7 @@ def test_suspects_of_one_crash_run_one_at_a_time_beside_the_others() -> None:
     made.read(range(5))
     assert started(made) == [0, 2, 4]
     step(made)
-    assert not secluded(made)
+    assert not exclusive(made)
     assert started(made) == [0, 2, 4, 1]
     step(made, quiet=False)
     assert 3 not in started(made)
@@ -104,7 +104,7 @@ def test_a_suspect_of_two_crashes_runs_alone_and_first() -> None:
     made = world({1: 1, 3: 2})
     made.read(range(5))
     assert step(made) == [TakeBack("bill")]
-    assert (secluded(made), started(made)) == (True, [])
+    assert (exclusive(made), started(made)) == (True, [])
     step(made, 1.0, quiet=False)
     assert started(made) == []
     step(made, 1.0, quiet=True)
@@ -114,7 +114,7 @@ def test_a_suspect_of_two_crashes_runs_alone_and_first() -> None:
     assert started(made) == [3]
     made.finish(at(made, 3))
     step(made)
-    assert not secluded(made)
+    assert not exclusive(made)
     assert started(made) == [1, 0, 2, 4, 5]
     assert step(made, quiet=False) == []
 
@@ -127,10 +127,10 @@ def test_two_that_must_run_alone_do_so_one_after_the_other() -> None:
     step(made)
     made.finish(at(made, 1))
     assert step(made) == []
-    assert (secluded(made), started(made)) == (True, [3])
+    assert (exclusive(made), started(made)) == (True, [3])
     made.finish(at(made, 3))
     step(made)
-    assert (secluded(made), started(made)) == (False, [0, 2, 4])
+    assert (exclusive(made), started(made)) == (False, [0, 2, 4])
     assert not made.engine.suspects.active
 
 
@@ -139,14 +139,14 @@ def test_a_record_that_died_alone_a_third_time_is_dead_lettered_without_being_ru
     made = world({1: 3})
     made.read(range(3))
     assert started(made) == [0, 2]
-    (parcel,) = made.parcels
-    assert parcel.topic == DLQ
-    verdict = parcel.verdict
+    (write,) = made.writes
+    assert write.topic == DLQ
+    verdict = write.verdict
     assert isinstance(verdict, Bury)
     assert verdict.reason is Reason.CRASH
     assert verdict.failure.error_type == "WorkerCrash"
     assert HOW in verdict.failure.message
-    assert parcel.envelope.duration_ms == 0
+    assert write.envelope.duration_ms == 0
     made.confirm()
     (dead,) = made.told(RecordDeadLettered)
     assert (dead.offset, dead.reason) == (1, Reason.CRASH)
@@ -179,11 +179,11 @@ def test_where_lanes_wait_for_their_head_a_condemned_record_keeps_its_place() ->
     made = world({1: 3}, HandlerRules("bill", "key", in_place=True))
     made.engine.polled(keyed(range(3), b"a"), made.now)
     step(made)
-    assert made.parcels == []
+    assert made.writes == []
     made.finish(made.start())
     step(made)
     step(made)
-    assert [parcel.delivery.offset for parcel in made.parcels] == [1]
+    assert [write.delivery.offset for write in made.writes] == [1]
     assert started(made) == []
     made.confirm()
     assert started(made) == [2]
@@ -241,10 +241,10 @@ def test_a_condemned_record_whose_partition_left_is_condemned_when_it_comes_agai
     made.revoke()
     step(made)
     assert made.engine.suspects.over == []
-    made.parcels.clear()
+    made.writes.clear()
     made.assign()
     made.read(range(3))
-    assert [parcel.delivery.offset for parcel in made.parcels] == [1]
+    assert [write.delivery.offset for write in made.writes] == [1]
 
 
 def test_what_an_assignment_begins_behind_is_over() -> None:
@@ -315,9 +315,9 @@ def test_a_lane_waits_for_its_suspect_and_a_suspect_for_its_lane() -> None:
     assert started(made) == [2], "up to the next suspect"
     made.finish(made.start())
     assert step(made) == [TakeBack("bill")]
-    assert (secluded(made), started(made)) == (True, [])
+    assert (exclusive(made), started(made)) == (True, [])
     step(made)
-    assert (secluded(made), started(made)) == (True, [3])
+    assert (exclusive(made), started(made)) == (True, [3])
 
 
 def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
@@ -336,7 +336,7 @@ def test_what_came_behind_a_suspect_goes_on_in_its_lane() -> None:
     assert [d.offset for d in run] == [1, 2]
     made.finish(run.popleft())
     made.finish(run.popleft())
-    made.engine.ended("bill", run, made.now)
+    made.engine.unit_ended("bill", run, made.now)
     step(made)
     assert started(made) == [3]
     made.finish(made.start())
@@ -356,7 +356,7 @@ def test_a_suspect_does_not_wait_for_ever_for_what_runs() -> None:
     step(made, LONGEST_S - 1, quiet=False)
     assert started(made) == []
     step(made, 2.0, quiet=False)
-    assert (secluded(made), started(made)) == (True, [1])
+    assert (exclusive(made), started(made)) == (True, [1])
 
 
 def test_nothing_waits_for_ever_for_a_suspect() -> None:
@@ -368,7 +368,7 @@ def test_nothing_waits_for_ever_for_a_suspect() -> None:
     stuck = at(made, 0)
     assert step(made, LONGEST_S - 1, quiet=False) == []
     step(made, 2.0, quiet=False)
-    assert (secluded(made), started(made)) == (False, [1, 2])
+    assert (exclusive(made), started(made)) == (False, [1, 2])
     made.finish(stuck)
     assert ("orders", 0, 0) not in made.engine.suspects.over
 
@@ -381,7 +381,7 @@ def test_a_pause_of_a_suspects_handler_lets_the_others_go_on() -> None:
     step(made)
     made.engine.hold("bill", 30.0, "away", made.now)
     step(made)
-    assert (secluded(made), started(made)) == (False, [])
+    assert (exclusive(made), started(made)) == (False, [])
     made.tick(31.0)
     assert started(made) == [0, 1]
     made.finish(at(made, 0))
@@ -398,7 +398,7 @@ def test_no_suspect_of_a_paused_handler_is_started() -> None:
     assert step(made) == []
     made.tick(31.0)
     assert step(made) == [TakeBack("bill")]
-    assert secluded(made)
+    assert exclusive(made)
 
 
 def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:
@@ -412,7 +412,7 @@ def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:
     made.tick(5.0)
     handler = made.engine.state.handlers["bill"]
     assert handler.open_retries == 2
-    assert [p.delivery.offset for p in made.parcels] == [1]
+    assert [p.delivery.offset for p in made.writes] == [1]
     made.confirm()
     step(made)
     made.commits.clear()

@@ -82,7 +82,7 @@ class ModelWorker:
         if run and recalls == self.recalls:
             self.world.ready.append(run)
         elif run is not None:
-            self.world.engine.ended("bill", run, self.world.now)
+            self.world.engine.unit_ended("bill", run, self.world.now)
         self.do_commands()
 
 
@@ -117,7 +117,7 @@ def test_any_course_of_events(
         worker.start()
         worker.finish(0)
     assert sorted(d.offset for d in worker.started) == list(range(worker.next_offset))
-    assert not worker.world.engine.state.secluded
+    assert not worker.world.engine.state.exclusive
     assert not worker.world.engine.suspects.active
     read = {offset for offset in crashes if offset < worker.next_offset}
     assert {offset for _, _, offset in worker.world.engine.suspects.over} == read

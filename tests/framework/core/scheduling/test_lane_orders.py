@@ -194,7 +194,7 @@ def test_a_wait_under_way_is_changed(lanes: Lanes) -> None:
 def test_a_dead_lettered_head_holds_its_lane_until_it_is_confirmed(lanes: Lanes) -> None:
     """Late rather than out of order; refused, it stays where it is."""
     assert lanes.does(Action.DEAD_LETTER, b"a").done == 1
-    [write] = lanes.parcels
+    [write] = lanes.writes
     assert (write.topic, write.envelope.reason) == (DLQ, Reason.DEAD_LETTER)
     assert (write.envelope.attempt, write.envelope.error_type) == (1, "shop.Boom")
     first = lanes.blocked.oldest[0]
@@ -214,7 +214,7 @@ def test_a_dead_lettered_head_holds_its_lane_until_it_is_confirmed(lanes: Lanes)
 def test_a_discarded_head_is_settled_and_its_lane_goes_on(lanes: Lanes) -> None:
     """Nothing is written; the reason is in the log."""
     assert lanes.does(Action.DISCARD, ("orders", 0, 0), reason="a test order").done == 1
-    assert lanes.parcels == []
+    assert lanes.writes == []
     assert lanes.floor() == 1
     assert lanes.offsets_started() == [3, 6]
     [event] = lanes.told(RecordDiscarded)
@@ -227,7 +227,7 @@ def test_a_trial_run_changes_nothing(lanes: Lanes) -> None:
     before = lanes.blocked
     for action in (Action.RETRY, Action.DELAY, Action.DEAD_LETTER, Action.DISCARD):
         assert lanes.does(action, dry_run=True).done == 2
-    assert (lanes.blocked, lanes.parcels, lanes.floor()) == (before, [], 0)
+    assert (lanes.blocked, lanes.writes, lanes.floor()) == (before, [], 0)
 
 
 @pytest.mark.parametrize("action", [Action.RETRY, Action.DELAY, Action.DEAD_LETTER, Action.DISCARD])
@@ -238,7 +238,7 @@ def test_what_runs_is_left_as_it_is(lanes: Lanes, action: Action) -> None:
     answer = lanes.does(action)
     assert (answer.done, answer.left) == (0, {"running": 1, "queued": 1})
     assert not running.closed
-    assert lanes.parcels == []
+    assert lanes.writes == []
     lanes.finish(running)
     lanes.leave(running)
     assert lanes.offsets_started() == [1, 3, 4, 6, 7]
@@ -267,8 +267,8 @@ def withheld() -> Lanes:
     lanes = Lanes(PARKING)
     started = [lanes.start() for _ in range(3)]
     lanes.engine.force("bill", Forced.OPEN, inf, "", lanes.now)
-    drip = lanes.engine.state.handlers["bill"].circuit.drip
-    while drip.take(0.01, 1.0, lanes.now_s):
+    bucket = lanes.engine.state.handlers["bill"].circuit.bucket
+    while bucket.take(0.01, 1.0, lanes.now_s):
         pass
     for delivery in started:
         lanes.finish(delivery, ACKED if delivery.key == b"c" else BOOM)
@@ -305,7 +305,7 @@ def test_a_withheld_head_leaves(
 ) -> None:
     """With the failure it had, as if no breaker were in the way."""
     assert withheld.does(action).done == 2
-    writes: list[PendingWrite] = list(withheld.parcels)
+    writes: list[PendingWrite] = list(withheld.writes)
     assert len(writes) == 2
     write = writes[0]
     assert (write.topic, write.envelope.reason) == (topic, reason)

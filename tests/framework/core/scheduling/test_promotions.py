@@ -37,7 +37,7 @@ def world() -> World:
 
 def test_a_promoted_record_is_due_and_nothing_else_is(world: World) -> None:
     """The same delivery, the same attempt; what waits beside it goes on waiting."""
-    assert world.engine.early.promote(TIER, {0: [2, 3, 99]}, world.now) == 2
+    assert world.engine.promotions.promote(TIER, {0: [2, 3, 99]}, world.now) == 2
     world.tick()
     assert [world.start().record_offset for _ in range(2)] == [2, 3]
     assert not world.ready
@@ -48,41 +48,41 @@ def test_a_promoted_record_is_due_and_nothing_else_is(world: World) -> None:
 
 def test_a_promoted_record_is_handled_once(world: World) -> None:
     """In work or settled, it does not wait: a second word about it does nothing."""
-    world.engine.early.promote(TIER, {0: [1]}, world.now)
+    world.engine.promotions.promote(TIER, {0: [1]}, world.now)
     world.tick()
     delivery = world.start()
     assert delivery.attempt == 3
-    assert world.engine.early.promote(TIER, {0: [1]}, world.now) == 0
-    assert world.engine.early.bury(TIER, {0: [1]}, world.now) == 0
+    assert world.engine.promotions.promote(TIER, {0: [1]}, world.now) == 0
+    assert world.engine.promotions.bury(TIER, {0: [1]}, world.now) == 0
     world.finish(delivery)
-    assert world.engine.early.promote(TIER, {0: [1]}, world.now) == 0
+    assert world.engine.promotions.promote(TIER, {0: [1]}, world.now) == 0
     world.tick(3.0)
     assert 1 not in [world.start().record_offset for _ in range(len(world.ready))]
 
 
 def test_a_promoted_record_hops_no_further(world: World) -> None:
     """Its whole wait is over, not only the one in this tier."""
-    world.engine.early.promote(TIER, {0: [4]}, world.now)
+    world.engine.promotions.promote(TIER, {0: [4]}, world.now)
     world.tick()
     assert world.start().record_offset == 4
-    assert world.parcels == []
+    assert world.writes == []
 
 
 def test_what_is_due_already_keeps_its_time(world: World) -> None:
     """A word about it does not make it late."""
     world.now_s += 60
     due_s = world.engine.assignments[TIER, 0].waiting.next_s
-    world.engine.early.promote(TIER, {0: [0]}, world.now)
+    world.engine.promotions.promote(TIER, {0: [0]}, world.now)
     assert world.engine.assignments[TIER, 0].waiting.next_s == due_s
 
 
 def test_a_buried_record_stays_open_until_it_is_confirmed(world: World) -> None:
     """With its last error as its cause, no attempt added, and the operator's reason."""
-    assert world.engine.early.bury(TIER, {0: [0]}, world.now) == 1
+    assert world.engine.promotions.bury(TIER, {0: [0]}, world.now) == 1
     world.take()
-    [parcel] = world.parcels
-    assert (parcel.topic, parcel.envelope.reason) == (DLQ, Reason.DEAD_LETTER)
-    told = parcel.envelope
+    [write] = world.writes
+    assert (write.topic, write.envelope.reason) == (DLQ, Reason.DEAD_LETTER)
+    told = write.envelope
     assert (told.attempt, told.failures, told.error_type) == (2, 2, "shop.Boom")
     assert (told.error_fingerprint, told.failed_at_ms, told.not_before_ms) == ("f00d", 7, None)
     assert (told.group, told.handler) == ("g", "bill")
@@ -101,7 +101,7 @@ def test_a_buried_record_stays_open_until_it_is_confirmed(world: World) -> None:
 
 def test_a_buried_record_comes_again_where_the_partition_leaves_first(world: World) -> None:
     """Its write was not confirmed: the floor has not passed it."""
-    world.engine.early.bury(TIER, {0: [0]}, world.now)
+    world.engine.promotions.bury(TIER, {0: [0]}, world.now)
     world.take()
     [final] = world.revoke(topic=TIER) or [None]
     assert final is None or final.position == 0
@@ -112,13 +112,13 @@ def test_a_buried_record_comes_again_where_the_partition_leaves_first(world: Wor
 
 def test_only_what_waits_here_counts(world: World) -> None:
     """Not another topic's or partition's, not what is stopping."""
-    early = world.engine.early
-    assert early.waiting(TIER, {0: [0, 1, 99], 1: [0]}) == 2
-    assert early.waiting("orders--g--retry-5s", {0: [0]}) == 0
+    promotions = world.engine.promotions
+    assert promotions.waiting(TIER, {0: [0, 1, 99], 1: [0]}) == 2
+    assert promotions.waiting("orders--g--retry-5s", {0: [0]}) == 0
     world.engine.assignments[TIER, 0].stopping = True
-    assert early.waiting(TIER, {0: [0]}) == 0
-    assert early.promote(TIER, {0: [0]}, world.now) == 0
-    assert early.bury(TIER, {0: [0]}, world.now) == 0
+    assert promotions.waiting(TIER, {0: [0]}) == 0
+    assert promotions.promote(TIER, {0: [0]}, world.now) == 0
+    assert promotions.bury(TIER, {0: [0]}, world.now) == 0
 
 
 COUNT = 6
@@ -166,12 +166,12 @@ class _Tier:
 
     def step(self, name: str, offsets: list[int]) -> None:
         """One thing happens, if it can."""
-        world, early = self.world, self.world.engine.early
+        world, promotions = self.world, self.world.engine.promotions
         if name == "promote":
-            early.promote(TIER, {0: offsets}, world.now)
+            promotions.promote(TIER, {0: offsets}, world.now)
             world.tick()
         elif name == "bury":
-            early.bury(TIER, {0: offsets}, world.now)
+            promotions.bury(TIER, {0: offsets}, world.now)
             world.take()
         elif name == "pass":
             world.tick(0.7)
@@ -184,9 +184,9 @@ class _Tier:
             delivery = self.running.pop(0)
             world.finish(delivery)
             self.settled.add(delivery.record_offset)
-        elif name == "confirm" and world.parcels:
+        elif name == "confirm" and world.writes:
             self.settled.add(world.confirm().delivery.record_offset)
-        elif name == "refuse" and world.parcels:
+        elif name == "refuse" and world.writes:
             world.refuse()
         elif name in {"rebalance", "lose"}:
             self.rebalance(lost=name == "lose")
@@ -195,7 +195,7 @@ class _Tier:
         """The partition leaves and comes back, after what was committed of it."""
         positions = self.world.revoke(topic=TIER, lost=lost)
         self.running.clear()
-        self.world.parcels.clear()
+        self.world.writes.clear()
         self.world.ready.clear()
         floor = positions[0].position if positions else self.position
         # What was settled and is not committed comes again: a worker that loses its partition has

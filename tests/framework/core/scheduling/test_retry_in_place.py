@@ -65,7 +65,7 @@ def test_a_failed_record_holds_its_lane_until_it_is_handled() -> None:
     assert [d.offset for d in run] == [1]
     world.finish(again)
     assert world.floor() == 1
-    assert world.parcels == []
+    assert world.writes == []
     (failed,) = world.told(DeliveryFailed)
     assert (failed.offset, failed.attempt) == (0, 1)
 
@@ -95,9 +95,9 @@ def test_each_attempt_waits_as_the_policy_says_and_the_last_is_dead_lettered() -
     world.finish(take(world)[0], BOOM)
     world.tick(60)
     assert not world.ready
-    (parcel,) = world.parcels
-    headers = dict(parcel.headers)
-    assert parcel.topic == DLQ
+    (write,) = world.writes
+    headers = dict(write.headers)
+    assert write.topic == DLQ
     assert headers["ackfloor.attempt"] == b"3"
     assert headers["ackfloor.failures"] == b"3"
     assert headers["ackfloor.reason"] == b"exhausted"
@@ -301,7 +301,7 @@ def test_a_tier_of_an_earlier_policy_is_drained_and_fails_in_place() -> None:
     first, _ = take(world)
     assert first.attempt == 2
     world.finish(first, BOOM)
-    assert (world.parcels, world.floor(topic=TIER)) == ([], 7)
+    assert (world.writes, world.floor(topic=TIER)) == ([], 7)
     world.tick(5)
     again, _ = take(world)
     assert (again.topic, again.attempt) == (TIER, 3)
@@ -319,7 +319,7 @@ def test_a_tier_record_with_further_to_wait_waits_where_it_is() -> None:
     assert not world.ready
     world.tick(1)
     assert take(world)[0].offset == 7
-    assert world.parcels == []
+    assert world.writes == []
 
 
 def test_a_dead_letter_that_held_nothing_lets_nothing_go() -> None:

@@ -41,7 +41,7 @@ def _handle(world: HeldWorld) -> None:
     batch = world.ready.popleft()
     begin(batch, world.now_s)
     batch.outcome = ACKED
-    world.engine.ended("bill", batch, world.now)
+    world.engine.unit_ended("bill", batch, world.now)
     world.take()
 
 

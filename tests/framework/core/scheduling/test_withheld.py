@@ -47,8 +47,8 @@ def forced_open(rules: HandlerRules = RULES, count: int = 30, keys: int = 30) ->
         world.read([offset], key=b"k%d" % (offset % keys))
     world.engine.force("bill", Forced.OPEN, inf, "", world.now)
     world.tick()
-    drip = world.engine.state.handlers["bill"].circuit.drip
-    while drip.take(0.01, 1.0, world.now_s):
+    bucket = world.engine.state.handlers["bill"].circuit.bucket
+    while bucket.take(0.01, 1.0, world.now_s):
         pass
     return world
 
@@ -70,7 +70,7 @@ def test_it_stays_open_and_the_same_attempt_comes_again() -> None:
     """W1: nothing is written, the floor waits, and what the old delivery still says is late."""
     world = forced_open(count=1)
     delivery = fail(world)
-    assert (world.parcels, world.floor(), withheld(world)) == ([], 0, 1)
+    assert (world.writes, world.floor(), withheld(world)) == ([], 0, 1)
     assert world.engine.flow.open_count == 1
     assert world.told(RecordWithheld) == [RecordWithheld("orders", 0, 0, "bill", 1, "orders")]
     world.finish(delivery, ACKED)
@@ -104,8 +104,8 @@ def test_no_more_leaves_than_the_drip_admits() -> None:
             if world.startable():
                 world.finish(world.start(), BOOM)
             world.tick(5.0)
-    assert 2 <= len(world.parcels) <= 3
-    assert all(isinstance(parcel.verdict, Park) for parcel in world.parcels)
+    assert 2 <= len(world.writes) <= 3
+    assert all(isinstance(write.verdict, Park) for write in world.writes)
 
 
 def test_a_record_that_leaves_at_the_drip_has_spent_an_attempt() -> None:
@@ -113,8 +113,8 @@ def test_a_record_that_leaves_at_the_drip_has_spent_an_attempt() -> None:
     world = forced_open(count=1)
     world.tick(200.0)
     fail(world)
-    (parcel,) = world.parcels
-    assert (parcel.envelope.attempt, withheld(world)) == (1, 0)
+    (write,) = world.writes
+    assert (write.envelope.attempt, withheld(world)) == (1, 0)
 
 
 def test_nothing_is_dead_lettered_because_its_budget_ran_out() -> None:
@@ -123,11 +123,11 @@ def test_nothing_is_dead_lettered_because_its_budget_ran_out() -> None:
     for _ in range(10):
         world.tick(200.0)
         fail(world)
-    assert world.parcels == []
+    assert world.writes == []
     world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
     world.take()
     fail(world)
-    assert isinstance(world.parcels[-1].verdict, Bury)
+    assert isinstance(world.writes[-1].verdict, Bury)
 
 
 def test_an_explicit_dead_letter_leaves_at_the_drip() -> None:
@@ -136,10 +136,10 @@ def test_an_explicit_dead_letter_leaves_at_the_drip() -> None:
     for _ in range(3):
         world.finish(world.start(), Rejected(Failure("OSError", "refused")))
         world.tick(0.01)
-    assert (world.parcels, withheld(world)) == ([], 3)
+    assert (world.writes, withheld(world)) == ([], 3)
     world.tick(200.0)
     world.finish(world.start(), Rejected(Failure("OSError", "refused")))
-    assert isinstance(world.parcels[-1].verdict, Bury)
+    assert isinstance(world.writes[-1].verdict, Bury)
 
 
 def test_a_timeout_is_withheld_and_its_late_answer_changes_nothing() -> None:
@@ -161,7 +161,7 @@ def test_a_deadline_that_was_moved_follows_the_policy() -> None:
     shorter = replace(RULES, consume_timeout_s=1.0)
     world.engine.reload(Reloaded((shorter,), world.limits, 1.0, 10_000), world.now)
     world.expire(delivery)
-    assert len(world.parcels) == 1
+    assert len(world.writes) == 1
 
 
 def test_a_redelivery_is_withheld_with_its_attempt() -> None:
@@ -192,7 +192,7 @@ def test_undecided_failures_are_withheld_as_well() -> None:
     for delivery in running:
         world.finish(delivery, BOOM)
     assert not world.held
-    assert len(world.parcels) == 4 + 10, "four by the policy, ten that the drip admits at once"
+    assert len(world.writes) == 4 + 10, "four by the policy, ten that the drip admits at once"
     assert withheld(world) == 26
     world.now_s += 1.0
     world.finish(slow, ACKED)
@@ -211,14 +211,14 @@ def test_a_whole_run_is_withheld_until_it_is_decided() -> None:
     slow.started_s = world.now_s
     for delivery in [world.start() for _ in range(40)]:
         world.finish(delivery, BOOM)
-    left = len(world.parcels)
+    left = len(world.writes)
     for _ in range(40):
         world.tick(1.0)
         while not world.held and world.startable():
             world.finish(world.start(), BOOM)
     assert not world.held
-    drip = 40 * RULES.breaker.park_rate_per_s
-    assert len(world.parcels) - left <= drip + 1
+    bucket = 40 * RULES.breaker.park_rate_per_s
+    assert len(world.writes) - left <= bucket + 1
 
 
 def test_a_few_that_always_fail_are_not_withheld_for_ever() -> None:
@@ -234,7 +234,7 @@ def test_a_few_that_always_fail_are_not_withheld_for_ever() -> None:
             world.finish(world.start(), BOOM)
     assert not world.held
     assert len(world.told(RecordWithheld)) >= 3
-    assert [type(parcel.verdict) for parcel in world.parcels] == [Bury] * 4
+    assert [type(write.verdict) for write in world.writes] == [Bury] * 4
 
 
 def test_a_worker_withholds_from_its_share_of_the_run_on() -> None:
@@ -250,7 +250,7 @@ def test_a_worker_withholds_from_its_share_of_the_run_on() -> None:
         world.finish(delivery, BOOM)
     share = 1 / 16
     before = 2  # fewer than 40 * share in a row
-    assert len(world.parcels) == before + 1, "and one at once by the drip"
+    assert len(world.writes) == before + 1, "and one at once by the drip"
     assert world.engine.state.share_of(world.engine.state.handlers["bill"]) == share
     assert withheld(world) == 27
 
@@ -259,7 +259,7 @@ def test_nothing_is_kept_of_a_record_that_was_retried_in_place_and_is_settled() 
     """A lane's head leaves for the dead letters in the end; how often it was tried is forgotten."""
     rules = replace(RULES, ordering="key", in_place=True, policy=RetryPolicy("1s", 1, "1s", 0, 0))
     world = forced_open(rules, count=1)
-    while not world.parcels:
+    while not world.writes:
         world.tick(LONGEST_WAIT_S)
         if world.startable():
             fail(world)
@@ -275,7 +275,7 @@ def test_a_partition_that_leaves_takes_its_records_along() -> None:
     running = world.start()
     world.engine.stop([TopicPartition("orders", 0)])
     world.finish(running, BOOM)
-    assert (withheld(world), world.parcels) == (0, [])
+    assert (withheld(world), world.writes) == (0, [])
     assert world.floor() == 0
 
 
@@ -306,7 +306,7 @@ class TestLanes:
         world.tick(200.0)
         parked = fail(world)
         assert parked.offset == 0
-        assert len(world.parcels) == 1
+        assert len(world.writes) == 1
         assert world.engine.assignments["orders", 0].held == 0
         assert world.start().offset == 1
 
@@ -318,10 +318,10 @@ class TestLanes:
         world = forced_open(rules, count=4, keys=1)
         for _ in range(MOST_TRIALS):
             fail(world, 6.0)
-            assert world.parcels == []
+            assert world.writes == []
         world.tick(200.0)
         fail(world)
-        assert isinstance(world.parcels[0].verdict, Bury)
+        assert isinstance(world.writes[0].verdict, Bury)
         world.confirm()
         world.tick(6.0)
         assert world.start().offset == 1
@@ -366,7 +366,7 @@ class TestLanes:
         world = forced_open(rules, count=1)
         attempts = [fail(world, 6.0).attempt for _ in range(8)]
         assert attempts == [1, 2, 3, 4, 4, 4, 4, 4]
-        assert world.parcels == []
+        assert world.writes == []
 
     def test_a_timeout_takes_the_lane_from_its_slot(self) -> None:
         """The handler that hangs has nothing of it any more."""
@@ -397,4 +397,4 @@ def test_it_moves_to_no_other_tier_although_the_wall_clock_was_set_back() -> Non
     (again,) = world.engine.next_units("bill", 0, set_back)
     assert deliveries_in(again)[0].offset == 0
     world.take()
-    assert (world.parcels, withheld(world)) == ([], 0)
+    assert (world.writes, withheld(world)) == ([], 0)

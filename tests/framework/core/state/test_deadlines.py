@@ -123,11 +123,11 @@ def test_a_new_timeout_applies_to_deliveries_in_flight() -> None:
     world.expire(delivery)
     world.now_s += 5
     handler.rules = replace(TEN, consume_timeout_s=60.0)
-    world.engine._endings.deadlines.replan()
+    world.engine._completions.deadlines.replan()
     world.now_s += 10
     assert world.expire(delivery) == []
     handler.rules = replace(TEN, consume_timeout_s=12.0)
-    world.engine._endings.deadlines.replan()
+    world.engine._completions.deadlines.replan()
     assert world.now_s >= world.engine.next_scan_s
     world.expire(delivery)
     assert [event.late_by_s for event in world.told(DeliveryTimedOut)] == [3.0]
@@ -208,5 +208,5 @@ def test_a_timeout_says_how_late_it_was_noticed() -> None:
     assert Cancel(delivery) in commands
     (told,) = world.told(DeliveryTimedOut)
     assert round(told.late_by_s, 6) == 0.05
-    assert world.parcels[0].envelope.error_message == "no answer within 30 s of its start"
-    assert world.parcels[0].envelope.duration_ms == 30_050
+    assert world.writes[0].envelope.error_message == "no answer within 30 s of its start"
+    assert world.writes[0].envelope.duration_ms == 30_050

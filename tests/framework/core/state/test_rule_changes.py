@@ -138,7 +138,7 @@ def test_what_has_answered_when_its_timeout_is_shortened_has_answered() -> None:
     scan(world, running)
     assert timed_out(world) == []
     assert world.floor() == 1
-    assert world.parcels == []
+    assert world.writes == []
 
 
 def test_the_budget_in_force_judges_the_answer() -> None:
@@ -148,7 +148,7 @@ def test_the_budget_in_force_judges_the_answer() -> None:
     world.fail(first)
     change(world, policy=RetryPolicy("1s", 1, "1s", 0, 0))
     world.fail(second)
-    assert [type(parcel.verdict) for parcel in world.parcels] == [Park, Bury]
+    assert [type(write.verdict) for write in world.writes] == [Park, Bury]
 
 
 def test_limits_pause_and_resume_at_once() -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
-from ackfloor.core.values.doctor_result import Finding
+from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.kafka.inspection.schema_checks import check_registry
 from ackfloor.settings import RegistrySettings
 from ackfloor.testing import SchemaRegistry
@@ -42,7 +42,7 @@ def registry() -> Iterator[SchemaRegistry]:
         yield running
 
 
-def found(url: str, **more: object) -> Finding:
+def found(url: str, **more: object) -> CheckResult:
     """What is found for one topic."""
     settings = RegistrySettings(url=url, timeout="60s", **more)  # type: ignore[arg-type]
     [result] = check_registry(settings, ["orders"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackfloor.core.values.doctor_result import Finding
+from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.kafka.inspection.topic_checks import check_topics
 from ackfloor.kafka.topics.topic_requirements import TopicFacts
 from tests.framework.kafka.topics.test_cluster_topics import plans, spec
@@ -14,7 +14,7 @@ SOURCE = TopicFacts(6, 3, {"max.message.bytes": "2000000"})
 
 def told(
     existing: dict[str, TopicFacts], *, create_topics: bool = True, brokers: int = 3
-) -> dict[str, Finding]:
+) -> dict[str, CheckResult]:
     """The findings for one handler that retries in place, by topic."""
     found = check_topics(
         [spec(ordering="key")],
@@ -46,7 +46,7 @@ def test_what_is_there_is_held_against_the_plan() -> None:
     """As planned, weaker, unusable, unreadable, and left over from an earlier policy."""
     config = plans({"orders": SOURCE}, ordering="key")["orders--g--dlq"].config
     planned = TopicFacts(6, 3, config)
-    assert told({"orders": SOURCE, "orders--g--dlq": planned})["orders--g--dlq"] == Finding(
+    assert told({"orders": SOURCE, "orders--g--dlq": planned})["orders--g--dlq"] == CheckResult(
         "topic orders--g--dlq", "ok", "partitions: 6, replicas: 3, as planned"
     )
     for changed, state in (

@@ -284,7 +284,7 @@ def test_a_publishing_producer_that_failed_for_good_is_replaced(bootstrap_server
     answers: list[BaseException | None] = []
     publisher.publish(topic, b"v", None, (), answers.append)
     until(lambda: answers)
-    [broken] = publisher._lanes.values()
+    [broken] = publisher._producers.values()
     order = _Order(topic, b"v", None, (), answers.append)
     fatal = KafkaError(KafkaError._FATAL, "fenced", fatal=True)
     publisher._delivered(order, broken, False, fatal, None)  # type: ignore[arg-type]
@@ -292,7 +292,7 @@ def test_a_publishing_producer_that_failed_for_good_is_replaced(bootstrap_server
     publisher.publish(topic, b"v", None, (), answers.append)
     until(lambda: len(answers) == 3)
     assert answers[2] is None
-    assert broken not in publisher._lanes.values()
+    assert broken not in publisher._producers.values()
     publisher.close(5)
 
 
@@ -303,8 +303,8 @@ def test_a_publish_that_no_broker_has_confirmed_has_failed(bootstrap_servers: st
     answers: list[BaseException | None] = []
     publisher.publish(topic, b"v", None, (), answers.append)
     until(lambda: answers)
-    [lane] = publisher._lanes.values()
+    [polled] = publisher._producers.values()
     order = _Order(topic, b"v", None, (), answers.append)
-    publisher._delivered(order, lane, False, None, Message(topic=topic, partition=0))
+    publisher._delivered(order, polled, False, None, Message(topic=topic, partition=0))
     assert isinstance(answers[1], PublishFailed)
     publisher.close(5)

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Outcome, Transaction
+from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.errors import ConfigError, SourceFailed
 from ackfloor.kafka.client.client_options import KafkaOptions, transactional_config
@@ -49,16 +49,16 @@ class Stand:
     source: KafkaSource
     listener: Listener
     sink: KafkaTransactionalSink
-    ended: list[tuple[Transaction, Outcome]] = field(default_factory=list)
+    ended: list[tuple[Transaction, TransactionOutcome]] = field(default_factory=list)
 
-    def on_transaction(self, transaction: Transaction, outcome: Outcome) -> None:
+    def on_transaction(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         self.ended.append((transaction, outcome))
 
-    def transaction(self, *parcels: PendingWrite, position: int = 7) -> Transaction:
+    def transaction(self, *writes: PendingWrite, position: int = 7) -> Transaction:
         """One that commits the source's partition."""
-        return Transaction(parcels, (CommitPosition(self.topic, 0, position, "af1", 1),))
+        return Transaction(writes, (CommitPosition(self.topic, 0, position, "af1", 1),))
 
-    def carry_out(self, transaction: Transaction) -> Outcome:
+    def carry_out(self, transaction: Transaction) -> TransactionOutcome:
         """Begin it and wait for its end, the consumer being polled meanwhile."""
         before = len(self.ended)
         self.sink.transact(transaction, self.source.membership())
@@ -262,8 +262,8 @@ def _committed(servers: str, stand: Stand, timeout_s: float) -> int:
 def test_large_records_go_together(bootstrap_servers: str) -> None:
     """Rule 10: each near the default limit of a topic, none refused for its neighbours' sake."""
     stand = make_stand(bootstrap_servers, fresh("slot"))
-    parcels = [parcel(stand.target, Given(bytes(n) + b"x" * 990_000)) for n in range(12)]
-    assert stand.carry_out(stand.transaction(*parcels)).committed
+    writes = [parcel(stand.target, Given(bytes(n) + b"x" * 990_000)) for n in range(12)]
+    assert stand.carry_out(stand.transaction(*writes)).committed
     assert stand.count() == 12
     stand.sink.close(5)
     stand.source.close()
@@ -341,7 +341,7 @@ def test_a_client_that_does_not_come_back_ends_the_worker(
         try:
             stand.sink.poll()
         except SourceFailed as exc:
-            return "has not come back" in str(exc)
+            return "has not returned" in str(exc)
         return False
 
     until(failed)

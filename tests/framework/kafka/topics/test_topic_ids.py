@@ -26,13 +26,13 @@ def test_a_topic_that_is_gone_is_in_the_way_unless_nothing_new_goes_there(
     assert ids.troubles.keys() == {never}
     trouble = ids.troubles[never]
     assert (trouble.cause, trouble.unwritable) == ("missing", True)
-    assert trouble.told == "the topic does not exist; `ackfloor topics apply` makes the topic"
+    assert trouble.text == "the topic does not exist; `ackfloor topics apply` makes the topic"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.delete_topics([source, spare]).values():
         future.result(60)
     until(lambda: ids.look([]) and ids.gone(source) and ids.gone(spare))
     assert ids.troubles.keys() == {never, source}
-    assert ids.troubles[source].told == "the topic does not exist; create it"
+    assert ids.troubles[source].text == "the topic does not exist; create it"
     assert not ids.troubles[source].unwritable
     ids.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor.runtime.calls.tracebacks import DEEPEST, MOST, _places, told
+from ackfloor.runtime.calls.tracebacks import DEEPEST, MOST, _places, format_exception
 
 
 def plain() -> None:
@@ -115,7 +115,7 @@ def test_it_is_what_python_prints(function: Callable[[], None]) -> None:
     """The first time and the second, when the places are known."""
     for _ in range(2):
         error = raised(function)
-        text, frames = told(error)
+        text, frames = format_exception(error)
         assert text == "".join(traceback.format_exception(error))
         expected = [
             (frame.filename, frame.name) for frame in traceback.extract_tb(error.__traceback__)
@@ -126,7 +126,7 @@ def test_it_is_what_python_prints(function: Callable[[], None]) -> None:
 def test_a_known_place_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its file nor its line."""
     errors = [raised(caused) for _ in range(2)]
-    told(errors[0])
+    format_exception(errors[0])
     error = errors[1]
 
     def asked(*_: object) -> None:
@@ -135,7 +135,7 @@ def test_a_known_place_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None
     with monkeypatch.context() as patch:
         patch.setattr(linecache, "checkcache", asked)
         patch.setattr(linecache, "getline", asked)
-        text, _ = told(error)
+        text, _ = format_exception(error)
     assert "because" in text
     assert text == "".join(traceback.format_exception(error))
 
@@ -148,5 +148,5 @@ def test_places_are_forgotten_before_they_are_too_many() -> None:
         try:
             made["boom"]()
         except ValueError as error:
-            told(error)
+            format_exception(error)
     assert len(_places) <= MOST

@@ -13,7 +13,7 @@ import pytest
 
 from ackfloor import App, Delivery
 from ackfloor.core.messages.events import HandlerHeld
-from ackfloor.core.records.outcomes import Held
+from ackfloor.core.records.outcomes import Paused
 from ackfloor.runtime.executors.async_executor import AsyncExecutor
 from ackfloor.runtime.executors.thread_scheduling import wait_for_a_core
 from tests.framework.runtime.live import Gate, live, register, within
@@ -137,7 +137,7 @@ def test_who_asks_too_late_for_a_pause_hides_nothing_from_the_others() -> None:
         waiting = executor.queued()
         late = executor._window.ready[0].again(None)
         late.closed = True
-        executor._window.put_back(late, late, Held(1.0, "too late"))
+        executor._window.put_back(late, late, Paused(1.0, "too late"))
         assert executor.queued() == waiting
         gate.open()
         worker.until(worker.settled)

@@ -19,7 +19,7 @@ from tests.contracts.executor_contract import BOUND_S, WATCH_S, Bench, eventuall
 from tests.contracts.test_executors_contract import AsyncBench, ThreadBench
 
 SLOTS = 16
-VISIT = 4
+LANE_TURN = 4
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ class Slots:
                 time.sleep(0)
                 continue
             if isinstance(item, Work):
-                self._visit(item, chance)
+                self._handle_lane(item, chance)
             elif chance.random() < self._pauses:
                 window.give_back((item,))
             else:
@@ -92,12 +92,12 @@ class Slots:
         if self._takes_s:
             time.sleep(self._takes_s)
 
-    def _visit(self, work: Work, chance: Random) -> None:
+    def _handle_lane(self, work: Work, chance: Random) -> None:
         lock = self._visited.setdefault(id(work), Lock())
         if not lock.acquire(blocking=False):
             self.overlaps.append(work)
             return
-        for _ in range(VISIT):
+        for _ in range(LANE_TURN):
             if self._window.recalls != work.recalls:
                 break
             try:
@@ -119,7 +119,7 @@ class Slots:
 def _back(inbox: Inbox) -> list[Any]:
     """Everything that was given back, and works that were left with something in them."""
     items = [inbox.returned.popleft()[1] for _ in range(len(inbox.returned))]
-    ended = [inbox.ended.popleft()[1] for _ in range(len(inbox.ended))]
+    ended = [inbox.finished.popleft()[1] for _ in range(len(inbox.finished))]
     return items + [work for work in ended if work]
 
 
@@ -218,7 +218,7 @@ def test_a_lane_that_is_left_goes_behind_the_others() -> None:
     window.give_back()
     assert [id(item) for _, item in inbox.returned] == [*map(id, others), id(work)]
     window.put_last(work)
-    assert (len(window), [id(ended) for _, ended in inbox.ended]) == (0, [id(work)])
+    assert (len(window), [id(ended) for _, ended in inbox.finished]) == (0, [id(work)])
     window.add([work])
     window.put_last(work)
     assert len(window) == 2
@@ -251,7 +251,7 @@ def test_a_lane_that_was_just_taken_is_given_back_as_well(kind: Callable[[], Ben
         executor._window.ready = _Recalled(executor.take_back)
         work = work_of("ada", bench.deliveries(3))
         bench.submit(executor, [work])
-        eventually(lambda: bench.inbox.ended)
+        eventually(lambda: bench.inbox.finished)
         time.sleep(WATCH_S)
         assert (bench.started, len(work), executor.queued()) == ([], 3, 0)
         assert bench.returned_items() == [work]

@@ -22,19 +22,19 @@ def test_each_fault_is_one_line_when_it_begins_and_one_when_it_ends(
 ) -> None:
     """Two at once are both told; what lasts is told again after a while, with its number."""
     log = FaultLog()
-    log.tell([DLQ, TIER, OTHER], 10.0, NOW_MS)
-    log.tell([DLQ, TIER, OTHER], 11.0, NOW_MS + 1_000)
+    log.log_changes([DLQ, TIER, OTHER], 10.0, NOW_MS)
+    log.log_changes([DLQ, TIER, OTHER], 11.0, NOW_MS + 1_000)
     assert [record.getMessage() for record in caplog.records] == [
         "orders--g--dlq: 3 records can't be parked (for 0 s)",
         "orders--g--retry-1s: not allowed (for 4 s)",
     ]
     caplog.clear()
-    log.tell([TIER], 12.0, NOW_MS + 2_000)
+    log.log_changes([TIER], 12.0, NOW_MS + 2_000)
     assert [record.getMessage() for record in caplog.records] == [
         "orders--g--dlq: is over after 2 s (missing)"
     ]
     caplog.clear()
-    log.tell([TIER], 10.0 + SAY_AGAIN_S, NOW_MS + 60_000)
+    log.log_changes([TIER], 10.0 + SAY_AGAIN_S, NOW_MS + 60_000)
     assert [record.getMessage() for record in caplog.records] == [
         "orders--g--retry-1s: not allowed (for 64 s)"
     ]
@@ -45,8 +45,8 @@ def test_a_fault_that_records_begin_to_wait_for_is_the_same_one(
 ) -> None:
     """Named by the brokers first, and then by a record: nothing has ended or begun."""
     log = FaultLog()
-    log.tell([Fault("kafka", DLQ.subject, "gone", NOW_MS, "missing")], 10.0, NOW_MS)
-    log.tell([DLQ], 11.0, NOW_MS)
+    log.log_changes([Fault("kafka", DLQ.subject, "gone", NOW_MS, "missing")], 10.0, NOW_MS)
+    log.log_changes([DLQ], 11.0, NOW_MS)
     assert len(caplog.records) == 1
 
 

@@ -22,7 +22,7 @@ def test_it_is_due_soon_where_something_has_happened() -> None:
     freshness.made(QUIET, 10.0)
     assert not freshness.due(10.0 + INTERVAL_S)
     assert freshness.due(10.0 + QUIET_INTERVAL_S)
-    freshness.stirred = True
+    freshness.changed = True
     assert not freshness.due(10.0 + INTERVAL_S - 0.01)
     assert freshness.due(10.0 + INTERVAL_S)
     freshness.expire()

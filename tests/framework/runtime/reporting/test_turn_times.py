@@ -76,6 +76,7 @@ def test_answers_that_are_taken_before_records_are_work(monkeypatch: pytest.Monk
         for _ in range(10):
             worker.send("orders", b"x", key=b"k")
             worker.loop.turn(0.1)
-            within(lambda: bool(worker.loop._inbox.answered))
+            # On a busy machine its answer may have been taken in that very turn.
+            within(lambda: bool(worker.loop._inbox.answered) or worker.settled())
         worker.until(worker.settled)
         assert worker.loop._times.worked_s - before_s >= spent_s > 5 * WORK_S

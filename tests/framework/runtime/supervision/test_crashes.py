@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from ackfloor.runtime.supervision import channel, crashes
-from ackfloor.runtime.supervision.crashes import Crashes, how_it_ended, named, suspects_in
+from ackfloor.runtime.supervision.crashes import Crashes, exit_text, named, suspects_in
 from ackfloor.runtime.supervision.in_flight_memory import RecordId
 
 A, B, C = (RecordId("orders", 0, offset) for offset in (5, 6, 7))
@@ -110,9 +110,9 @@ def test_a_worker_without_room_is_told_later(ends: tuple[Connection, Connection]
 
 def test_ends_in_words() -> None:
     """For the log and the dead letter's header."""
-    assert how_it_ended(-11) == "was killed by signal 11 (SIGSEGV)"
-    assert how_it_ended(-255) == "was killed by signal 255"
-    assert how_it_ended(1) == "ended with code 1"
+    assert exit_text(-11) == "was killed by signal 11 (SIGSEGV)"
+    assert exit_text(-255) == "was killed by signal 255"
+    assert exit_text(1) == "ended with code 1"
 
 
 def test_a_few_records_are_named_and_the_others_counted() -> None:

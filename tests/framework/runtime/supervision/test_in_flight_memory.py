@@ -18,15 +18,15 @@ PROGRAM = """
 import os, sys
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
-marks = InFlightMemory(int(sys.argv[1]))
-place = marks.take_place()
-marks.words[place] = marks.of("orders", 7) | 123_456_789_012
-other = marks.take_place()
-marks.words[other] = marks.of("orders--shop--retry-1s", 0) | 0
-marks.words[marks.take_place()] = marks.of("orders", 7) | 5
-marks.give_back(other + 1)
+memory = InFlightMemory(int(sys.argv[1]))
+place = memory.take_place()
+memory.cells[place] = memory.of("orders", 7) | 123_456_789_012
+other = memory.take_place()
+memory.cells[other] = memory.of("orders--shop--retry-1s", 0) | 0
+memory.cells[memory.take_place()] = memory.of("orders", 7) | 5
+memory.give_back(other + 1)
 if sys.argv[2] == "in order":
-    marks.ended()
+    memory.exited_cleanly()
 elif sys.argv[2] == "killed":
     os.kill(os.getpid(), 9)
 os._exit(1)
@@ -41,7 +41,7 @@ def area() -> Iterator[Area]:
     made.close()
 
 
-def marks_of(area: Area) -> InFlightMemory:
+def memory_of(area: Area) -> InFlightMemory:
     """The worker's side, in this process."""
     return InFlightMemory(os.dup(area.descriptor))
 
@@ -69,38 +69,38 @@ def test_a_process_that_ended_in_order_leaves_nothing(area: Area) -> None:
 
 def test_a_place_that_is_given_back_is_cleared_and_used_again(area: Area) -> None:
     """So that slots may come and go for as long as the process lives."""
-    marks = marks_of(area)
-    place = marks.take_place()
-    marks.words[place] = marks.of("orders", 0) | 1
-    marks.give_back(place)
+    memory = memory_of(area)
+    place = memory.take_place()
+    memory.cells[place] = memory.of("orders", 0) | 1
+    memory.give_back(place)
     assert area.in_flight() == []
-    assert marks.take_place() == place
+    assert memory.take_place() == place
 
 
 def test_signs_of_life_are_seen_while_the_process_runs(area: Area) -> None:
     """How many turns, and in which the clock was set back; no mark is taken for either."""
-    marks = marks_of(area)
-    marks.words[marks.take_place()] = marks.of("orders", 0) | 1
+    memory = memory_of(area)
+    memory.cells[memory.take_place()] = memory.of("orders", 0) | 1
     assert area.signs() == (0, 0)
-    marks.turned()
-    marks.turned()
-    marks.set_back()
+    memory.turned()
+    memory.turned()
+    memory.set_back()
     assert area.signs() == (2, 2)
-    marks.turned()
+    memory.turned()
     assert area.signs() == (3, 2)
     assert area.in_flight() == [RecordId("orders", 0, 1)]
 
 
 def test_slots_beyond_the_room_are_not_watched_and_harm_nobody(area: Area) -> None:
     """Late rather than wrong: their records are never suspects."""
-    marks = marks_of(area)
-    places = [marks.take_place() for _ in range(MOST_SLOTS + 2)]
+    memory = memory_of(area)
+    places = [memory.take_place() for _ in range(MOST_SLOTS + 2)]
     assert len(set(places)) == MOST_SLOTS + 1
-    marks.words[places[-1]] = marks.of("orders", 0) | 1
+    memory.cells[places[-1]] = memory.of("orders", 0) | 1
     assert area.in_flight() == []
-    marks.give_back(places[-1])
-    assert marks.take_place() == places[-1]
-    marks.words[places[-3]] = marks.of("orders", 0) | 2
+    memory.give_back(places[-1])
+    assert memory.take_place() == places[-1]
+    memory.cells[places[-3]] = memory.of("orders", 0) | 2
     assert area.in_flight() == [RecordId("orders", 0, 2)]
 
 
@@ -109,33 +109,33 @@ def test_partitions_beyond_the_room_are_not_watched(
 ) -> None:
     """Neither those without an index nor those whose name does not fit."""
     monkeypatch.setattr(module, "MOST_PARTITIONS", 3)
-    marks = marks_of(area)
-    first, second, third = (marks.of("orders", n) for n in range(3))
-    assert marks.of("orders", 0) == first != second
+    memory = memory_of(area)
+    first, second, third = (memory.of("orders", n) for n in range(3))
+    assert memory.of("orders", 0) == first != second
     assert third == 0
-    marks.words[marks.take_place()] = third | 9
+    memory.cells[memory.take_place()] = third | 9
     assert area.in_flight() == []
     monkeypatch.setattr(module, "NAMES_BYTES", 4)
-    assert marks_of(area).of("orders", 0) == 0
+    assert memory_of(area).of("orders", 0) == 0
 
 
 def test_a_mark_whose_name_was_not_written_is_left_out(area: Area) -> None:
     """The process may have died anywhere."""
-    marks = marks_of(area)
-    marks.words[marks.take_place()] = 9 << module.OFFSET_BITS
+    memory = memory_of(area)
+    memory.cells[memory.take_place()] = 9 << module.OFFSET_BITS
     assert area.in_flight() == []
 
 
 def test_without_a_supervisor_marks_go_nowhere() -> None:
     """And cost as good as nothing."""
-    marks = InFlightMemory()
-    place = marks.take_place()
-    assert marks.of("orders", 0) == 0
-    marks.words[place] = 1
-    marks.give_back(place)
-    marks.turned()
-    marks.set_back()
-    marks.ended()
+    memory = InFlightMemory()
+    place = memory.take_place()
+    assert memory.of("orders", 0) == 0
+    memory.cells[place] = 1
+    memory.give_back(place)
+    memory.turned()
+    memory.set_back()
+    memory.exited_cleanly()
 
 
 def test_without_memfd_a_file_that_has_no_name_does(
@@ -146,8 +146,8 @@ def test_without_memfd_a_file_that_has_no_name_does(
     # Not the system's folder, where other processes make files of theirs.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     area = Area()
-    marks = marks_of(area)
-    marks.words[marks.take_place()] = marks.of("orders", 0) | 1
+    memory = memory_of(area)
+    memory.cells[memory.take_place()] = memory.of("orders", 0) | 1
     assert area.in_flight() == [RecordId("orders", 0, 1)]
     area.close()
     assert list(tmp_path.iterdir()) == []

@@ -26,7 +26,7 @@ def test_what_was_delivered_from_a_retry_topic_and_is_withheld_is_no_longer_park
         engine = h._running()[0].loop.engine
         handler = engine.state.handlers["bill"]
         engine.force("bill", Forced.OPEN, inf, "", h.clock.now())
-        while handler.circuit.drip.take(0.0001, 1.0, h.clock.monotonic()):
+        while handler.circuit.bucket.take(0.0001, 1.0, h.clock.monotonic()):
             pass
         h.advance("1500ms")
         assert seen == ["orders", "orders--g--retry-1s"]

@@ -33,9 +33,9 @@ def test_the_doctor_finds_everything_here_but_a_broker(
     monkeypatch.setattr(io, "CONNECT_TIMEOUT_S", 0.5)
     given = ["doctor", "-o", "json", "--bootstrap-servers", "localhost:9"]
     done = CliRunner().invoke(spark_app, given)
-    findings = {each["check"]: each for each in json.loads(done.stdout)}
-    assert {check for check, each in findings.items() if each["state"] != "ok"} == {"brokers"}
-    assert "no Kafka broker answered" in findings["brokers"]["fix"]
-    assert "local[" in findings["session"]["detail"]
+    results = {each["check"]: each for each in json.loads(done.stdout)}
+    assert {check for check, each in results.items() if each["state"] != "ok"} == {"brokers"}
+    assert "no Kafka broker answered" in results["brokers"]["fix"]
+    assert "local[" in results["session"]["detail"]
     assert done.exit_code == 1
     assert isinstance(done.exception, SystemExit)

@@ -27,7 +27,7 @@ from ackfloor_monitoring.spark.whatif.answer import (
     WhatIf,
 )
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
-from ackfloor_monitoring.spark.whatif.whatif_model import Words, mean_waits_ms
+from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions, mean_waits_ms
 from tests.monitoring.spark.failure_rows import dead, frame
 
 if TYPE_CHECKING:
@@ -43,44 +43,53 @@ def whatif(*arguments: str, table: str = "t") -> Result:
 
 
 @pytest.mark.parametrize(
-    ("words", "policy"),
+    ("options", "policy"),
     [
-        (Words(), RetryPolicy()),
-        (Words(max_redeliveries=3, initial_delay="10s"), RetryPolicy("10s", max_redeliveries=3)),
-        (Words(multiplier=2, max_delay="1m", jitter=0), RetryPolicy("1s", 2, "1m", jitter=0)),
-        (Words(delays=["1s", "1m"]), RetryPolicy(delays=["1s", "1m"])),
-        (Words("activemq"), RetryPolicy.activemq()),
-        (Words("rocketmq"), RetryPolicy.rocketmq()),
+        (PolicyOptions(), RetryPolicy()),
+        (
+            PolicyOptions(max_redeliveries=3, initial_delay="10s"),
+            RetryPolicy("10s", max_redeliveries=3),
+        ),
+        (
+            PolicyOptions(multiplier=2, max_delay="1m", jitter=0),
+            RetryPolicy("1s", 2, "1m", jitter=0),
+        ),
+        (PolicyOptions(delays=["1s", "1m"]), RetryPolicy(delays=["1s", "1m"])),
+        (PolicyOptions("activemq"), RetryPolicy.activemq()),
+        (PolicyOptions("rocketmq"), RetryPolicy.rocketmq()),
     ],
 )
-def test_a_policy_is_said_as_in_code(words: Words, policy: RetryPolicy) -> None:
+def test_a_policy_is_said_as_in_code(options: PolicyOptions, policy: RetryPolicy) -> None:
     """What is not said is its default."""
-    assert words.policy() == policy
+    assert options.policy() == policy
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("options", "sentence"),
     [
         (
-            Words(initial_delay="10"),
+            PolicyOptions(initial_delay="10"),
             "--initial-delay='10': a bare number has no unit; write 10s",
         ),
-        (Words(max_redeliveries=-1), "--max-redeliveries=-1: not a count"),
-        (Words(max_redeliveries=1_001), "--max-redeliveries=1001: over 1000"),
-        (Words(multiplier=0.5), "--multiplier=0.5: delays would shrink"),
-        (Words(delays=["1x"]), "--delay='1x': not a duration"),
+        (PolicyOptions(max_redeliveries=-1), "--max-redeliveries=-1: not a count"),
+        (PolicyOptions(max_redeliveries=1_001), "--max-redeliveries=1001: over 1000"),
+        (PolicyOptions(multiplier=0.5), "--multiplier=0.5: delays would shrink"),
+        (PolicyOptions(delays=["1x"]), "--delay='1x': not a duration"),
         (
-            Words(delays=["1s"], multiplier=2),
+            PolicyOptions(delays=["1s"], multiplier=2),
             "--delay='1s': an explicit schedule has no multiplier",
         ),
-        (Words("sqs"), "--preset='sqs': no such preset; there are activemq, rocketmq"),
-        (Words("activemq", jitter=0), "--preset='activemq': it is a whole policy, and --jitter"),
+        (PolicyOptions("sqs"), "--preset='sqs': no such preset; there are activemq, rocketmq"),
+        (
+            PolicyOptions("activemq", jitter=0),
+            "--preset='activemq': it is a whole policy, and --jitter",
+        ),
     ],
 )
-def test_a_bad_policy_names_the_option(words: Words, sentence: str) -> None:
+def test_a_bad_policy_names_the_option(options: PolicyOptions, sentence: str) -> None:
     """And what to write instead."""
     with pytest.raises(SettingError) as caught:
-        words.policy()
+        options.policy()
     assert str(caught.value).startswith(sentence)
 
 
@@ -139,7 +148,7 @@ def test_people_get_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(policy)
         return ANSWER
 
-    monkeypatch.setattr(command, "_told", told)
+    monkeypatch.setattr(command, "_rerun", told)
     shown = whatif("--preset", "activemq")
     assert (shown.exit_code, asked) == (0, [RetryPolicy.activemq()])
     assert "Through 3 redeliveries after 1s, 5s (2 times)" in shown.stdout

@@ -10,9 +10,9 @@ import pytest
 from ackfloor import SettingError
 from ackfloor_monitoring.spark.watch import detection
 from ackfloor_monitoring.spark.watch.detection import (
+    Alert,
     Cause,
     Detection,
-    Finding,
     NewCause,
     Rules,
     Sighting,
@@ -36,9 +36,9 @@ def watched(*history: Sighting, rules: Rules = RULES, live_from_s: float = NOW) 
     return made
 
 
-def kinds(findings: list[Finding]) -> list[type]:
+def kinds(alerts: list[Alert]) -> list[type]:
     """What was found."""
-    return [type(each) for each in findings]
+    return [type(each) for each in alerts]
 
 
 def test_the_first_failure_of_a_cause_is_new_and_the_next_is_not() -> None:

@@ -13,7 +13,7 @@ from ackfloor_monitoring.spark.spark_errors import StoreFailed
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table.ingest import IngestPlan
 from ackfloor_monitoring.spark.watch.detection import Cause, NewCause, Rules, Sighting, Surge
-from ackfloor_monitoring.spark.watch.stream import MOST_TOLD, Watch, told
+from ackfloor_monitoring.spark.watch.stream import MOST_LOGGED, Watch, alert_text
 from tests.monitoring.test_watch_metrics import value
 
 NOW = 1_800_000_000.0
@@ -98,7 +98,7 @@ def test_a_flood_of_news_is_counted_and_not_told_whole(table: Table) -> None:
     table.rows = [row(f"f{number}") for number in range(500)]
     table.stored(FIRST)
     table.turn()
-    assert len(table.lines) == MOST_TOLD + 1
+    assert len(table.lines) == MOST_LOGGED + 1
     assert table.lines[-1] == "and 480 more new fingerprints and surges"
     named = {"group": "billing", "handler": "bill"}
     assert value(table.numbers, "new_fingerprints_total", **named) == 500
@@ -117,10 +117,10 @@ def test_rows_without_a_failure_are_counted_and_nothing_more(table: Table) -> No
 def test_a_find_is_one_line_whatever_the_headers_hold() -> None:
     """Names that try to be more than that are quoted."""
     seen = Sighting(Cause("billing", "bi\nll", 'f" x=1'), NOW, 3, "\x1b[31mBoom", "dlq/0/7")
-    assert told(NewCause(seen), Rules()) == (
+    assert alert_text(NewCause(seen), Rules()) == (
         "NEW FINGERPRINT, none in 7d: group=billing "
         r'handler="bi\nll" fingerprint="f\" x=1" error="\u001b[31mBoom" sample=dlq/0/7'
     )
-    assert told(Surge(seen, 1_234, 5.04), Rules()).startswith(
+    assert alert_text(Surge(seen, 1_234, 5.04), Rules()).startswith(
         "SURGE, 1,234 failures in 5m, 5.0 are usual: group=billing "
     )

@@ -1,16 +1,16 @@
 """ProcessBatchWork: which batches go to which process of a handler that takes them.
 
-A process has one batch at a time. A batch has one number on its process's face, like a record
-elsewhere: its start, its deadline and its end are those of all its records.
+A process has one batch at a time. A batch has one number in its process's shared progress, like a
+record elsewhere: its start, its deadline and its end are those of all its records.
 
-What is answered by hand in the process counts when the words have arrived here, which may be after
-the process has died: whatever it said before is taken before its death is looked at.
+An answer by hand counts when its message has arrived here, which may be after the process has died:
+its messages are read before its death is handled.
 
-Nobody knows which record of a batch has killed its process. So none of them is charged: those that
-nobody has answered come again as the same attempt, each alone, and one that kills its process then
+It is not known which record of a batch has killed its process. So none of them is charged: those
+without an answer come again as the same attempt, each alone, and one that kills its process then
 is charged.
 
-Only the keeper's thread calls this.
+Only the pool's thread calls this.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import APART, Failed, Outcome, Released
 from ackfloor.core.state.assignment import AckStats
 from ackfloor.runtime.executors.batch_calls import post, startable
-from ackfloor.runtime.executors.process.handler_process import Handed, Host, Visit
+from ackfloor.runtime.executors.process.handler_process import Handed, Host, LaneRun
 from ackfloor.runtime.executors.process.process_dispatch import ProcessWork, is_timeout
-from ackfloor.runtime.executors.process.wire_format import heard, sent
+from ackfloor.runtime.executors.process.wire_format import outcome_from_dict, sent
 
 
 class ProcessBatchWork(ProcessWork):
@@ -44,7 +44,7 @@ class ProcessBatchWork(ProcessWork):
 
     def _give(self, host: Host, batch: Batch, _room: int) -> list[tuple[Any, ...]]:
         """Hand over a batch; empty where nothing of it may start."""
-        handed = Handed(batch.items, Visit(None))
+        handed = Handed(batch.items, LaneRun(None))
         # In hand before the check; see `ProcessWork._hand`.
         number = host.hand(handed)
         if not startable(batch, stopping=False):
@@ -65,22 +65,22 @@ class ProcessBatchWork(ProcessWork):
             delivery.reopen()
         return (batch,)
 
-    def said(self, host: Host, words: Mapping[str, Any]) -> None:
+    def answered_by_hand(self, host: Host, message: Mapping[str, Any]) -> None:
         """A record was answered by hand: one of a call that goes on, or too late for that."""
-        if "late" in words:
-            self._stats[words["late"]].late_answers.append(None)
+        if "late" in message:
+            self._stats[message["late"]].late_answers.append(None)
         else:
-            host.note_times(words["answered"])[words["place"]].end(heard(words))
+            host.note_times(message["answered"])[message["place"]].end(outcome_from_dict(message))
 
-    def ended(
+    def complete(
         self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
     ) -> None:
         """A call has ended: the owner thread gives its outcome to what nobody has answered."""
-        if number in host.hands:
+        if number in host.in_flight:
             batch = host.note_times(number)[0].batch
-            self._post(batch, outcome, finished_s or host.face.finished_s(number))
-            # After it was posted, so that nobody takes it for lost.
-            host.let_go(number)
+            self._post(batch, outcome, finished_s or host.progress.finished_s(number))
+            # After it was posted: `running` must not miss it.
+            host.forget(number)
 
     def died(self, host: Host, number: int, outcome: Failed | Released) -> None:
         """Its process is dead, and was at this; see `ProcessWork.died`."""
@@ -93,7 +93,7 @@ class ProcessBatchWork(ProcessWork):
         elif isinstance(outcome, Failed) and outcome.reason is Reason.CRASH:
             meant = outcome if len(batch.items) == 1 else APART
         self._post(batch, meant, self._clock())
-        host.let_go(number)
+        host.forget(number)
 
     def _post(self, batch: Batch, outcome: Outcome | None, finished_s: float) -> None:
         post(

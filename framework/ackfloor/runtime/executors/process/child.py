@@ -33,7 +33,7 @@ from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.executors.lifespan import Lifespan
 from ackfloor.runtime.executors.process.child_batch_calls import BatchChild
 from ackfloor.runtime.executors.process.child_calls import Child
-from ackfloor.runtime.executors.process.pipe import receive, say
+from ackfloor.runtime.executors.process.pipe import receive, send
 from ackfloor.runtime.executors.process.shared_progress import SharedProgress
 from ackfloor.runtime.executors.process.start_arguments import Plan
 from ackfloor.runtime.logging.logs import set_up_logging
@@ -116,7 +116,7 @@ def main(argv: Sequence[str]) -> None:
     _die_with(worker)
     _leave_signals_to_the_worker()
     end = socket.socket(fileno=descriptor)
-    face = SharedProgress(area)
+    progress = SharedProgress(area)
     os.close(area)
     first = receive(end)
     if first is None:
@@ -129,11 +129,11 @@ def main(argv: Sequence[str]) -> None:
     try:
         invocation, lifespan = _begin(plan, events, broken.put)
     except BaseException as exc:
-        say(end, {"failed": f"{type(exc).__name__}: {exc}"})
+        send(end, {"failed": f"{type(exc).__name__}: {exc}"})
         return
     handles = BatchChild if plan["batch"] else Child
-    child = handles(end, face, invocation, plan["memory_limit"])
-    child.say(ready=True)
+    child = handles(end, progress, invocation, plan["memory_limit"])
+    child.send(ready=True)
     threading.Thread(target=child.read, name="ackfloor:worker", daemon=True).start()
     watch = partial(_watch_lifespan, broken, child)
     threading.Thread(target=watch, name="ackfloor:lifespan", daemon=True).start()

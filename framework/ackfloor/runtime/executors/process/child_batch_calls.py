@@ -20,9 +20,9 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.executors.batch_calls import begin
 from ackfloor.runtime.executors.process.child_calls import Child, Item, Place, SentDelivery
-from ackfloor.runtime.executors.process.pipe import say
+from ackfloor.runtime.executors.process.pipe import send
 from ackfloor.runtime.executors.process.shared_progress import SharedProgress
-from ackfloor.runtime.executors.process.wire_format import SentBatch, SentRecord, spoken
+from ackfloor.runtime.executors.process.wire_format import SentBatch, SentRecord, outcome_to_dict
 from ackfloor.runtime.logging.logs import named, place_of
 from ackfloor.runtime.logging.rate_limit import RateLimit
 
@@ -35,7 +35,7 @@ class BatchedDelivery(SentDelivery):
     __slots__ = ("_child", "_index")
 
     def __init__(self, sent: SentRecord, place: Place, child: BatchChild, index: int) -> None:
-        super().__init__(sent, place, child.face)
+        super().__init__(sent, place, child.progress)
         self._child = child
         self._index = index
 
@@ -49,11 +49,11 @@ class BatchChild(Child):
     def __init__(
         self,
         end: socket.socket,
-        face: SharedProgress,
+        progress: SharedProgress,
         invocation: Invocation,
         memory_limit: int | None,
     ) -> None:
-        super().__init__(end, face, invocation, memory_limit, batch=1)
+        super().__init__(end, progress, invocation, memory_limit, batch=1)
         summary = "%d more handlers raised after their deliveries had been answered"
         self._late = RateLimit(log, summary)
 
@@ -72,7 +72,7 @@ class BatchChild(Child):
         begin(batch, now_s)
         self._begin(sent.number, now_s)
         outcome, raised = self._called(batch)
-        with self._say_lock:
+        with self._send_lock:
             left = [delivery for delivery in batch.items if delivery.claim()]
         for unanswered in left:
             unanswered.outcome = outcome
@@ -88,14 +88,14 @@ class BatchChild(Child):
 
     def answer(self, delivery: TrackedDelivery, number: int, index: int, outcome: Outcome) -> bool:
         """Answer one delivery; any thread may. Returns whether that counts."""
-        words = spoken(outcome)
-        with self._say_lock:
+        message = outcome_to_dict(outcome)
+        with self._send_lock:
             try:
                 if not delivery.claim():
-                    say(self._end, {"late": delivery.topic})
+                    send(self._end, {"late": delivery.topic})
                     return False
                 delivery.outcome = outcome
-                say(self._end, {"answered": number, "place": index, **words})
+                send(self._end, {"answered": number, "place": index, **message})
             except OSError:
                 # The worker is gone.
                 return False

@@ -25,10 +25,15 @@ from ackfloor.core.records.outcomes import ACKED, Outcome
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerState
 from ackfloor.runtime.calls.invoke import Invocation, set_current
-from ackfloor.runtime.executors.process.pipe import receive, say
+from ackfloor.runtime.executors.process.pipe import receive, send
 from ackfloor.runtime.executors.process.process_memory import resident_bytes
 from ackfloor.runtime.executors.process.shared_progress import SharedProgress
-from ackfloor.runtime.executors.process.wire_format import Sent, SentBatch, SentRecord, spoken
+from ackfloor.runtime.executors.process.wire_format import (
+    Sent,
+    SentBatch,
+    SentRecord,
+    outcome_to_dict,
+)
 from ackfloor.runtime.logging.logs import set_log_level
 
 Item = deque[SentRecord | SentBatch]
@@ -49,19 +54,19 @@ class Place:
 class SentDelivery(TrackedDelivery):
     """A delivery in a handler's process: what is extended here is shown to the worker."""
 
-    __slots__ = ("_face", "_number")
+    __slots__ = ("_number", "_progress")
 
-    def __init__(self, sent: SentRecord, place: Place, face: SharedProgress) -> None:
+    def __init__(self, sent: SentRecord, place: Place, progress: SharedProgress) -> None:
         record = Sent(sent)
         assignment = cast("Assignment", place)
         super().__init__(assignment, record, sent.offset, len(record), time.monotonic())
         self.envelope = sent.envelope
-        self._face = face
+        self._progress = progress
         self._number = sent.number
 
     def extend(self, by: Any) -> bool:
         """Move the deadline; see `ackfloor.Delivery`."""
-        return super().extend(by) and self._face.extend(self._number, self.extended_until_s)
+        return super().extend(by) and self._progress.extend(self._number, self.extended_until_s)
 
 
 class Child:
@@ -69,7 +74,7 @@ class Child:
 
     Args:
         end: of the pipe to the worker.
-        face: what the worker looks at.
+        progress: what the worker looks at.
         invocation: how the handler is called.
         memory_limit: resident bytes after which it asks to be replaced.
         batch: set where the handler takes batches: then deliveries can be answered by hand.
@@ -78,13 +83,13 @@ class Child:
     def __init__(
         self,
         end: socket.socket,
-        face: SharedProgress,
+        progress: SharedProgress,
         invocation: Invocation,
         memory_limit: int | None,
         batch: int | None = None,
     ) -> None:
         self._end = end
-        self.face = face
+        self.progress = progress
         self._invocation = invocation
         self._memory_limit = memory_limit
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -96,21 +101,21 @@ class Child:
         self._low = 0
         self._received = 0
         #: Around every message, and around taking a record.
-        self._say_lock = threading.Lock()
+        self._send_lock = threading.Lock()
 
-    def say(self, **said: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Tell the worker something; any thread may."""
-        with self._say_lock, suppress(OSError):
-            say(self._end, said)
+        with self._send_lock, suppress(OSError):
+            send(self._end, message)
 
     def leave(self, why: str) -> None:
         """Ask to be replaced after the record at hand; any thread may."""
         self._give_back(spent=why)
 
-    def _give_back(self, **said: Any) -> None:
+    def _give_back(self, **message: Any) -> None:
         """Give back what was not begun, and say why where there is a reason."""
-        with self._say_lock, suppress(OSError):
-            say(self._end, {**said, "returned": self._unbegun()})
+        with self._send_lock, suppress(OSError):
+            send(self._end, {**message, "returned": self._unbegun()})
 
     # The reader's side.
 
@@ -161,7 +166,7 @@ class Child:
             self._rest = item
             while True:
                 try:
-                    with self._say_lock:
+                    with self._send_lock:
                         sent = item.popleft()
                 except IndexError:
                     break
@@ -171,7 +176,7 @@ class Child:
 
     def _handle(self, sent: Any) -> None:
         """Handle one record, and say what came of it."""
-        delivery = SentDelivery(sent, self._place(sent), self.face)
+        delivery = SentDelivery(sent, self._place(sent), self.progress)
         set_current(delivery)
         delivery.started_s = time.monotonic()
         self._begin(sent.number, delivery.started_s)
@@ -187,9 +192,9 @@ class Child:
         return place
 
     def _begin(self, number: int, now_s: float) -> None:
-        self.face.begin(number, now_s)
+        self.progress.begin(number, now_s)
         if self._received - number == self._low:
-            self.say(room=True)
+            self.send(room=True)
 
     def _called(self, what: Any) -> tuple[Outcome, BaseException | None]:
         """Call the handler; returns the outcome, and what was raised."""
@@ -201,16 +206,16 @@ class Child:
 
     def _end_call(self, number: int, outcome: Outcome) -> None:
         """A call has ended: say so where that is no acknowledgement, and then count it."""
-        self.face.finish(number, time.monotonic())
+        self.progress.finish(number, time.monotonic())
         if outcome is not ACKED:
-            words = spoken(outcome)
+            message = outcome_to_dict(outcome)
             # A lane waits for what failed in it, and everything for what asked for a pause.
-            with self._say_lock, suppress(OSError):
-                back = self._unbegun() if words["kind"] == "held" else _emptied(self._rest)
-                say(self._end, {"ended": number, "returned": back, **words})
-        self.face.end(number)
+            with self._send_lock, suppress(OSError):
+                back = self._unbegun() if message["kind"] == "held" else _emptied(self._rest)
+                send(self._end, {"ended": number, "returned": back, **message})
+        self.progress.end(number)
         if not self._rest and self._items.empty():
-            self.say(room=True)
+            self.send(room=True)
 
 
 def _emptied(item: Item) -> list[int]:

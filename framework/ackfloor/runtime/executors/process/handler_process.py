@@ -1,7 +1,7 @@
 """Host: one handler process as its worker sees it, from its start to its death.
 
-Only the keeper's thread changes a host; the owner thread reads `hands` and the face. The process is
-killed with its whole session, so that what a handler has started goes with it.
+Only the pool's thread changes a host; the owner thread reads `in_flight` and `progress`. The
+process is killed with its whole session, so that what a handler has started ends with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ackfloor.runtime.executors.process.start_arguments import Plan
 COMMAND = (sys.executable, "-m", "ackfloor.runtime.executors.process.child")
 
 
-class Visit:
+class LaneRun:
     """Records of one work that were handed over together, or what is handed over without one.
 
     Attributes:
@@ -46,19 +46,19 @@ class Handed:
     Attributes:
         bytes: of their values.
         deliveries: one, or a batch's items.
-        visit: of one that is no batch.
+        lane_run: of one that is no batch.
     """
 
-    __slots__ = ("bytes", "deliveries", "visit")
+    __slots__ = ("bytes", "deliveries", "lane_run")
 
-    def __init__(self, deliveries: Sequence[TrackedDelivery], visit: Visit) -> None:
+    def __init__(self, deliveries: Sequence[TrackedDelivery], lane_run: LaneRun) -> None:
         self.deliveries = deliveries
-        self.visit = visit
+        self.lane_run = lane_run
         self.bytes = sum(delivery.size for delivery in deliveries)
 
-    def note_times(self, face: SharedProgress, number: int) -> None:
+    def note_times(self, progress: SharedProgress, number: int) -> None:
         """Give its deliveries the times that the face has of their call."""
-        started_s, extended_s = face.started_s(number), face.extended_s(number)
+        started_s, extended_s = progress.started_s(number), progress.extended_s(number)
         for delivery in self.deliveries:
             delivery.started_s = started_s
             delivery.extended_until_s = extended_s
@@ -68,11 +68,11 @@ class Host:
     """One process.
 
     Attributes:
-        hands: number -> what it was given and has not ended (a record, or a batch of them), in the
-            order of the numbers.
+        in_flight: number -> what it was given and has not finished (a record, or a batch of them),
+            in the order of the numbers.
         ready: it has imported the handler and takes records.
-        ending: it gets no more records, and ends when its hands are empty.
-        doomed: the number of what it is killed for, and what becomes of that.
+        ending: it gets no more records, and ends when nothing is in flight.
+        kill_reason: the number of what it is killed for, and what becomes of that.
         recalled: it was asked for what it has not begun, and has not answered.
         given: how many records it has been given for good.
         bytes: of the values in its hands.
@@ -91,23 +91,23 @@ class Host:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            self.face = SharedProgress(area)
+            self.progress = SharedProgress(area)
         finally:
             theirs.close()
             os.close(area)
         self.number = number
         self.pipe = PipeEnd(ours)
-        self.hands: dict[int, Handed] = {}
+        self.in_flight: dict[int, Handed] = {}
         self.ready = False
         self.ending = False
-        self.doomed: tuple[int, Failed | Released] | None = None
+        self.kill_reason: tuple[int, Failed | Released] | None = None
         self.killed = False
         self.recalled = False
         self.given = 0
         self.bytes = 0
         self.trouble = ""
         self._next = 0
-        self._told_to_end = False
+        self._end_sent = False
         self.pipe.send(pickle.dumps(plan))
 
     @property
@@ -117,8 +117,8 @@ class Host:
 
     def current(self) -> int | None:
         """The number of the record that its handler is at, None where it is at none."""
-        number = self.face.begun - 1
-        return number if number >= self.face.ended and number in self.hands else None
+        number = self.progress.begun_until - 1
+        return number if number >= self.progress.ended_until and number in self.in_flight else None
 
     def hand(self, handed: Handed) -> int:
         """Take something into its hands; it has to be sent yet. Returns its number."""
@@ -126,40 +126,40 @@ class Host:
         self._next += 1
         for delivery in handed.deliveries:
             delivery.started_s = 0.0
-        self.hands[number] = handed
+        self.in_flight[number] = handed
         self.given += len(handed.deliveries)
         self.bytes += handed.bytes
         return number
 
     def take_back(self, number: int) -> Handed | None:
         """Take something out of its hands that it has not handled."""
-        handed = self.hands.get(number)
+        handed = self.in_flight.get(number)
         if handed is not None:
-            self.let_go(number)
+            self.forget(number)
             self.given -= len(handed.deliveries)
         return handed
 
-    def let_go(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """It has ended."""
-        self.bytes -= self.hands.pop(number).bytes
+        self.bytes -= self.in_flight.pop(number).bytes
 
     def note_times(self, number: int) -> Sequence[TrackedDelivery]:
         """Give its deliveries the times that its face has of them; returns them."""
-        handed = self.hands[number]
-        handed.note_times(self.face, number)
+        handed = self.in_flight[number]
+        handed.note_times(self.progress, number)
         return handed.deliveries
 
     def recall(self) -> None:
         """Ask for what it has not begun."""
-        if not self.recalled and len(self.hands) > (self.current() is not None):
+        if not self.recalled and len(self.in_flight) > (self.current() is not None):
             self.recalled = True
             self.pipe.send(pickle.dumps(("recall",)))
 
     def end(self) -> None:
         """Let it end in order; its hands are empty."""
         self.ending = True
-        if not self._told_to_end:
-            self._told_to_end = True
+        if not self._end_sent:
+            self._end_sent = True
             self.pipe.send(pickle.dumps(("end",)))
 
     def kill(self) -> None:

@@ -109,7 +109,7 @@ def _exactly(end: socket.socket, count: int) -> bytes | None:
     return bytes(body)
 
 
-def say(end: socket.socket, said: dict[str, Any]) -> None:
+def send(end: socket.socket, message: dict[str, Any]) -> None:
     """The process's end: send one frame."""
-    body = json.dumps(said).encode()
+    body = json.dumps(message).encode()
     end.sendall(_LENGTH.pack(len(body)) + body)

@@ -11,7 +11,7 @@ the last of them: the process gives the others back with its outcome, and they a
 While records of a work are in hand, nobody else has it: nothing here ends a delivery but the answer
 of its process, or its death.
 
-Only the keeper's thread calls this.
+Only the pool's thread calls this.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ackfloor.core.engine.completions import timed_out
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.envelope import Reason
-from ackfloor.core.records.outcomes import ACKED, Acked, Failed, Held, Outcome, Released
+from ackfloor.core.records.outcomes import ACKED, Acked, Failed, Outcome, Paused, Released
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.executors.inbox import Inbox
-from ackfloor.runtime.executors.process.handler_process import Handed, Host, Visit
+from ackfloor.runtime.executors.process.handler_process import Handed, Host, LaneRun
 from ackfloor.runtime.executors.process.wire_format import sent
 from ackfloor.runtime.executors.window import Window
 
 #: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
-#: may pass on a busy machine before the keeper gets a core.
+#: may pass on a busy machine before the pool's thread gets a core.
 AHEAD_S = 0.1
 QUICK_S = 0.02
 MOST_AHEAD = 128
@@ -86,14 +86,14 @@ class ProcessWork:
         """
         now_s, depth = self._clock(), self._depth()
         rooms = {host: self._room(host, depth, now_s) for host in hosts}
-        idle = count - sum(1 for host in hosts if host.hands)
+        idle = count - sum(1 for host in hosts if host.in_flight)
         batches: dict[Host, list[list[tuple[Any, ...]]]] = {}
         while not self.stopping:
-            able = (h for h in rooms if rooms[h] > 0 and (h.hands or idle > 0))
+            able = (h for h in rooms if rooms[h] > 0 and (h.in_flight or idle > 0))
             host = min(able, key=_in_hand, default=None)
             if host is None:
                 break
-            begins = not host.hands
+            begins = not host.in_flight
             taken = self._take(host, rooms[host])
             if taken is None:
                 break
@@ -107,10 +107,10 @@ class ProcessWork:
             self._send(host, items)
 
     def _send(self, host: Host, items: list[list[tuple[Any, ...]]]) -> None:
-        rules = next(iter(host.hands.values())).deliveries[0].assignment.handler.rules
+        rules = next(iter(host.in_flight.values())).deliveries[0].assignment.handler.rules
         level = logging.getLogger().level
         # So early a process says that it has room that it need not wait for more.
-        low = len(host.hands) // 2 if self._depth() > 1 else -1
+        low = len(host.in_flight) // 2 if self._depth() > 1 else -1
         settings = (rules.consume_timeout_s, rules.max_extend_s, level)
         host.pipe.send(pickle.dumps(("work", settings, low, items)))
 
@@ -125,10 +125,10 @@ class ProcessWork:
         """How many more records a process may be given."""
         if not host.ready or host.ending or host.killed or host.recalled:
             return 0
-        room = depth - len(host.hands)
+        room = depth - len(host.in_flight)
         if self.max_records is not None:
             room = min(room, self.max_records - host.given)
-        if host.hands and (is_stuck(host, now_s) or host.bytes > MOST_BYTES):
+        if host.in_flight and (is_stuck(host, now_s) or host.bytes > MOST_BYTES):
             return 0
         return room
 
@@ -146,11 +146,11 @@ class ProcessWork:
             if item.recalls != self._window.recalls:
                 self._window.end(item)
                 return []
-            return self._take_work(host, Visit(item), room)
-        return self._hand(host, item, Visit(None))
+            return self._take_work(host, LaneRun(item), room)
+        return self._hand(host, item, LaneRun(None))
 
-    def _take_work(self, host: Host, visit: Visit, room: int) -> list[tuple[Any, ...]]:
-        work, taken, size = visit.work, [], 0
+    def _take_work(self, host: Host, lane_run: LaneRun, room: int) -> list[tuple[Any, ...]]:
+        work, taken, size = lane_run.work, [], 0
         assert work is not None, "it is of a work"
         # Half of the room at most: the records of another should not wait for all of it.
         for _ in range(max(1, room // 2)):
@@ -158,22 +158,24 @@ class ProcessWork:
                 delivery = work.popleft()
             except IndexError:
                 break
-            taken += self._hand(host, delivery, visit)
+            taken += self._hand(host, delivery, lane_run)
             size += delivery.size
             if size > MOST_BYTES:
                 break
         if not taken:
-            self._go_on(visit)
+            self._go_on(lane_run)
         return taken
 
-    def _hand(self, host: Host, delivery: TrackedDelivery, visit: Visit) -> list[tuple[Any, ...]]:
+    def _hand(
+        self, host: Host, delivery: TrackedDelivery, lane_run: LaneRun
+    ) -> list[tuple[Any, ...]]:
         # In hand before the check: a revoke marks the assignment first and looks at who runs
         # second, so either we see the mark or it sees us.
-        number = host.hand(Handed((delivery,), visit))
+        number = host.hand(Handed((delivery,), lane_run))
         if delivery.closed or delivery.assignment.stopping:
             host.take_back(number)
             return []
-        visit.count += 1
+        lane_run.count += 1
         return [sent(number, delivery)]
 
     # From the processes.
@@ -189,88 +191,88 @@ class ProcessWork:
 
     def _undone(self, handed: Handed) -> Sequence[Unit]:
         """What is given back of something that was handed over; a work with its first record."""
-        (delivery,), visit = handed.deliveries, handed.visit
-        visit.count -= 1
+        (delivery,), lane_run = handed.deliveries, handed.lane_run
+        lane_run.count -= 1
         delivery.reopen()
-        if visit.work is None:
+        if lane_run.work is None:
             return (delivery,)
-        visit.work.appendleft(delivery)
-        return () if visit.count else (visit.work,)
+        lane_run.work.appendleft(delivery)
+        return () if lane_run.count else (lane_run.work,)
 
     def passed(self, host: Host, until: int) -> bool:
-        """Records up to a number were begun and ended without a word: they are acknowledged."""
+        """Records up to a number have ended without a message: acknowledge them."""
         moved = False
-        for number in list(host.hands):
+        for number in list(host.in_flight):
             if number >= until:
                 break
-            self.ended(host, number, ACKED)
+            self.complete(host, number, ACKED)
             moved = True
         return moved
 
-    def ended(
+    def complete(
         self, host: Host, number: int, outcome: Outcome, finished_s: float | None = None
     ) -> None:
         """A record has ended, and its handler with it; what came with it in its work is back."""
-        handed = host.hands.get(number)
+        handed = host.in_flight.get(number)
         if handed is None:
             return
-        (delivery,), visit = host.note_times(number), handed.visit
-        delivery.finished_s = finished_s or host.face.finished_s(number)
+        (delivery,), lane_run = host.note_times(number), handed.lane_run
+        delivery.finished_s = finished_s or host.progress.finished_s(number)
         self._learn(delivery.finished_s - delivery.started_s)
-        visit.count -= 1
-        if isinstance(outcome, Held):
+        lane_run.count -= 1
+        if isinstance(outcome, Paused):
             unit: TrackedDelivery | Work = delivery
-            if visit.work is not None:
-                visit.work.appendleft(delivery)
-                unit = visit.work
-            host.let_go(number)
+            if lane_run.work is not None:
+                lane_run.work.appendleft(delivery)
+                unit = lane_run.work
+            host.forget(number)
             self._window.put_back(unit, delivery, outcome)
             return
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
-        # After it was posted, so that nobody takes it for lost.
-        host.let_go(number)
+        # After it was posted: `running` must not miss it.
+        host.forget(number)
         if not isinstance(outcome, Acked) and delivery.keeps_lane():
             return
-        if visit.count == 0:
-            self._go_on(visit)
+        if lane_run.count == 0:
+            self._go_on(lane_run)
 
     def died(self, host: Host, number: int, outcome: Failed | Released) -> None:
         """Its process is dead, and was at this; of a timeout the outcome says nothing more."""
         (delivery,) = host.note_times(number)
         if delivery.closed:
             # Its partition has left: nobody waits for an answer.
-            host.hands[number].visit.count -= 1
+            host.in_flight[number].lane_run.count -= 1
             host.take_back(number)
             return
         if is_timeout(outcome):
             outcome = timed_out(delivery)
-        self.ended(host, number, outcome, self._clock())
+        self.complete(host, number, outcome, self._clock())
 
-    def said(self, host: Host, words: Mapping[str, Any]) -> None:
-        """A process has said something of a call that has not ended, or of one that had.
+    def answered_by_hand(self, host: Host, message: Mapping[str, Any]) -> None:
+        """A record was answered by hand: only batch handlers do that in a process.
 
         Raises:
-            ValueError: there is nothing to be said of them here.
+            ValueError: always; this is no batch handler.
         """
-        raise ValueError(f"process {host.pid} said {words}")
+        raise ValueError(f"process {host.pid} said {message}")
 
     def _learn(self, duration_s: float) -> None:
         mean_s = self._mean_s
         self._mean_s = duration_s if mean_s is None else mean_s + (duration_s - mean_s) * NEWEST
 
-    def _go_on(self, visit: Visit) -> None:
+    def _go_on(self, lane_run: LaneRun) -> None:
         """Nothing of a work is in hand any more: somebody takes it up where it is."""
-        if visit.work:
-            self._window.put_last(visit.work)
-        elif visit.work is not None:
-            self._window.end(visit.work)
+        if lane_run.work:
+            self._window.put_last(lane_run.work)
+        elif lane_run.work is not None:
+            self._window.end(lane_run.work)
 
 
 def is_stuck(host: Host, now_s: float) -> bool:
     """Whether a process is at a record that others should not wait for."""
     number = host.current()
-    return number is not None and now_s - host.face.started_s(number) > STUCK_S
+    return number is not None and now_s - host.progress.started_s(number) > STUCK_S
 
 
 def is_timeout(outcome: Outcome) -> bool:
@@ -279,4 +281,4 @@ def is_timeout(outcome: Outcome) -> bool:
 
 
 def _in_hand(host: Host) -> int:
-    return len(host.hands)
+    return len(host.in_flight)

@@ -1,15 +1,16 @@
 """ProcessExecutor: one plain `def` handler in processes of its own.
 
 `concurrency` long-lived processes, each handling one record or one batch at a time. What the owner
-thread asks for goes to the keeper (`process_pool`), a thread that does all that is done to the
-processes; what it needs to know at once it reads: the processes' hands and faces.
+thread asks for goes to the pool (`process_pool`), whose thread starts, feeds and kills the
+processes; what it needs to know at once it reads: what each process has in flight, and its
+progress.
 
-A process can be killed, and that is what it is for. When a delivery's time is up its process gets
+A process can be killed, unlike a thread. When a delivery's time is up its process gets
 SIGKILL, and the answer is posted when the process has been seen dead. Until then the delivery is
 among those that run: nothing is parked, no lane goes on, no partition is given back.
 
-The worker's marks (runtime/supervision/in_flight_memory.py) say nothing of these records: what
-they do to their own processes can't hurt the worker's.
+The worker's in-flight memory (runtime/supervision/in_flight_memory.py) does not hold these
+records: a handler that crashes its own process can't crash the worker.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class ProcessExecutor:
         self._window = Window(self._handler, inbox)
         work_of = ProcessBatchWork if plan["batch"] else ProcessWork
         work = work_of(self._handler, self._window, inbox, clock, max_records)
-        self._keeper = ProcessPool(plan, work, inbox, clock, concurrency)
+        self._pool = ProcessPool(plan, work, inbox, clock, concurrency)
         self._thread = threading.Thread(
-            target=self._keeper.run, name=f"ackfloor:{self._handler}:keeper", daemon=True
+            target=self._pool.run, name=f"ackfloor:{self._handler}:pool", daemon=True
         )
 
     def start(self) -> None:
@@ -69,8 +70,8 @@ class ProcessExecutor:
             StartError: it could not import the handler or enter the lifespan.
         """
         self._thread.start()
-        started = self._keeper.first.wait(START_S)
-        trouble = self._keeper.trouble or ("" if started else f"not ready within {START_S:g} s")
+        started = self._pool.first.wait(START_S)
+        trouble = self._pool.trouble or ("" if started else f"not ready within {START_S:g} s")
         if trouble:
             self.stop(0.0)
             raise StartError(f"handler {self._handler}: its process could not start: {trouble}")
@@ -78,38 +79,38 @@ class ProcessExecutor:
     def submit(self, units: Sequence[Unit]) -> None:
         """Start these, in this order, behind what was given before."""
         self._window.add(units)
-        self._keeper.ring()
+        self._pool.ring()
 
     def take_back(self) -> None:
-        """Give back what has not started; what is in the hands of processes follows."""
+        """Give back what has not started; what processes have and have not begun follows."""
         self._window.give_back()
-        self._keeper.recall = True
-        self._keeper.ring()
+        self._pool.recall = True
+        self._pool.ring()
 
     def running(self) -> list[TrackedDelivery]:
-        """The deliveries in the hands of a process, begun or not, as their faces have them now."""
+        """The deliveries that a process was given, begun or not, with their times as of now."""
         found: list[TrackedDelivery] = []
         leaving = False
-        for host in self._keeper.hosts:
-            face = host.face
+        for host in self._pool.hosts:
+            progress = host.progress
             # In this order: what was begun since counts as not begun.
-            begun = face.begun
-            for number, handed in list(host.hands.items()):
+            begun = progress.begun_until
+            for number, handed in list(host.in_flight.items()):
                 found += handed.deliveries
                 if number < begun:
-                    handed.note_times(face, number)
+                    handed.note_times(progress, number)
                 elif any(delivery.assignment.stopping for delivery in handed.deliveries):
                     leaving = True
         if leaving:
             # Who asks has stopped the partition, and waits for what is not even begun.
-            self._keeper.recall = True
-            self._keeper.ring()
+            self._pool.recall = True
+            self._pool.ring()
         return found
 
     def stack(self, delivery: TrackedDelivery) -> Stack:
         """Which process is at it: only a tool from outside can look into that one."""
-        for host in self._keeper.hosts:
-            if any(delivery in handed.deliveries for handed in list(host.hands.values())):
+        for host in self._pool.hosts:
+            if any(delivery in handed.deliveries for handed in list(host.in_flight.values())):
                 return (f"process {host.pid}",)
         return ()
 
@@ -119,24 +120,24 @@ class ProcessExecutor:
 
     def cancel(self, delivery: TrackedDelivery) -> None:
         """Have the process that is at this delivery killed; its answer follows its death."""
-        self._keeper.order(partial(self._keeper.kill, delivery))
+        self._pool.order(partial(self._pool.kill, delivery))
 
     def abandoned(self) -> int:
         """Processes that were killed and have not been seen dead."""
-        return sum(host.killed for host in self._keeper.hosts)
+        return sum(host.killed for host in self._pool.hosts)
 
     def trouble(self) -> str:
         """Why no process can be started; "" where that is not so."""
-        return self._keeper.trouble
+        return self._pool.trouble
 
     def resize(self, concurrency: int) -> None:
         """Run at most so many deliveries at once from now on."""
-        self._keeper.order(partial(setattr, self._keeper, "count", concurrency))
+        self._pool.order(partial(setattr, self._pool, "count", concurrency))
 
     def stop(self, timeout_s: float) -> int:
         """Let what runs end; kill what has not ended in time, and release its records."""
         if not self._thread.is_alive():
             return 0
-        self._keeper.order(partial(self._keeper.stop, timeout_s))
+        self._pool.order(partial(self._pool.stop, timeout_s))
         self._thread.join(timeout_s + 2 * LEAVE_S)
         return len(self.running()) if self._thread.is_alive() else 0

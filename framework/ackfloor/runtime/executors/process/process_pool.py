@@ -1,9 +1,9 @@
 """ProcessPool: the thread that starts, feeds, replaces and kills the processes of one handler.
 
 Everything about the processes is done here, one thing after the other, so none of it needs a lock:
-what the owner thread wants it puts into `orders` and rings. The keeper sleeps until a process says
-something, or has died, or the bell rings; while records are in hand it also looks by itself,
-because one that simply returns is not worth a message.
+the owner thread puts what it wants into `orders` and rings. The pool's thread sleeps until a
+process sends a message or dies, or the bell rings; while records are in flight it also looks by
+itself, because one that simply returns is not worth a message.
 
 A process is killed for one record: the one whose time is up. What becomes of that record is decided
 when the process has been seen dead, and not before; whatever it did until then it did before its
@@ -11,8 +11,8 @@ retry can start. If the process had gone on to another record in that moment, th
 it comes back unspent, as do all that were not begun. Nobody asked for the death: the record that
 was begun and not ended is charged with it.
 
-On Linux a process gets SIGKILL when the thread that started it ends. So the keeper starts them all,
-and is the last to go.
+On Linux a process gets SIGKILL when the thread that started it ends. So this thread starts
+them all, and ends last.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from ackfloor.runtime.executors.process.handler_process import Host
 from ackfloor.runtime.executors.process.process_dispatch import ProcessWork, is_stuck
 from ackfloor.runtime.executors.process.process_memory import resident_bytes
 from ackfloor.runtime.executors.process.start_arguments import Plan
-from ackfloor.runtime.executors.process.wire_format import heard
+from ackfloor.runtime.executors.process.wire_format import outcome_from_dict
 from ackfloor.runtime.logging.logs import named, place_of
-from ackfloor.runtime.supervision.crashes import how_it_ended
+from ackfloor.runtime.supervision.crashes import exit_text
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -106,24 +106,24 @@ class ProcessPool:
     # Any thread.
 
     def ring(self) -> None:
-        """Have the keeper look at its orders, and at the queue."""
+        """Wake the pool's thread: it looks at its orders, and at the queue."""
         with suppress(OSError):
             self._bell.send(b"!")
 
     def order(self, what: Callable[[], None]) -> None:
-        """Have something done by the keeper."""
+        """Have the pool's thread do something."""
         self.orders.append(what)
         self.ring()
 
-    # The keeper's own thread.
+    # The pool's own thread.
 
     def run(self) -> None:
-        """Look after the processes until told to stop and the last of them has gone."""
+        """Run the processes until `stop` was called and the last of them has ended."""
         try:
             while self._stop_at_s is None or self.hosts:
                 self._turn()
         except BaseException as exc:
-            log.exception("handler %s: nobody looks after its processes any more", self._handler)
+            log.exception("handler %s: the thread that runs its processes failed", self._handler)
             for host in self.hosts:
                 host.kill()
                 with suppress(subprocess.TimeoutExpired):
@@ -142,12 +142,12 @@ class ProcessPool:
         while self.orders:
             self.orders.popleft()()
         for host in self.hosts:
-            self._hear(host)
+            self._read_messages(host)
         self._watch()
         if self._stop_at_s is None:
-            self._tend()
+            self._adjust_count()
         else:
-            self._let_go(self._stop_at_s)
+            self._drain(self._stop_at_s)
         self._work.feed(self.hosts, self.count)
         self._sleep()
 
@@ -170,7 +170,7 @@ class ProcessPool:
             self._look_s = SHORTEST_LOOK_S
         if any(host.killed or host.pipe.over for host in hosts):
             return DEATH_LOOK_S
-        if any(host.hands or host.ending for host in hosts):
+        if any(host.in_flight or host.ending for host in hosts):
             look_s = self._look_s
             self._look_s = min(look_s * 2, LONGEST_LOOK_S)
             return look_s
@@ -178,59 +178,59 @@ class ProcessPool:
             return 0.0
         return max(0.0, self._spawn_at_s - self._clock()) if len(hosts) < self.count else None
 
-    # What processes say, and that they die.
+    # Messages and deaths of processes.
 
-    def _hear(self, host: Host) -> None:
-        """Take what a process has said and done."""
+    def _read_messages(self, host: Host) -> None:
+        """Take the messages and the progress of a process."""
         dead = host.is_dead()
-        # Before what it says: what it says of a record comes before that counts as ended.
-        ended = host.face.ended
+        # Read before its messages: a record's message is sent before the record counts as ended.
+        ended = host.progress.ended_until
         host.pipe.flush()
         try:
-            for said in host.pipe.take():
-                self._heard(host, said)
+            for message in host.pipe.take():
+                self._handle_message(host, message)
         except (ValueError, LookupError, TypeError, AttributeError):
-            log.exception("handler %s: process %d can't be understood", self._handler, host.pid)
+            log.exception("handler %s: process %d sent an invalid message", self._handler, host.pid)
             host.kill()
         self._moved |= self._work.passed(host, ended)
         if host.pipe.over and not dead:
             self._forget_pipe(host)
         if dead:
-            self._bury(host)
+            self._handle_death(host)
 
-    def _heard(self, host: Host, said: dict[str, Any]) -> None:
+    def _handle_message(self, host: Host, message: dict[str, Any]) -> None:
         self._moved = True
-        if "ready" in said:
+        if "ready" in message:
             host.ready = True
             self._failures = 0
             self.trouble = ""
             self.first.set()
-        if "failed" in said:
-            host.trouble = said["failed"]
-        number = said.get("ended")
+        if "failed" in message:
+            host.trouble = message["failed"]
+        number = message.get("ended")
         if number is not None:
             self._work.passed(host, number)
-        if "returned" in said:
-            self._work.returned(host, said["returned"])
+        if "returned" in message:
+            self._work.returned(host, message["returned"])
         if number is not None:
-            self._work.ended(host, number, heard(said))
-        elif "answered" in said or "late" in said:
-            self._work.said(host, said)
-        elif "spent" in said:
+            self._work.complete(host, number, outcome_from_dict(message))
+        elif "answered" in message or "late" in message:
+            self._work.answered_by_hand(host, message)
+        elif "spent" in message:
             self._retire(host)
-            why = said["spent"]
+            why = message["spent"]
             log.info("handler %s: process %d %s, and is replaced", self._handler, host.pid, why)
-        elif "returned" in said:
+        elif "returned" in message:
             host.recalled = False
 
-    def _bury(self, host: Host) -> None:
+    def _handle_death(self, host: Host) -> None:
         """A process is dead: charge the record it was at, and take everything else back."""
         self._moved = True
         self._forget_pipe(host)
         host.pipe.close()
         at = host.current()
-        self._work.returned(host, [number for number in host.hands if number != at])
-        how = how_it_ended(host.process.returncode)
+        self._work.returned(host, [number for number in host.in_flight if number != at])
+        how = exit_text(host.process.returncode)
         if not host.ready:
             if self._stop_at_s is None and not host.killed:
                 self._could_not_start(host.trouble or f"it {how} before it was ready")
@@ -238,14 +238,14 @@ class ProcessPool:
             if not (host.ending or host.killed):
                 log.error("handler %s: process %d %s", self._handler, host.pid, how)
                 self._back_off()
-        elif host.doomed is not None:
-            number, outcome = host.doomed
+        elif host.kill_reason is not None:
+            number, outcome = host.kill_reason
             if number == at:
                 self._work.died(host, at, outcome)
             else:
                 self._work.returned(host, [at])
         else:
-            first = host.hands[at].deliveries[0]
+            first = host.in_flight[at].deliveries[0]
             text = "%s: handler %s: process %d %s in a handler"
             log.error(text, named(first), self._handler, host.pid, how, extra=place_of(first))
             self._work.died(host, at, crash(f"its process {how}"))
@@ -262,19 +262,19 @@ class ProcessPool:
         """A delivery's time is up, or its partition has left: kill the process that is at it."""
         for host in self.hosts:
             number = host.current()
-            if number is None or host.killed or delivery not in host.hands[number].deliveries:
+            if number is None or host.killed or delivery not in host.in_flight[number].deliveries:
                 continue
-            deliveries = host.hands[number].deliveries
+            deliveries = host.in_flight[number].deliveries
             waits = any(not other.closed for other in deliveries)
             if waits and delivery.assignment.closed:
                 # The partitions of others in its batch have not left.
                 return
-            host.face.doom(number)
+            host.progress.expire(number)
             host.note_times(number)
             due_s = delivery.deadline_s
             if waits and (due_s is None or due_s > self._clock()):
                 # Extended in the last moment, or the setting has changed.
-                host.face.doom(None)
+                host.progress.expire(None)
                 return
             others = len(deliveries) - 1
             log.warning(
@@ -284,15 +284,15 @@ class ProcessPool:
                 self._handler,
                 "gave no answer within its consume timeout"
                 if waits
-                else "is of no use any more: nobody waits for its answer",
+                else "still ran after its partition was revoked",
                 host.pid,
                 extra=place_of(delivery),
             )
-            self._doom(host, number, Failed(Failure("", ""), Reason.TIMEOUT))
+            self._kill_for(host, number, Failed(Failure("", ""), Reason.TIMEOUT))
             return
 
-    def _doom(self, host: Host, number: int, outcome: Failed | Released) -> None:
-        host.doomed = (number, outcome)
+    def _kill_for(self, host: Host, number: int, outcome: Failed | Released) -> None:
+        host.kill_reason = (number, outcome)
         host.kill()
 
     def stop(self, timeout_s: float) -> None:
@@ -302,17 +302,17 @@ class ProcessPool:
         for host in self.hosts:
             host.recall()
 
-    def _let_go(self, stop_at_s: float) -> None:
+    def _drain(self, stop_at_s: float) -> None:
         now_s = self._clock()
         for host in self.hosts:
             at = host.current()
             if now_s >= stop_at_s + LEAVE_S:
                 host.kill()
-            elif not host.hands:
+            elif not host.in_flight:
                 # Also one that is not ready: it may have entered its lifespan.
                 host.end()
             elif now_s >= stop_at_s and at is not None:
-                self._doom(host, at, RELEASED)
+                self._kill_for(host, at, RELEASED)
 
     def _watch(self) -> None:
         """Ask back what waits behind a record that takes long; look at the memory in use."""
@@ -330,29 +330,29 @@ class ProcessPool:
         before, self._over_limit = self._over_limit, set()
         for host in self.hosts:
             at = host.current()
-            if at is None or host.killed or (held := resident_bytes(host.pid)) <= limit:
+            if at is None or host.killed or (resident := resident_bytes(host.pid)) <= limit:
                 continue
             if (host, at) in before:
-                text = f"its process held {held:,} bytes, above its limit of {limit:,}"
+                text = f"its process held {resident:,} bytes, above its limit of {limit:,}"
                 log.error("handler %s: %s, and is killed", self._handler, text)
-                self._doom(host, at, crash(text, "memory"))
+                self._kill_for(host, at, crash(text, "memory"))
             # A record that only tips the scales is soon over, and its process replaced.
             self._over_limit.add((host, at))
 
     # How many there are.
 
-    def _tend(self) -> None:
+    def _adjust_count(self) -> None:
         limit = self._work.max_records
         for host in self.hosts:
             if limit is not None and host.given >= limit:
                 host.ending = True
         staying = [host for host in self.hosts if not host.ending and not host.killed]
         # Those that are quickest to leave go first.
-        staying.sort(key=lambda host: (host.ready, len(host.hands)))
+        staying.sort(key=lambda host: (host.ready, len(host.in_flight)))
         for host in staying[: max(0, len(staying) - self.count)]:
             self._retire(host)
         for host in self.hosts:
-            if host.ending and not host.hands:
+            if host.ending and not host.in_flight:
                 host.end()
         if len(staying) < self.count and self._clock() >= self._spawn_at_s:
             self._spawn()

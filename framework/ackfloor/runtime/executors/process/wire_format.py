@@ -1,4 +1,4 @@
-"""Words: how records go to a handler's process, and how outcomes come back.
+"""Wire format between a worker and a handler's process: records there, outcomes back.
 
 A record is a tuple of what the client can tell of it; an outcome is a dictionary of text and
 numbers.
@@ -16,8 +16,8 @@ from ackfloor.core.records.outcomes import (
     Acked,
     Discarded,
     Failed,
-    Held,
     Outcome,
+    Paused,
     Rejected,
 )
 from ackfloor.core.records.record import Failure, Headers
@@ -99,8 +99,8 @@ class Sent:
         return len(self._sent.value or b"")
 
 
-def spoken(outcome: Outcome) -> dict[str, Any]:
-    """An outcome in words."""
+def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as a JSON message."""
     if isinstance(outcome, Acked):
         return {"kind": "acked"}
     if isinstance(outcome, Failed):
@@ -112,7 +112,7 @@ def spoken(outcome: Outcome) -> dict[str, Any]:
         }
     if isinstance(outcome, Rejected):
         return {"kind": "rejected", "reason": outcome.reason.value, **_failure(outcome.failure)}
-    if isinstance(outcome, Held):
+    if isinstance(outcome, Paused):
         return {"kind": "held", "duration_s": outcome.duration_s, "text": _short(outcome.reason)}
     if isinstance(outcome, Discarded):
         return {"kind": "discarded", "text": _short(outcome.reason)}
@@ -133,18 +133,18 @@ def _failure(failure: Failure) -> dict[str, str]:
     }
 
 
-def heard(words: Mapping[str, Any]) -> Outcome:
-    """The outcome that `spoken` put into words."""
-    kind = words["kind"]
+def outcome_from_dict(message: Mapping[str, Any]) -> Outcome:
+    """The outcome that `outcome_to_dict` wrote."""
+    kind = message["kind"]
     if kind == "acked":
         return ACKED
     if kind == "discarded":
-        return Discarded(words["text"])
+        return Discarded(message["text"])
     if kind == "held":
-        return Held(words["duration_s"], words["text"])
+        return Paused(message["duration_s"], message["text"])
     if kind == "released":
         return RELEASED
-    failure = Failure(words["type"], words["message"], words["stack"], words["fingerprint"])
+    failure = Failure(message["type"], message["message"], message["stack"], message["fingerprint"])
     if kind == "rejected":
-        return Rejected(failure, Reason(words["reason"]))
-    return Failed(failure, Reason(words["reason"]), words["after_s"])
+        return Rejected(failure, Reason(message["reason"]))
+    return Failed(failure, Reason(message["reason"]), message["after_s"])

@@ -26,13 +26,16 @@ def table(
         cards: on a narrow screen each row becomes a card with the heads in it.
     """
     first = len(heads) - numbers
-    marks = [' class="n"' if at >= first else "" for at in range(len(heads))]
-    head = "".join(f"<th{mark}>{text(name)}</th>" for name, mark in zip(heads, marks, strict=True))
+    attributes = [' class="n"' if at >= first else "" for at in range(len(heads))]
+    head = "".join(
+        f"<th{attribute}>{text(name)}</th>"
+        for name, attribute in zip(heads, attributes, strict=True)
+    )
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td{mark} data-head="{text(name)}">{cell}</td>'
-            for cell, mark, name in zip(row, marks, heads, strict=True)
+            f'<td{attribute} data-head="{text(name)}">{cell}</td>'
+            for cell, attribute, name in zip(row, attributes, heads, strict=True)
         )
         + "</tr>\n"
         for row in rows

@@ -41,7 +41,7 @@ def html_page(report: Report) -> str:
         MissingExtra: plotly is not installed.
     """
     figures: Figures = {}
-    told = "".join(make(report, figures) for _, _, make in _SECTIONS)
+    sections = "".join(make(report, figures) for _, _, make in _SECTIONS)
     links = "".join(f'<a href="#{name}">{text(title)}</a>' for name, title, _ in _SECTIONS)
     title = f"Failures of {', '.join(report.groups)}"
     return f"""<!doctype html>
@@ -60,7 +60,7 @@ def html_page(report: Report) -> str:
 <nav>{links}</nav>
 <main>
 {_summary(report)}
-{told}
+{sections}
 </main>
 <footer>Made {text(moment(report.made_at))} UTC by ackfloor from {text(report.table)}.</footer>
 <script>{plotly_script()}</script>

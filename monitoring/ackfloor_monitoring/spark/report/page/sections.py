@@ -13,7 +13,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     owner,
     percent,
     short_moment,
-    since_words,
+    since_text,
     some,
     source,
     stretch,
@@ -76,7 +76,7 @@ def causes(report: Report, figures: Figures) -> str:  # noqa: ARG001
 
 def new(report: Report, figures: Figures) -> str:  # noqa: ARG001
     """What was not there before."""
-    what = f"Causes first seen since {since_words(report)}."
+    what = f"Causes first seen since {since_text(report)}."
     body = _groups_table(report.new, report) if report.new else "<p>None.</p>"
     return section("new", "What is new?", what, body)
 
@@ -167,19 +167,19 @@ def notes(report: Report, figures: Figures) -> str:  # noqa: ARG001
         f"deliveries, {count(totals.hops)} further waits of explicit delays, "
         f"{count(totals.replays)} replays."
     )
-    told = [
+    notes = [
         counted,
         RECOVERED_NOTE if report.commits_known else UNKNOWN_NOTE,
         _CAUSE_NOTE,
     ]
     if totals.unreadable:
-        told.append(
+        notes.append(
             f"{some(totals.unreadable, 'record')} with headers that could not be read, counted "
             "with what could be."
         )
     if report.failure_groups_left_out:
-        told.append(f"{some(report.failure_groups_left_out, 'rarer cause')} left out.")
-    items = "".join(f"<li>{text(each)}</li>" for each in told)
+        notes.append(f"{some(report.failure_groups_left_out, 'rarer cause')} left out.")
+    items = "".join(f"<li>{text(each)}</li>" for each in notes)
     return section(
         "notes", "How to read this", "What is counted, and what is not.", f"<ul>{items}</ul>"
     )

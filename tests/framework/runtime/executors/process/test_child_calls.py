@@ -50,11 +50,11 @@ class Scene:
     def __init__(self) -> None:
         self.gate, self.more = threading.Event(), threading.Event()
         self.handled: list[int] = []
-        self.said: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.fails = False
         ours, self._theirs = socket.socketpair()
         area = new_area()
-        self.face = SharedProgress(area)
+        self.progress = SharedProgress(area)
         self.pipe = PipeEnd(ours)
         self.child = Child(self._theirs, SharedProgress(area), self._invocation(), None)
         os.close(area)
@@ -88,24 +88,24 @@ class Scene:
         self.main.start()
         self.reader.start()
         self.pipe.send(pickle.dumps(("work", (None, None, 30), -1, sent)))
-        within(lambda: self.face.begun == 1)
+        within(lambda: self.progress.begun_until == 1)
 
     def hear(self) -> None:
         """Take what was said, as the worker does: first how far the process is."""
-        ended = self.face.ended
-        self.said += self.pipe.take()
-        returned = {n for words in self.said for n in words.get("returned", ())}
+        ended = self.progress.ended_until
+        self.messages += self.pipe.take()
+        returned = {n for message in self.messages for n in message.get("returned", ())}
         unhandled = set(range(ended)) - returned - set(self.handled)
         assert not unhandled, "these count as ended, and nobody has handled them"
 
     def returned(self) -> list[int]:
         """What was given back."""
-        return sorted(n for words in self.said for n in words.get("returned", ()))
+        return sorted(n for message in self.messages for n in message.get("returned", ()))
 
-    def heard(self, word: str) -> bool:
+    def received(self, word: str) -> bool:
         """Whether there was such a word."""
         self.hear()
-        return any(word in words for words in self.said)
+        return any(word in message for message in self.messages)
 
     def end(self) -> None:
         """End both threads."""
@@ -115,8 +115,8 @@ class Scene:
         self.pipe.close()
         self.reader.join(60)
         self._theirs.close()
-        self.face.close()
-        self.child.face.close()
+        self.progress.close()
+        self.child.progress.close()
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ def test_what_is_asked_back_is_not_skipped(scene: Scene, items: tuple[list[int],
     """Nothing behind it is begun before the worker has heard of it: that would take it for done."""
     scene.begin(*items)
     scene.pipe.send(pickle.dumps(("recall",)))
-    within(lambda: scene.heard("returned"))
+    within(lambda: scene.received("returned"))
     scene.gate.set()
-    within(lambda: scene.face.ended > 0)
+    within(lambda: scene.progress.ended_until > 0)
     scene.hear()
     assert sorted(scene.handled + scene.returned()) == [0, 1, 2, 3]
     assert max(scene.handled) < min(scene.returned())
@@ -146,9 +146,9 @@ def test_a_record_that_fails_is_told_after_what_was_asked_back(scene: Scene) -> 
     scene.fails = True
     scene.begin([0, 1, 2, 3])
     scene.pipe.send(pickle.dumps(("recall",)))
-    within(lambda: scene.heard("ended"))
-    at = next(n for n, words in enumerate(scene.said) if "ended" in words)
-    before = [n for words in scene.said[: at + 1] for n in words.get("returned", ())]
+    within(lambda: scene.received("ended"))
+    at = next(n for n, message in enumerate(scene.messages) if "ended" in message)
+    before = [n for message in scene.messages[: at + 1] for n in message.get("returned", ())]
     assert sorted(before) == [1, 2, 3]
     assert scene.handled == [0]
 
@@ -157,5 +157,5 @@ def test_a_process_that_is_to_be_replaced_gives_back_what_it_has_not_begun(scene
     """Whoever finds that out, while its handler goes on."""
     scene.begin([0, 1, 2, 3])
     scene.child.leave("has lost its lifespan")
-    within(lambda: scene.heard("spent"))
+    within(lambda: scene.received("spent"))
     assert max(scene.handled) < min(scene.returned())

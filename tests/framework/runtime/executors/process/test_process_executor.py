@@ -89,8 +89,8 @@ def test_processes_that_nobody_looks_after_are_told(
         def exit_(_host: object) -> None:
             raise SystemExit(0)
 
-        monkeypatch.setattr(executor._keeper, "_hear", exit_)
-        executor._keeper.ring()
+        monkeypatch.setattr(executor._pool, "_read_messages", exit_)
+        executor._pool.ring()
         worker.until(lambda: worker.worker.inbox.broken)
         (broken,) = worker.worker.inbox.broken
     assert isinstance(broken, SystemExit)
