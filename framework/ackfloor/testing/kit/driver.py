@@ -152,7 +152,7 @@ class Driver:
                 yield delivery
 
     def _starts_now(self, handler: HandlerState) -> bool:
-        """Whether a delivery of a held handler is about to start."""
+        """Whether a delivery of a paused handler is about to start."""
         executor = self._loop.executors.by_name[handler.rules.name]
         return executor.queued() > 0 or any(not d.started_s for d in executor.running())
 

@@ -174,7 +174,7 @@ class Observations:
     errors: list[Trouble] = field(default_factory=list)
     abandoned: set[TrackedDelivery] = field(default_factory=set)
     listening: bool = True
-    #: Late answers that were told with their delivery, and will come as a count as well.
+    #: Late answers reported with their delivery already; the next count includes them.
     _late_reported: int = 0
 
     def answered(self, delivery: TrackedDelivery, *, late: bool) -> None:

@@ -75,7 +75,7 @@ class ManualClock:
                 self._ns = max(self._ns + 1, ceil(mono_s * _NS))
 
     def notify(self) -> None:
-        """Tell everybody who follows the clock that it may have moved."""
+        """Call every follower: the clock may have moved."""
         for follower in list(self._callbacks):
             follower()
 

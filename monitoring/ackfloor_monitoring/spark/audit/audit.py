@@ -51,7 +51,7 @@ class Fault(StrEnum):
 
     @property
     def description(self) -> str:
-        """The fault in words."""
+        """One line that says what the fault is."""
         return _DESCRIPTIONS[self]
 
 

@@ -32,7 +32,7 @@ _SHARED = (
 
 
 def failure_columns(failures: DataFrame) -> DataFrame:
-    """What the report reads of the table, all but the messages.
+    """The columns of the failures table that the report reads, all but the messages.
 
     Times are milliseconds. Adds `replayed` (it is a replay, no failure) and `waits` (it belongs to
     an explicit wait, which may go on in further tiers). `unreadable` is 1 where a header can't be

@@ -158,7 +158,7 @@ class Watch(IngestObserver):
 
 
 def alert_text(alert: Alert, rules: Rules) -> str:
-    """A finding as one line. Names come from headers: what isn't plain is quoted."""
+    """An alert as one line. Names come from headers: what isn't plain is quoted."""
     if isinstance(alert, NewCause):
         seen = alert.first
         what = f"NEW FINGERPRINT, none in {format_duration(rules.look_back_s)}:"

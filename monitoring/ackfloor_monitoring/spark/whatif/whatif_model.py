@@ -36,7 +36,7 @@ CLEARLY_LATER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """A policy as it is written on a command line; None for what is not said."""
+    """A policy as command-line options; None for options that are not given."""
 
     preset: str | None = None
     max_redeliveries: int | None = None
@@ -47,7 +47,7 @@ class PolicyOptions:
     delays: Sequence[str] = ()
 
     def policy(self) -> RetryPolicy:
-        """What is not said is as in `RetryPolicy()`.
+        """The policy; options that are not given are as in `RetryPolicy()`.
 
         Raises:
             SettingError: a value is refused, or two of them exclude each other; `field` is the

@@ -1,4 +1,4 @@
-"""The lookout: what is seen is told, what is not known is not, and it ends when it is told to."""
+"""LagWatch reports what it sees, never an old value, and stops when asked."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.framework.runtime.live import within
 from tests.framework.runtime.lookouts import SEEN, script
 
 PATIENCE_S = 120.0
-Told = Queue[Sequence[Progress] | None]
+Reported = Queue[Sequence[Progress] | None]
 
 
 @contextmanager
-def looked(folder: Path, answers: str, every_s: float = 0.01) -> Iterator[Told]:
+def looked(folder: Path, answers: str, every_s: float = 0.01) -> Iterator[Reported]:
     """What is told meanwhile; afterwards none of its processes is left."""
-    told: Told = Queue()
-    lookout = LagWatch(partial(script, folder, answers), told.put, every_s)
-    lookout.start()
+    reported: Reported = Queue()
+    lag_watch = LagWatch(partial(script, folder, answers), reported.put, every_s)
+    lag_watch.start()
     try:
-        yield told
+        yield reported
     finally:
-        lookout.stop()
+        lag_watch.stop()
     within(lambda: not any(map(psutil.pid_exists, pids(folder))))
 
 
@@ -39,23 +39,23 @@ def pids(folder: Path) -> list[int]:
     return [int(file.stem) for file in folder.glob("*.pid")]
 
 
-def seen(told: Told, count: int) -> list[Sequence[Progress] | None]:
+def seen(reported: Reported, count: int) -> list[Sequence[Progress] | None]:
     """The next few that are told."""
-    return [told.get(timeout=PATIENCE_S) for _ in range(count)]
+    return [reported.get(timeout=PATIENCE_S) for _ in range(count)]
 
 
 def test_it_looks_again_and_again_in_one_process(tmp_path: Path) -> None:
     """Each look is told."""
-    with looked(tmp_path, "") as told:
-        assert seen(told, 3) == [SEEN] * 3
+    with looked(tmp_path, "") as reported:
+        assert seen(reported, 3) == [SEEN] * 3
     assert len(pids(tmp_path)) == 1
 
 
 def test_a_run_that_ends_before_the_first_look_starts_nothing(tmp_path: Path) -> None:
     """The first look comes after one wait."""
-    with looked(tmp_path, "", every_s=3600.0) as told:
+    with looked(tmp_path, "", every_s=3600.0) as reported:
         pass
-    assert told.empty()
+    assert reported.empty()
     assert pids(tmp_path) == []
 
 
@@ -66,9 +66,9 @@ def test_what_fails_is_not_known_and_said_once(
     """Whatever it is; the next look that succeeds is told, and a failure after it said anew."""
     with (
         caplog.at_level(logging.WARNING, "ackfloor.run"),
-        looked(tmp_path, 3 * fails + "s" + fails) as told,
+        looked(tmp_path, 3 * fails + "s" + fails) as reported,
     ):
-        assert seen(told, 6) == [None, None, None, SEEN, None, SEEN]
+        assert seen(reported, 6) == [None, None, None, SEEN, None, SEEN]
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [f"lag and dead letters as Kafka sees them are not known: {why}"] * 2
     traces = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -80,8 +80,8 @@ def test_a_client_that_ends_its_process_ends_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it knew is not told any more, and the next process looks again."""
-    with caplog.at_level(logging.WARNING, "ackfloor.run"), looked(tmp_path, "sk") as told:
-        assert seen(told, 3) == [SEEN, None, SEEN]
+    with caplog.at_level(logging.WARNING, "ackfloor.run"), looked(tmp_path, "sk") as reported:
+        assert seen(reported, 3) == [SEEN, None, SEEN]
     assert len(pids(tmp_path)) == 2
     [said] = [record.getMessage() for record in caplog.records]
     assert said.endswith("are not known: the process that looks ended with -9")
@@ -89,19 +89,19 @@ def test_a_client_that_ends_its_process_ends_no_run(
 
 def test_a_look_that_does_not_come_back_does_not_hold_the_end(tmp_path: Path) -> None:
     """Its process is killed: a broker that is silent must not keep a run alive."""
-    with looked(tmp_path, "h") as told:
+    with looked(tmp_path, "h") as reported:
         within((tmp_path / "count").exists)
-    assert told.empty()
+    assert reported.empty()
 
 
 def test_what_can_not_be_sent_to_a_process_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A token function that is no module's own, for one."""
-    told: Told = Queue()
-    lookout = LagWatch(lambda: script(tmp_path, ""), told.put, 0.01)
-    lookout.start()
-    assert seen(told, 2) == [None, None]
-    lookout.stop()
+    reported: Reported = Queue()
+    lag_watch = LagWatch(lambda: script(tmp_path, ""), reported.put, 0.01)
+    lag_watch.start()
+    assert seen(reported, 2) == [None, None]
+    lag_watch.stop()
     assert "are not known: " in caplog.text
     assert pids(tmp_path) == []

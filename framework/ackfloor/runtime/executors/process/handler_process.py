@@ -30,7 +30,7 @@ class LaneRun:
 
     Attributes:
         work: None where there is none.
-        count: how many of them are in the process's hands.
+        count: how many of them the process still has.
     """
 
     __slots__ = ("count", "work")
@@ -57,7 +57,7 @@ class Handed:
         self.bytes = sum(delivery.size for delivery in deliveries)
 
     def note_times(self, progress: SharedProgress, number: int) -> None:
-        """Give its deliveries the times that the face has of their call."""
+        """Copy the times of their call from the shared progress."""
         started_s, extended_s = progress.started_s(number), progress.extended_s(number)
         for delivery in self.deliveries:
             delivery.started_s = started_s
@@ -75,7 +75,7 @@ class Host:
         kill_reason: the number of what it is killed for, and what becomes of that.
         recalled: it was asked for what it has not begun, and has not answered.
         given: how many records it has been given for good.
-        bytes: of the values in its hands.
+        bytes: of the values in flight.
         trouble: why it could not start.
     """
 
@@ -121,7 +121,7 @@ class Host:
         return number if number >= self.progress.ended_until and number in self.in_flight else None
 
     def hand(self, handed: Handed) -> int:
-        """Take something into its hands; it has to be sent yet. Returns its number."""
+        """Register what is about to be sent to it; returns its number."""
         number = self._next
         self._next += 1
         for delivery in handed.deliveries:
@@ -132,7 +132,7 @@ class Host:
         return number
 
     def take_back(self, number: int) -> Handed | None:
-        """Take something out of its hands that it has not handled."""
+        """Unregister something that it has not handled."""
         handed = self.in_flight.get(number)
         if handed is not None:
             self.forget(number)
@@ -144,7 +144,7 @@ class Host:
         self.bytes -= self.in_flight.pop(number).bytes
 
     def note_times(self, number: int) -> Sequence[TrackedDelivery]:
-        """Give its deliveries the times that its face has of them; returns them."""
+        """Copy the times in its shared progress to its deliveries; returns them."""
         handed = self.in_flight[number]
         handed.note_times(self.progress, number)
         return handed.deliveries
@@ -156,7 +156,7 @@ class Host:
             self.pipe.send(pickle.dumps(("recall",)))
 
     def end(self) -> None:
-        """Let it end in order; its hands are empty."""
+        """Let it end in order; nothing is in flight."""
         self.ending = True
         if not self._end_sent:
             self._end_sent = True
