@@ -138,7 +138,7 @@ def retry(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
 
     Exits with 5 where not all that was named was reached.
     """
-    _carry_out(Action.RETRY, handler, which, how)
+    move_heads(Action.RETRY, handler, which, how)
 
 
 @lanes_app.command()
@@ -153,7 +153,7 @@ def delay(
     For this wait alone; `config set` changes the retry policy. Exits with 5 where not all that was
     named was reached.
     """
-    _carry_out(Action.DELAY, handler, which, how, delay_s=parse_duration(by, field="DURATION"))
+    move_heads(Action.DELAY, handler, which, how, delay_s=parse_duration(by, field="DURATION"))
 
 
 @lanes_app.command()
@@ -163,7 +163,7 @@ def park(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     For handlers with retry topics (on_failure="park") whose circuit breaker withholds records.
     Exits with 5 where not all that was named was reached.
     """
-    _carry_out(Action.PARK, handler, which, how)
+    move_heads(Action.PARK, handler, which, how)
 
 
 @lanes_app.command("dead-letter")
@@ -172,7 +172,7 @@ def dead_letter(handler: _Handler, which: _WhichOption, how: _HowOption) -> None
 
     Exits with 5 where not all that was named was reached.
     """
-    _carry_out(Action.DEAD_LETTER, handler, which, how)
+    move_heads(Action.DEAD_LETTER, handler, which, how)
 
 
 @lanes_app.command()
@@ -184,7 +184,7 @@ def discard(handler: _Handler, reason: _Reason, which: _WhichOption, how: _HowOp
     if not reason.strip() or len(reason) > LONGEST_REASON:
         fix = f"write 1 to {LONGEST_REASON} characters"
         raise SettingError("--reason", f"{reason[:20]}...", "no reason that can be logged", fix)
-    _carry_out(Action.DISCARD, handler, which, how, reason=reason)
+    move_heads(Action.DISCARD, handler, which, how, reason=reason)
 
 
 @dataclass(slots=True)
@@ -221,7 +221,13 @@ class Outcome:
         return not (self.left or self.missing or self.refused or self.silent)
 
 
-def _carry_out(action: Action, handler: str, which: Which, how: How, **more: object) -> None:
+def move_heads(action: Action, handler: str, which: Which, how: How, **more: object) -> None:
+    """Have all runs act on blocked lanes, and say what they did.
+
+    Raises:
+        ControlFailed: the only run does not answer, or refuses.
+        typer.Exit: it was not confirmed, or not all that was named was reached.
+    """
     asked = {"action": action, "handler": handler, **which.asked, **more}
     if not (how.dry_run or how.yes):
         count = _ask(how.runs, {**asked, "dry_run": True}).done

@@ -89,6 +89,17 @@ def read_state(listen: str | None, config: Path | None) -> Any:
     return tree
 
 
+def state_if_any(listen: str | None, config: Path | None) -> Mapping[str, Any]:
+    """The run's state, empty if no run answers; with `--listen` a run must answer."""
+    try:
+        state: Mapping[str, Any] = read_state(listen, config)
+    except ControlFailed:
+        if listen is not None:
+            raise
+        return {}
+    return state
+
+
 def runs_of(listen: list[str] | None, config: Path | None) -> list[str]:
     """The addresses of the runs to ask: as given, each once, or the settings' own."""
     given = list(dict.fromkeys(listen or ()))
@@ -181,7 +192,7 @@ def exit_unless_all_applied(workers: Mapping[str, Any]) -> None:
 
 def workers_of(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The numbers and reports of the workers that have reported."""
-    for number, worker in state["workers"].items():
+    for number, worker in state.get("workers", {}).items():
         if worker is not None:
             yield int(number), worker
 
