@@ -281,7 +281,7 @@ def test_a_worker_whose_slot_breaks_is_replaced(make_stage: MakeStage) -> None:
     stage.produce(1, b"break")
     stage.produce(3)
     run = stage.run()
-    run.logged("a part of the worker has ended: draining, to be replaced")
+    run.logged("a part of the worker has failed: draining, to be replaced")
     run.logged("ended with code 1; restarting it in 0.5 s")
     run.until(lambda: stage.records() == 4, "all handled")
     run.until(lambda: stage.committed() == 4, "all committed")

@@ -65,7 +65,7 @@ class ClockWatch:
 
 worker.ClockWatch = ClockWatch
 loop = Some(turn=lambda: time.sleep(0.01), executors=Some(worn_out=lambda: False))
-engine = Some(suspects=Some(over=[]), early=None)
+engine = Some(suspects=Some(over=[]), promotions=None)
 worker.Process._worker = lambda self: Some(
     engine=engine, inbox=Some(broken=[]), start=lambda: loop, close=lambda forced: 0
 )
@@ -96,7 +96,7 @@ def started(self):
     return Some(engine=engine, start=lambda: Some(turn=turn))
 
 worker.ClockWatch = ClockWatch
-engine = Some(suspects=Some(over=[]), early=None)
+engine = Some(suspects=Some(over=[]), promotions=None)
 worker.Process._worker = started
 os._exit(worker.main(sys.argv[1:]))
 """
