@@ -64,6 +64,8 @@ from ackfloor.core.queues.flow_limits import PauseReason
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import TopicPartition
 from ackfloor.core.state.snapshot import (
+    BlockedLane,
+    BlockedLanes,
     BreakerSnapshot,
     Fault,
     HandlerSnapshot,
@@ -76,6 +78,8 @@ from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
 __all__ = [
     "CONTROL_BYTES",
     "BatchFailed",
+    "BlockedLane",
+    "BlockedLanes",
     "BreakerClosed",
     "BreakerOpened",
     "BreakerSnapshot",

@@ -27,13 +27,16 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 
+from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
 from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
+from ackfloor.live.lane_requests import carry_out_lane_order
 from ackfloor.live.retry_orders import carry_out_retry_order
+from ackfloor.live.worker_orders import answer_order
 from ackfloor.live.worker_settings import WorkerSettings
 from ackfloor.loading import load_app
 from ackfloor.ports import Observer, WorkerMonitor
@@ -224,10 +227,7 @@ class Process:
         self._loop = loop
         settings = WorkerSettings(self._relaunch, worker)
         self._frame_handlers[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
-        promotions = worker.engine.promotions
-        self._frame_handlers[Kind.RETRY_NOW] = lambda body: self._send(
-            Kind.RETRY_NOW_DONE, carry_out_retry_order(promotions, body, SystemClock().now())
-        )
+        self._take_orders(worker.engine)
         loop.interlude = self._between_turns
         # The first poll is watched too: machines set their clocks soon after they boot.
         self._in_flight.turned()
@@ -256,6 +256,22 @@ class Process:
                 self._worn_out = True
                 return
             self._log_ack_map()
+
+    def _take_orders(self, engine: Engine) -> None:
+        """Carry out what operators want done to records that wait."""
+        clock = SystemClock()
+        self._frame_handlers[Kind.RETRY_NOW] = lambda body: self._send(
+            Kind.RETRY_NOW_DONE,
+            answer_order(
+                body, lambda order: carry_out_retry_order(engine.promotions, order, clock.now())
+            ),
+        )
+        self._frame_handlers[Kind.LANES] = lambda body: self._send(
+            Kind.LANES_DONE,
+            answer_order(
+                body, lambda order: carry_out_lane_order(engine.lane_orders, order, clock.now())
+            ),
+        )
 
     def _clock_set_back(self, by_s: float) -> None:
         self._in_flight.set_back()

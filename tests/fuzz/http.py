@@ -10,18 +10,20 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from ackfloor.core.scheduling.promotions import Places
 from ackfloor.live import breaker_orders as breakers
 from ackfloor.live import breaker_requests as breaker_control
+from ackfloor.live import lane_requests as lane_control
 from ackfloor.live import retry_requests as early_control
 from ackfloor.live import run_control as control
 from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
+from ackfloor.live.lane_requests import LaneRequests, carry_out_lane_order
 from ackfloor.live.requests import Change
-from ackfloor.live.retry_orders import Action, RetryResult
 from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import ConfigControl
+from ackfloor.live.worker_orders import Answers, Tree
 from ackfloor.settings.layers import set_layer
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
+from tests.framework.core.worlds import World
 from tests.fuzz.target import Target
 
 TOKEN = b"s3cret-token"
@@ -37,6 +39,7 @@ class _Address:
 
     def __init__(self) -> None:
         self.reached = 0
+        self._world = World()
         self.errors: list[str] = []
         self._handler = logging.Handler(logging.ERROR)
         self._handler.emit = lambda record: self.errors.append(record.getMessage())  # type: ignore[method-assign]
@@ -47,6 +50,7 @@ class _Address:
             {
                 control.PATH: ConfigControl(token, self._change, anywhere=False),
                 early_control.PATH: RetryRequests(token, self._ask, anywhere=False),
+                lane_control.PATH: LaneRequests(token, self._ask_lanes, anywhere=False),
                 breaker_control.PATH: BreakerControl(token, self._force, anywhere=False),
             },
         )
@@ -68,13 +72,20 @@ class _Address:
         set_layer(values)
         return Change((), (), {}, (), 0 if dry_run else 1, ())
 
-    def _ask(self, action: Action, topic: str, places: Places, wait_s: float) -> RetryResult:
+    def _ask(self, order: Tree, wait_s: float) -> Answers:
         self.reached += 1
-        assert action in Action
-        assert all(0 <= o < 2**63 for offsets in places.values() for o in offsets)
-        assert isinstance(topic, str)
+        assert order["action"] in {"count", "promote", "bury"}
+        assert all(0 <= o < 2**63 for offsets in order["places"].values() for o in offsets)
+        assert isinstance(order["topic"], str)
         assert wait_s > 0
-        return RetryResult(0, (), ())
+        return Answers({}, ())
+
+    def _ask_lanes(self, order: Tree, wait_s: float) -> Answers:
+        self.reached += 1
+        assert wait_s > 0
+        json.dumps(order)
+        answer = carry_out_lane_order(self._world.engine.lane_orders, order, self._world.now)
+        return Answers({0: answer}, ())
 
     def _force(
         self, action: breakers.Action, handler: str, for_s: float | None, reason: str, wait_s: float
@@ -134,7 +145,18 @@ def check_requests(data: bytes) -> None:
 
 
 _paths = st.sampled_from(
-    ["/livez", "/config", "/retry", "/breaker", "/none", "/livez?a=1&b", "//", "*", "/%ff"]
+    [
+        "/livez",
+        "/config",
+        "/retry",
+        "/lanes",
+        "/breaker",
+        "/none",
+        "/livez?a=1&b",
+        "//",
+        "*",
+        "/%ff",
+    ]
 )
 _bodies = st.sampled_from(
     [
@@ -145,6 +167,9 @@ _bodies = st.sampled_from(
         {"action": "open", "handler": "bill", "for_s": 1800, "reason": "the bank is away"},
         {"action": "close", "handler": "\ud800", "for_s": float("nan")},
         {"action": ["count"], "topic": "t", "places": {"²": [1.5]}},
+        {"action": "retry", "handler": "bill", "keys": ["a", "\ud800"], "places": ["t/0/1"]},
+        {"action": "delay", "handler": "bill", "all": True, "delay_s": 1e308, "dry_run": 0},
+        {"action": "discard", "handler": "\ud800", "keys_base64": ["AA==", "ü"], "reason": "\0"},
         [],
         None,
     ]

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from ackfloor.observe import (
+    BlockedLane,
+    BlockedLanes,
     BreakerSnapshot,
     DeliveryFailed,
     HandlerSnapshot,
@@ -59,6 +61,25 @@ HANDLER = HandlerSnapshot(
     max_redeliveries=6,
     lane_waiting=21,
     breaker=BreakerSnapshot(failing=3, allowed=64, withheld=2, withheld_most=12_500),
+    blocked=BlockedLanes(
+        3,
+        19,
+        NOW_MS - 300_000,
+        (
+            BlockedLane(
+                "orders",
+                0,
+                90,
+                "customer-7",
+                "waiting",
+                2,
+                "shop.Boom: no stock",
+                NOW_MS - 300_000,
+                NOW_MS + 20_000,
+                17,
+            ),
+        ),
+    ),
 )
 
 OPEN = BreakerSnapshot(

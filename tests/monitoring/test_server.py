@@ -117,6 +117,14 @@ def test_one_metric_can_be_asked_for(address: str) -> None:
     assert [family.name for family in families] == ["ackfloor_floor_position"]
 
 
+#: What the sample's worker says of its blocked lanes.
+LANES = {
+    "check": "lanes",
+    "message": "handler bill: 3 lanes are blocked, with 19 records behind; the longest for 5m, by "
+    "orders/0/90 (shop.Boom: no stock); see `ackfloor lanes ls`",
+}
+
+
 def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
     """Both pages answer 200 without reasons."""
     response, body = ask(address, "/livez")
@@ -124,7 +132,7 @@ def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
     response, body = ask(address, "/readyz")
     assert (response.status, json.loads(body)) == (
         200,
-        {"ready": True, "reasons": [], "notes": []},
+        {"ready": True, "reasons": [], "notes": [LANES]},
     )
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Cache-Control"] == "no-store"
@@ -357,7 +365,7 @@ def test_settings_that_were_refused_are_a_note_of_a_run_that_is_ready(
             "worker 1 kept its old settings: no such handler",
             "changed in the file, and needs a restart: app.workers, kafka.client_id",
         )
-    ]
+    ] + [LANES]
     _, body = ask(address, "/state")
     assert json.loads(body)["settings"]["failures"] == 2
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ackfloor.core.parking.topic_names import dlq_topic, parse_topic
+from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
 from tests.simulation.plan import Fault
 from tests.simulation.process import GROUP, Process, topic_of
 from tests.simulation.watch import Place
@@ -18,6 +19,7 @@ from tests.simulation.watch import Place
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+LANE_ACTIONS = (Action.RETRY, Action.DELAY, Action.DEAD_LETTER, Action.PARK, Action.DISCARD)
 #: What a share of is set while a fault lasts: attribute of the weather, kind of request.
 _SHARES = {
     "commits_refused": ("refuse", "commit"),
@@ -206,6 +208,13 @@ class FaultMaker:
         world.settings = {"handlers": handlers}
         for process in world.alive():
             process.reload()
+
+    def _lane_order(self, fault: Fault) -> None:
+        action = LANE_ACTIONS[fault.number % len(LANE_ACTIONS)]
+        for number in range(len(self._world.plan.handlers)):
+            order = LaneOrder(action, f"h{number}", delay_s=0.5 * fault.number, reason="a test")
+            for process in self._world.alive():
+                process.operate(order)
 
 
 def _ignore(_: object) -> None:

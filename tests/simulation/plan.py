@@ -164,7 +164,19 @@ def make_plan(seed: int) -> Plan:
         drain_s=dice.choice((0.5, 3.0)),
         batch=dice.choice((500, 7, 3)),
     )
-    return _comparable(plan) if calm else plan
+    return _comparable(plan) if calm else _with_operator(plan, span_s + 15.0)
+
+
+def _with_operator(plan: Plan, until_s: float) -> Plan:
+    """In some runs an operator moves the heads of blocked lanes, by dice of their own."""
+    dice = Random(f"operator {plan.seed}")
+    if dice.random() < 0.6 or all(h.ordering == "unordered" for h in plan.handlers):
+        return plan
+    orders = tuple(
+        Fault("lane_order", dice.random() * until_s, number=dice.randrange(12))
+        for _ in range(dice.choice((1, 3, 8)))
+    )
+    return replace(plan, faults=plan.faults + orders)
 
 
 def _comparable(plan: Plan) -> Plan:
@@ -319,6 +331,8 @@ FAULTS = {
     "wall_back": 1,
     "wall_forward": 1,
     "reload": 2,
+    # Drawn apart: see `_with_operator`.
+    "lane_order": 0,
 }
 
 

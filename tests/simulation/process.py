@@ -19,6 +19,7 @@ from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.lane_orders import LaneOrder
 from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.runtime.loop.worker_assembly import Outside, Worker
 from ackfloor.runtime.supervision.in_flight_memory import RecordId
@@ -30,7 +31,7 @@ from tests.simulation.hub import Hub, SimClock, Strand
 from tests.simulation.life import Life
 from tests.simulation.plan import HandlerPlan, Plan
 from tests.simulation.ports import SimPublisher, SimSink, SimSource, SimTransactionalSink
-from tests.simulation.watch import GRACE_S, Broken, Watch
+from tests.simulation.watch import GRACE_S, Broken, Place, Watch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -179,6 +180,7 @@ class Process:
         self.life = life = Life(hub, number, self._died)
         self.stops = 0
         self._reloads = False
+        self._lane_orders: deque[LaneOrder] = deque()
         self.ended = False
         self._loop = SimEventLoop(hub, life.is_alive, life.thaws, self._raised)
         clock = SimClock(hub)
@@ -233,6 +235,8 @@ class Process:
             if self._reloads:
                 self._reloads = False
                 self._reload()
+            while self._lane_orders:
+                self._carry_out(self._lane_orders.popleft())
             loop.turn()
             self._watch.turn(self.life, loop.executors.running())
             engine = self.worker.engine
@@ -293,6 +297,19 @@ class Process:
         specs = settings.applied(self.app.handlers)
         loop.reload(self.worker.reloaded(specs, worker_config(settings)))
 
+    def operate(self, order: LaneOrder) -> None:
+        """An operator moves heads of blocked lanes; between two turns, as frames are read."""
+        self._lane_orders.append(order)
+        self.owner.poke()
+
+    def _carry_out(self, order: LaneOrder) -> None:
+        engine = self.worker.engine
+        before = _open_places(engine)
+        answer = engine.lane_orders.carry_out(order, SimClock(self._hub).now())
+        self._hub.note(f"{self.life} carries out {order.action}: {answer}")
+        for place in before - _open_places(engine):
+            self._watch.discarded(self.life, place)
+
     def freeze(self, seconds: float, *, owner_only: bool) -> None:
         """It stands still, whole or only its owner thread; the group may lose it meanwhile."""
         until_s = self._hub.now_s + seconds
@@ -344,3 +361,9 @@ class Process:
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Nothing to note."""
+
+
+def _open_places(engine: Engine) -> set[Place]:
+    """The records that are open in a worker."""
+    assigned = engine.assignments.values()
+    return {Place(a.topic, a.partition, offset) for a in assigned for offset in a.tracker.open}

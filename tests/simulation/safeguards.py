@@ -171,6 +171,22 @@ def _early(original: Original) -> Original:
     return lambda delivery, envelope, now: original(delivery, envelope, now) - 0.3
 
 
+def _not_held(_: Original) -> Original:
+    def dead_letter(self: Any, head: Any, _order: Any, now: Now) -> None:
+        self._state.go_on(head)
+        self._outbox.bury(head, now)
+
+    return dead_letter
+
+
+def _settled_by_word(original: Original) -> Original:
+    def dead_letter(self: Any, head: Any, order: Any, now: Now) -> None:
+        original(self, head, order, now)
+        self._state.settle(head)
+
+    return dead_letter
+
+
 def _handled_again(original: Original) -> Original:
     return lambda self, start: None
 
@@ -315,6 +331,18 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         10,
         "core.state.worker_state:WorkerState.lane_of_due",
         _nothing,
+    ),
+    Safeguard(
+        "a head that an operator dead-letters holds its lane",
+        8,
+        "core.scheduling.lane_orders:LaneOrders._dead_letter",
+        _not_held,
+    ),
+    Safeguard(
+        "a head that an operator dead-letters stays open until it is written",
+        2,
+        "core.scheduling.lane_orders:LaneOrders._dead_letter",
+        _settled_by_word,
     ),
     Safeguard("a handler's pause ends", 12, "core.scheduling.pauses:Pauses.tick", _nothing),
     Safeguard(

@@ -383,6 +383,17 @@ class Watch:
         if self.fate.get(uid) != "dead":
             self.fate[uid] = how
 
+    def discarded(self, life: Life, place: Place) -> None:
+        """An operator has a worker settle a record that nobody has handled."""
+        uid = self._copies[place]
+        self._hub.note(f"{life} discards {uid} by order")
+        owned = self._owned[life.number, place.topic, place.partition]
+        self._settled.setdefault(place, set()).add(life.number)
+        owned.settled.add(place.offset)
+        owned.reported.add(place.offset)
+        if self.fate.get(uid) != "dead":
+            self.fate[uid] = "discarded"
+
     def taken(self, life: Life, deliveries: Iterable[tuple[Delivery, bool]]) -> None:
         """A worker's engine has taken answers; late ones must change nothing."""
         for delivery, late in deliveries:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ackfloor.core.scheduling.promotions import Places
-from ackfloor.live.retry_orders import Action, RetryResult
+from ackfloor.live.retry_orders import Action, retry_order
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
+from ackfloor.live.worker_orders import Answers, Tree
 
 PATH = "/retry"
 #: Records in one request.
@@ -24,20 +24,20 @@ MOST = 2_500
 _FORM = 'the body is {"action": "promote", "topic": name, "places": {"0": [17, 21]}}'
 _LARGEST = 2**63 - 1
 
-Ask = Callable[[Action, str, Places, float], RetryResult]
+Ask = Callable[[Tree, float], Answers]
 
 
 class RetryRequests(TokenControl[Ask]):
-    """Answers `POST /retry` by `RetryOrders.ask`."""
+    """Answers `POST /retry`."""
 
     def answer(self, tree: Any) -> object:
         """Count waiting records, or end their wait."""
         action, topic, places = _read(tree)
-        result = self._does(action, topic, places, WAIT_S)
+        answers = self._does(retry_order(action, topic, places), WAIT_S)
         return {
             "action": action.value,
-            "count": result.count,
-            "workers": {"answered": list(result.answered), "silent": list(result.silent)},
+            "count": sum(each["count"] for each in answers.by_worker.values()),
+            "workers": answers.workers(),
         }
 
 

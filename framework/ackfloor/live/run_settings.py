@@ -26,8 +26,8 @@ from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import RunBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
 from ackfloor.live.requests import Change, Request, Requests
-from ackfloor.live.retry_orders import RetryOrders
 from ackfloor.live.settings_file import SettingsFile
+from ackfloor.live.worker_orders import WorkerOrders
 from ackfloor.runtime.logging.logs import set_log_level
 from ackfloor.runtime.supervision.channel import Kind
 from ackfloor.runtime.supervision.supervisor import Tell
@@ -90,7 +90,8 @@ class RunSettings:
         self._running: set[int] = set()
         self._reread_asked = False
         #: Orders about waiting records and circuit breakers go the same way.
-        self.retry_orders = RetryOrders()
+        self.retry_orders, self.lane_orders = WorkerOrders(Kind.RETRY_NOW), WorkerOrders(Kind.LANES)
+        self._orders = {Kind.RETRY_NOW_DONE: self.retry_orders, Kind.LANES_DONE: self.lane_orders}
         self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
         self._requests = Requests[_Wanted, Answer]()
         self.state = SettingsState()
@@ -110,8 +111,8 @@ class RunSettings:
 
     def received(self, worker: int, kind: Kind, body: bytes) -> None:
         """Take a worker's frame."""
-        if kind is Kind.RETRY_NOW_DONE:
-            self.retry_orders.received(worker, body)
+        if kind in self._orders:
+            self._orders[kind].received(worker, body)
         self.breakers.received(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:
             return
@@ -144,7 +145,8 @@ class RunSettings:
             self._accept(request, tell)
         for worker in list(self._sent):
             self._send_newest(worker, tell)
-        self.retry_orders.step(self._running, tell)
+        for orders in self._orders.values():
+            orders.step(self._running, tell)
         self.breakers.step(self._running, tell)
         self._requests.pending()
 
@@ -257,7 +259,8 @@ class RunSettings:
 
     def _left(self, worker: int) -> None:
         self._running.discard(worker)
-        self.retry_orders.left(worker)
+        for orders in self._orders.values():
+            orders.left(worker)
         self.breakers.left(worker)
         self._requests.left(worker)
 

@@ -171,6 +171,22 @@ HANDLER_GAUGES = (
         lambda h: h.lane_waiting,
     ),
     _handler(
+        "lanes_blocked",
+        "Keys or partitions, in order, whose first open record failed and is not settled: it waits "
+        "to be retried in place, or for a trial of the circuit breaker.",
+        lambda h: h.blocked.count,
+    ),
+    _handler(
+        "lanes_blocked_messages",
+        "Records that wait behind the failed ones of blocked lanes.",
+        lambda h: h.blocked.behind,
+    ),
+    _handler(
+        "lanes_blocked_since_timestamp_seconds",
+        "Since when the longest blocked lane is blocked; absent where none is.",
+        lambda h: _seconds(h.blocked.since_ms),
+    ),
+    _handler(
         "abandoned_handlers",
         "Handlers still running although their delivery was ended by its timeout.",
         lambda h: h.abandoned,

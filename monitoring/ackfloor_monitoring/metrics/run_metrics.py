@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from threading import Lock
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from ackfloor.observe import Control, Progress, SettingsState
+from ackfloor.observe import Control, Progress, SettingsState, Snapshot
 from ackfloor_monitoring.metrics.exposition import metrics_page
 from ackfloor_monitoring.metrics.merging import Look, RunCollector
 from ackfloor_monitoring.metrics.worker_report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.serving.health import BLOCKED, Health, HealthRules, WorkerFacts, judge
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
+from ackfloor_monitoring.serving.notes import lane_notes, settings_notes
 
 log = logging.getLogger("ackfloor.monitoring")
 
@@ -190,9 +191,17 @@ class RunMetrics:
         tree = {
             "ready": health.ready,
             "reasons": [asdict(reason) for reason in health.reasons],
-            "notes": [*_notes(self._settings)],
+            "notes": [
+                *settings_notes(self._settings),
+                *lane_notes(self._snapshots(), self._now_ms()),
+            ],
         }
         return Response.of_json(tree, 200 if health.ready else 503)
+
+    def _snapshots(self) -> list[Snapshot]:
+        """The newest snapshot of each worker that has one."""
+        reports = self.reports().values()
+        return [report.snapshot for report in reports if report.snapshot is not None]
 
     def _state(self, _request: Request) -> Response:
         health = self.health()
@@ -209,17 +218,6 @@ class RunMetrics:
                 },
             }
         )
-
-
-def _notes(state: SettingsState) -> Iterator[dict[str, str]]:
-    """Notes on a run that is ready: it works, with older settings."""
-    if state.error:
-        yield {"check": "settings", "message": f"the old settings stay: {state.error}"}
-    for worker, why in sorted(state.refused_by.items()):
-        yield {"check": "settings", "message": f"worker {worker} kept its old settings: {why}"}
-    if state.needs_restart:
-        message = f"changed in the file, and needs a restart: {', '.join(state.needs_restart)}"
-        yield {"check": "settings", "message": message}
 
 
 def _tree(report: Report) -> dict[str, Any] | None:

@@ -13,6 +13,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ackfloor.observe import (
+    BlockedLane,
+    BlockedLanes,
     BreakerSnapshot,
     Fault,
     HandlerSnapshot,
@@ -29,7 +31,7 @@ def _names(kind: type[Any]) -> list[str]:
 
 _KINDS = (
     *(Snapshot, PartitionSnapshot, HandlerSnapshot),
-    *(BreakerSnapshot, RunningDelivery, Fault),
+    *(BreakerSnapshot, RunningDelivery, Fault, BlockedLanes, BlockedLane),
 )
 SHAPE = "|".join(",".join(_names(kind)) for kind in _KINDS)
 _ROW: dict[type[Any], attrgetter[tuple[Any, ...]]] = {
@@ -137,6 +139,9 @@ def _pack_handler(handler: HandlerSnapshot) -> list[Any]:
     row = _tree(handler)
     row["oldest"] = [_ROW[RunningDelivery](r) for r in handler.oldest]
     row["breaker"] = _ROW[BreakerSnapshot](handler.breaker)
+    blocked = _tree(handler.blocked)
+    blocked["oldest"] = [_ROW[BlockedLane](lane) for lane in handler.blocked.oldest]
+    row["blocked"] = list(blocked.values())
     return list(row.values())
 
 
@@ -153,7 +158,14 @@ def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
     row["oldest"] = tuple(_unpack_running(r) for r in row["oldest"])
     row["delays_s"] = tuple(row["delays_s"])
     row["breaker"] = BreakerSnapshot(*row["breaker"])
+    row["blocked"] = _unpack_blocked(row["blocked"])
     return HandlerSnapshot(**row)
+
+
+def _unpack_blocked(values: Sequence[Any]) -> BlockedLanes:
+    row = dict(zip(_names(BlockedLanes), values, strict=True))
+    row["oldest"] = tuple(BlockedLane(*lane) for lane in row["oldest"])
+    return BlockedLanes(**row)
 
 
 def _unpack_running(values: Sequence[Any]) -> RunningDelivery:
@@ -179,6 +191,10 @@ def _handler_tree(handler: HandlerSnapshot) -> dict[str, Any]:
         "oldest": oldest,
         "delays_s": list(handler.delays_s),
         "breaker": _tree(handler.breaker),
+        "blocked": {
+            **_tree(handler.blocked),
+            "oldest": [_tree(lane) for lane in handler.blocked.oldest],
+        },
     }
 
 

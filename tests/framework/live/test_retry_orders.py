@@ -12,12 +12,11 @@ import pytest
 from ackfloor.control import ControlRequest
 from ackfloor.live.retry_orders import (
     Action,
-    RetryOrder,
-    RetryOrders,
-    RetryResult,
     carry_out_retry_order,
+    retry_order,
 )
 from ackfloor.live.retry_requests import MOST, RetryRequests
+from ackfloor.live.worker_orders import Answers, Tree, WorkerOrders, answer_order
 from ackfloor.runtime.supervision.channel import Kind
 from tests.framework.core.worlds import START_MS, TIER, World
 
@@ -29,15 +28,16 @@ class Run:
     """A run that does what it is asked, or raises."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
+        self.asked: list[Tree] = []
         self.raises: Exception | None = None
         self.control = RetryRequests(TOKEN, self.take, anywhere=False)
 
-    def take(self, action: Action, topic: str, places: Any, wait_s: float) -> RetryResult:
-        self.asked.append((action, topic, places))
+    def take(self, order: Tree, wait_s: float) -> Answers:
+        assert wait_s > 0
+        self.asked.append(order)
         if self.raises:
             raise self.raises
-        return RetryResult(2, (0,), (1,))
+        return Answers({0: {"count": 2}}, (1,))
 
     def ask(self, body: object, token: str = TOKEN, client: str = "127.0.0.1") -> tuple[int, Any]:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -51,7 +51,7 @@ def test_who_has_the_token_may() -> None:
         200,
         {"action": "promote", "count": 2, "workers": {"answered": [0], "silent": [1]}},
     )
-    assert run.asked == [(Action.PROMOTE, TIER, {0: [1, 2]})]
+    assert run.asked == [GOOD]
     assert run.ask(GOOD, token="u" * 43)[0] == 401
     assert run.ask(GOOD, client="10.0.0.9")[0] == 403
     run.raises = TimeoutError("still starting")
@@ -84,14 +84,11 @@ class Asking:
     """A request in a thread of its own, and a supervisor whose loop is turned by hand."""
 
     def __init__(self, *workers: int, wait_s: float = 60.0) -> None:
-        self.orders = RetryOrders()
-        self.sent: list[tuple[int, RetryOrder]] = []
-        self.results: list[RetryResult] = []
-        places = {0: [1, 2]}
+        self.orders = WorkerOrders(Kind.RETRY_NOW)
+        self.sent: list[tuple[int, Tree]] = []
+        self.results: list[Answers] = []
         self.thread = threading.Thread(
-            target=lambda: self.results.append(
-                self.orders.ask(Action.PROMOTE, TIER, places, wait_s)
-            )
+            target=lambda: self.results.append(self.orders.ask(GOOD, wait_s))
         )
         self.thread.start()
         until_s = time.monotonic() + 60
@@ -101,14 +98,14 @@ class Asking:
 
     def tell(self, worker: int, kind: Kind, body: bytes) -> bool:
         assert kind is Kind.RETRY_NOW
-        self.sent.append((worker, RetryOrder.from_bytes(body)))
+        self.sent.append((worker, json.loads(body)))
         return True
 
     def answer(self, worker: int, count: int, number: int | None = None) -> None:
-        number = self.sent[0][1].number if number is None else number
+        number = self.sent[0][1]["number"] if number is None else number
         self.orders.received(worker, json.dumps({"number": number, "count": count}).encode())
 
-    def result(self) -> RetryResult:
+    def result(self) -> Answers:
         self.thread.join(60)
         [result] = self.results
         return result
@@ -118,12 +115,12 @@ def test_all_running_workers_are_asked_and_counted() -> None:
     """An answer to another word, or of a worker that was not asked, is none."""
     asking = Asking(0, 1)
     assert {worker for worker, _ in asking.sent} == {0, 1}
-    assert asking.sent[0][1].places == {0: (1, 2)}
+    assert asking.sent[0][1] == {**GOOD, "number": 1}
     asking.answer(0, 50, number=99)
     asking.answer(7, 50)
     asking.answer(0, 1)
     asking.answer(1, 2)
-    assert asking.result() == RetryResult(3, (0, 1), ())
+    assert asking.result() == Answers({0: {"count": 1}, 1: {"count": 2}}, ())
 
 
 def test_a_worker_that_leaves_is_not_waited_for() -> None:
@@ -132,7 +129,7 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
     asking.answer(0, 2)
     asking.orders.left(0)
     asking.orders.left(1)
-    assert asking.result() == RetryResult(2, (0,), ())
+    assert asking.result() == Answers({0: {"count": 2}}, ())
 
 
 def test_a_worker_that_says_nothing_is_named() -> None:
@@ -143,14 +140,14 @@ def test_a_worker_that_says_nothing_is_named() -> None:
     while not asking.results:
         assert time.monotonic() < until_s
         asking.orders.step((0, 1), asking.tell)
-    assert asking.result() == RetryResult(2, (0,), (1,))
+    assert asking.result() == Answers({0: {"count": 2}}, (1,))
 
 
 def test_a_run_that_is_still_starting_says_so() -> None:
     """Nobody turns its loop; later it does nothing about what was given up."""
-    orders = RetryOrders()
+    orders = WorkerOrders(Kind.RETRY_NOW)
     with pytest.raises(TimeoutError, match="still starting"):
-        orders.ask(Action.BURY, TIER, {0: [1]}, -0.9)
+        orders.ask(GOOD, -0.9)
     told: list[int] = []
     orders.step((0,), lambda worker, _kind, _body: bool(told.append(worker)))
     assert told == []
@@ -166,10 +163,11 @@ def test_a_worker_does_what_it_is_told() -> None:
         (Action.PROMOTE, (0,), 1),
         (Action.BURY, (1, 2), 2),
     ):
-        order = RetryOrder(7, action, TIER, {0: offsets})
-        answer = json.loads(
-            carry_out_retry_order(world.engine.promotions, order.to_bytes(), world.now)
+        order = {**retry_order(action, TIER, {0: offsets}), "number": 7}
+        answer = answer_order(
+            json.dumps(order).encode(),
+            lambda asked: carry_out_retry_order(world.engine.promotions, asked, world.now),
         )
-        assert answer == {"number": 7, "count": count}
+        assert json.loads(answer) == {"number": 7, "count": count}
     world.tick()
     assert (len(world.ready), len(world.writes)) == (1, 2)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from ackfloor.cli.lanes.lane_list import blocked_of
 from ackfloor.cli.progress.progress_watch import (
     GroupOption,
     NotThere,
@@ -19,7 +19,12 @@ from ackfloor.cli.progress.progress_watch import (
 )
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
-from ackfloor.cli.shared.run_address import ControlFailed, ListenOption, address_of, read_state
+from ackfloor.cli.shared.run_address import (
+    ListenOption,
+    address_of,
+    state_if_any,
+    workers_of,
+)
 from ackfloor.core.acks.ack_strip import WIDTH, ack_strip
 from ackfloor.core.values.suggestions import there_are
 
@@ -36,6 +41,8 @@ NOT_IN_TABLES = frozenset({"settled", "written_s_ago", "open_for_s"})
 #: The columns that a narrow table drops, in this order.
 SPARE = ("read_to", "seen", "handler", "note", "oldest", "gaps", "map")
 
+#: How many failed records a note names.
+MOST_NAMED = 3
 _PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
 
 Place = tuple[str, int]
@@ -47,11 +54,13 @@ class Live(NamedTuple):
     Attributes:
         part: the partition's part of `/state`.
         busy: the offsets in flight, as far as `/state` names them.
+        blocked: the offsets of failed records that block a key or partition, likewise.
         now_ms: the run's clock.
     """
 
     part: Mapping[str, Any]
     busy: Sequence[int]
+    blocked: Sequence[int]
     now_ms: int
 
 
@@ -89,7 +98,9 @@ def acks(
             found = _chosen(looking.look(), named)
             table = output is RowsOutput.table
             width = TABLE_WIDTH if table else WIDTH
-            rows = _rows(found, _state(listen, brokers.config), looking.written_ms(found), width)
+            rows = _rows(
+                found, state_if_any(listen, brokers.config), looking.written_ms(found), width
+            )
             return [_for_people(row, group) for row in rows] if table else rows
 
         show(look, COLUMNS, output, SPARE, watch=watch)
@@ -124,17 +135,6 @@ def _chosen(seen: Sequence[Progress], named: tuple[str, int | None] | None) -> S
     return [each for each in found if partition in {None, each.partition}]
 
 
-def _state(listen: str | None, config: Path | None) -> Mapping[str, Any]:
-    """The run's state, empty if no run answers; with `--listen` a run must answer."""
-    try:
-        state: Mapping[str, Any] = read_state(listen, config)
-    except ControlFailed:
-        if listen is not None:
-            raise
-        return {}
-    return state
-
-
 def _rows(
     found: Sequence[Progress],
     state: Mapping[str, Any],
@@ -155,16 +155,20 @@ def _rows(
 
 def _live(state: Mapping[str, Any]) -> dict[Place, Live]:
     found: dict[Place, Live] = {}
-    for worker in state.get("workers", {}).values():
-        if worker is None:
-            continue
-        busy: dict[Place, list[int]] = {}
-        for handler in worker["handlers"]:
-            for each in handler["oldest"]:
-                busy.setdefault((each["topic"], each["partition"]), []).append(each["offset"])
+    for _, worker in workers_of(state):
+        busy = _offsets(each for handler in worker["handlers"] for each in handler["oldest"])
+        blocked = _offsets(lane for _, each in blocked_of(worker) for lane in each["oldest"])
         for part in worker["partitions"]:
             place = part["topic"], part["partition"]
-            found[place] = Live(part, busy.get(place, []), state["now_ms"])
+            found[place] = Live(part, busy.get(place, []), blocked.get(place, []), state["now_ms"])
+    return found
+
+
+def _offsets(places: Iterable[Mapping[str, Any]]) -> dict[Place, list[int]]:
+    """The offsets of records by their partition."""
+    found: dict[Place, list[int]] = {}
+    for each in places:
+        found.setdefault((each["topic"], each["partition"]), []).append(each["offset"])
     return found
 
 
@@ -180,10 +184,19 @@ def _row(seen: Progress, live: Live | None, written_ms: int | None, width: int) 
         "written_s_ago": None if ago_s is None else round(ago_s, 1),
         "seen": "commit" if live is None else "live",
         "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, width),
-        "note": seen.note,
+        "note": seen.note or _blocked_note(live),
         **facts,
     }
     return {name: row[name] for name in COLUMNS}
+
+
+def _blocked_note(live: Live | None) -> str:
+    """Which failed records block a key or partition, the first few by their offsets."""
+    if live is None or not live.blocked:
+        return ""
+    named = ", ".join(map(str, sorted(live.blocked)[:MOST_NAMED]))
+    more = len(live.blocked) - MOST_NAMED
+    return f"blocked by {named}{f' and {more} more' if more > 0 else ''}: see `lanes ls`"
 
 
 def _for_people(row: Row, group: str | None) -> Row:

@@ -8,11 +8,13 @@ not shown.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackfloor.cli.retry.retry_promote import bury, promote
+from ackfloor.cli.lanes.lane_list import blocked_of
+from ackfloor.cli.retry.retry_promote import bury, is_retry_topic, promote
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
@@ -22,6 +24,7 @@ from ackfloor.cli.shared.parameters import (
     OfGroupOption,
 )
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
+from ackfloor.cli.shared.run_address import ListenOption, state_if_any, workers_of
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
@@ -51,12 +54,15 @@ def ls(
         typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
     ] = None,
     group: OfGroupOption = None,
+    listen: ListenOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """List retry topics: how many records wait, how many are due, the oldest and the next of them.
 
-    As of the group's last commits: a worker commits about once a second.
+    As of the group's last commits: a worker commits about once a second. A run that answers at its
+    address adds the records that wait in their source topic and block a key or partition: their
+    "delay" is "in place".
     """
     retry_topics, _ = _open(brokers)
     rows = []
@@ -65,6 +71,8 @@ def ls(
         for record in counted(retry_topics.open(topic), topic):
             count.add(record.envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
+    if not topics:
+        rows += blocked_rows(state_if_any(listen, brokers.config), group)
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
 
 
@@ -131,6 +139,40 @@ def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
         "oldest_due": oldest,
         "next_due": next_,
         "last_due": last,
+    }
+
+
+def blocked_rows(state: Mapping[str, Any], group: str | None) -> list[dict[str, Any]]:
+    """A row for each source topic of a run that has blocked lanes, as far as the run names them."""
+    if group not in {None, state.get("group")}:
+        return []
+    by_topic: dict[str, list[Mapping[str, Any]]] = {}
+    for _, worker in workers_of(state):
+        for _, blocked in blocked_of(worker):
+            for lane in blocked["oldest"]:
+                by_topic.setdefault(lane["topic"], []).append(lane)
+    return [
+        _blocked_row(topic, state, lanes)
+        for topic, lanes in sorted(by_topic.items())
+        if not is_retry_topic(topic)
+    ]
+
+
+def _blocked_row(
+    topic: str, state: Mapping[str, Any], lanes: list[Mapping[str, Any]]
+) -> dict[str, Any]:
+    due_ms = sorted(lane["next_try_ms"] for lane in lanes if lane["next_try_ms"] is not None)
+    late = [each for each in due_ms if each <= state["now_ms"]]
+    ahead = due_ms[len(late) :]
+    return {
+        "topic": topic,
+        "group": state["group"],
+        "delay": "in place",
+        "waiting": len(lanes),
+        "due": len(late),
+        "oldest_due": moment(late[0]) if late else None,
+        "next_due": moment(ahead[0]) if ahead else None,
+        "last_due": moment(ahead[-1]) if ahead else None,
     }
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ackfloor.cli.lanes.lane_commands import How, Which, move_heads
 from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
@@ -23,7 +25,17 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
     YesOption,
 )
-from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, credentials, post
+from ackfloor.cli.shared.run_address import (
+    ControlFailed,
+    ListenOption,
+    TokenFileOption,
+    credentials,
+    post,
+    read_state,
+    workers_of,
+)
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.scheduling.lane_orders import Action as LaneAction
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import Places, counted
@@ -36,7 +48,8 @@ _Places = Annotated[
     list[str],
     typer.Argument(
         metavar="TOPIC[/PARTITION/OFFSET]...",
-        help="A retry topic, or single records of one, as `retry show` prints them.",
+        help="A retry topic, or single records of one, as `retry show` prints them; or records "
+        "of a source topic that block a key or partition.",
     ),
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it would be.")]
@@ -56,12 +69,17 @@ def promote(
 ) -> None:
     """Make waiting records due now, through the run whose workers hold them.
 
-    Each stays the same delivery; only its wait ends. Exits with 5 if some of them were not waiting
-    in a worker of this run.
+    Each stays the same delivery; only its wait ends. Records of a source topic are those that block
+    a key or partition, as `lanes ls` prints them. Exits with 5 if some of them were not waiting in
+    a worker of this run.
     """
-    run = credentials(listen, token_file, brokers.config)
-    meant = Selected.of(Places.of(places), wanted, brokers)
-    _carry_out(Action.PROMOTE, meant, run, dry_run=dry_run, yes=yes, output=output)
+    meant, run = Places.of(places), credentials(listen, token_file, brokers.config)
+    if not is_retry_topic(meant.topic):
+        how = How([run], dry_run, yes, output)
+        _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.config)
+        return
+    selected = Selected.of(meant, wanted, brokers)
+    _carry_out(Action.PROMOTE, selected, run, dry_run=dry_run, yes=yes, output=output)
 
 
 def bury(
@@ -76,12 +94,45 @@ def bury(
 ) -> None:
     """Dead-letter waiting records without another attempt, through the run that holds them.
 
-    Their cause is their last error; the reason becomes dead_letter. Exits with 5 if some of them
+    Their cause is their last error; the reason becomes dead_letter. Records of a source topic are
+    those that block a key or partition, as `lanes ls` prints them. Exits with 5 if some of them
     were not waiting in a worker of this run.
     """
-    run = credentials(listen, token_file, brokers.config)
-    meant = Selected.of(Places.of(places), wanted, brokers)
-    _carry_out(Action.BURY, meant, run, dry_run=dry_run, yes=yes, output=output)
+    meant, run = Places.of(places), credentials(listen, token_file, brokers.config)
+    if not is_retry_topic(meant.topic):
+        how = How([run], dry_run, yes, output)
+        _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.config)
+        return
+    selected = Selected.of(meant, wanted, brokers)
+    _carry_out(Action.BURY, selected, run, dry_run=dry_run, yes=yes, output=output)
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Whether a topic's name is that of a retry topic."""
+    parsed = parse_topic(topic)
+    return parsed is not None and parsed.delay_s is not None
+
+
+def _move_heads(
+    action: LaneAction, meant: Places, wanted: DeadLetterFilter, how: How, config: Path | None
+) -> None:
+    """The same for records of a source topic: those that block their lane."""
+    if meant.only is None:
+        fix = f"name its records, such as {meant.topic}/0/17, or use `ackfloor lanes`"
+        raise typer.BadParameter(f"{meant.topic!r} is no retry topic: {fix}")
+    if wanted != DeadLetterFilter():
+        raise typer.BadParameter("records that block a lane are named; leave out what selects them")
+    [(run, _)] = how.runs
+    state = read_state(run, config)
+    readers = {
+        part["handler"]
+        for _, worker in workers_of(state)
+        for part in worker["partitions"]
+        if part["topic"] == meant.topic
+    }
+    if not readers:
+        raise ControlFailed(f"no worker of the run at {run} reads {meant.topic}")
+    move_heads(action, readers.pop(), Which({"places": meant.texts()}), how)
 
 
 @dataclass(frozen=True, slots=True)

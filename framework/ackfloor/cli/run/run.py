@@ -23,6 +23,8 @@ from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
 from ackfloor.live.breaker_requests import BreakerControl
+from ackfloor.live.lane_requests import PATH as LANES_PATH
+from ackfloor.live.lane_requests import LaneRequests
 from ackfloor.live.retry_requests import PATH as RETRY_PATH
 from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import PATH, ConfigControl
@@ -234,6 +236,7 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
     monitor.control(
         RETRY_PATH, RetryRequests(token.token, live.retry_orders.ask, anywhere=anywhere)
     )
+    monitor.control(LANES_PATH, LaneRequests(token.token, live.lane_orders.ask, anywhere=anywhere))
     breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
     monitor.control(BREAKER_PATH, breakers)
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)

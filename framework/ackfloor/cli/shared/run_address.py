@@ -32,6 +32,15 @@ ListenOption = Annotated[
         show_default="127.0.0.1:9600",
     ),
 ]
+ListensOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--listen",
+        envvar="ACKFLOOR_RUN_LISTEN",
+        help="The address of a run of the group, as `ackfloor run --listen` has it; repeatable.",
+        show_default="127.0.0.1:9600",
+    ),
+]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(
@@ -78,6 +87,23 @@ def read_state(listen: str | None, config: Path | None) -> Any:
     if not isinstance(tree, dict) or not isinstance(tree.get("workers"), dict):
         raise ControlFailed(f"{listen} is no run of ackfloor: it has no /state")
     return tree
+
+
+def state_if_any(listen: str | None, config: Path | None) -> Mapping[str, Any]:
+    """The run's state, empty if no run answers; with `--listen` a run must answer."""
+    try:
+        state: Mapping[str, Any] = read_state(listen, config)
+    except ControlFailed:
+        if listen is not None:
+            raise
+        return {}
+    return state
+
+
+def runs_of(listen: list[str] | None, config: Path | None) -> list[str]:
+    """The addresses of the runs to ask: as given, each once, or the settings' own."""
+    given = list(dict.fromkeys(listen or ()))
+    return given or [Settings.load(config=config).app.listen]
 
 
 def credentials(
@@ -166,7 +192,7 @@ def exit_unless_all_applied(workers: Mapping[str, Any]) -> None:
 
 def workers_of(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The numbers and reports of the workers that have reported."""
-    for number, worker in state["workers"].items():
+    for number, worker in state.get("workers", {}).items():
         if worker is not None:
             yield int(number), worker
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ackfloor.core.breaker.park_rate import TokenBucket
 from ackfloor.core.breaker.rule import Breaker, Forced
 from ackfloor.core.queues.flow_limits import Gate
+from ackfloor.core.records.outcomes import Failed, Rejected
 
 
 class Circuit:
@@ -58,6 +61,20 @@ class Circuit:
         self.withholds = False
 
 
+class Trials(NamedTuple):
+    """A record that was withheld.
+
+    Attributes:
+        times: how often it was.
+        since_s: when it was for the first time (monotonic seconds).
+        outcome: how its last trial ended.
+    """
+
+    times: int
+    since_s: float
+    outcome: Failed | Rejected
+
+
 class WithheldRecords:
     """One partition's withheld records, and how often each was withheld until it is settled."""
 
@@ -68,8 +85,8 @@ class WithheldRecords:
         self._sizes: dict[int, int] = {}
         #: Bytes of all of these.
         self.size = 0
-        #: Offset -> how often it was withheld, until it is settled.
-        self.trials: dict[int, int] = {}
+        #: Of those that were withheld, by offset, until they are settled.
+        self.trials: dict[int, Trials] = {}
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -77,12 +94,19 @@ class WithheldRecords:
     def __contains__(self, offset: int) -> bool:
         return offset in self._sizes
 
-    def add(self, offset: int, size: int) -> int:
+    def tried(self, offset: int) -> int:
+        """How often a record was withheld."""
+        found = self.trials.get(offset)
+        return 0 if found is None else found.times
+
+    def add(self, offset: int, size: int, outcome: Failed | Rejected, now_s: float) -> int:
         """A record is withheld; returns how often it was so far."""
         self._sizes[offset] = size
         self.size += size
-        trials = self.trials[offset] = self.trials.get(offset, 0) + 1
-        return trials
+        before = self.trials.get(offset)
+        times, since_s = (1, now_s) if before is None else (before.times + 1, before.since_s)
+        self.trials[offset] = Trials(times, since_s, outcome)
+        return times
 
     def redeliver(self, offset: int) -> None:
         """A record is delivered again."""

@@ -194,7 +194,7 @@ class Completions:
         self._breakers.failed(delivery, outcome, now)
         verdict = self._withheld.verdict(delivery, outcome, now)
         if verdict is None:
-            self._withheld.withhold(delivery, now)
+            self._withheld.withhold(delivery, outcome, now)
             return
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)

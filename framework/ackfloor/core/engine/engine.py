@@ -47,10 +47,12 @@ from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.record import CommitPosition, Now, Record, StartPosition, TopicPartition
+from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.batch_completions import Batches
 from ackfloor.core.scheduling.breaker_control import Breakers
 from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.scheduling.lane_orders import LaneOrders
 from ackfloor.core.scheduling.pauses import Pauses
 from ackfloor.core.scheduling.promotions import Promotions
 from ackfloor.core.scheduling.redeliveries import Redeliveries
@@ -76,7 +78,7 @@ class Engine:
         commit_interval_s: seconds between commits.
         commit_count: settled records that bring a commit forward.
         transactional: parked records and the commits that settle them are written together.
-        redact: masks the texts of exceptions before they are shown.
+        redaction: masks what exceptions and keys say, before any of it is shown.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Engine:
         commit_interval_s: float = 1.0,
         commit_count: int = 10_000,
         transactional: bool = False,
-        redact: Callable[[str], str | None] | None = None,
+        redaction: Redaction = NO_REDACTION,
     ) -> None:
         self._state = WorkerState(
             handlers,
@@ -102,7 +104,7 @@ class Engine:
             clock=clock,
             commit_interval_s=commit_interval_s,
             commit_count=commit_count,
-            redact=redact,
+            redaction=redaction,
         )
         self._outbox = Outbox(self._state, transactional=transactional)
         self.suspects = Suspects(self._state, self._outbox)
@@ -111,6 +113,8 @@ class Engine:
         self._in_place = InPlace(self._state, self._outbox)
         #: Operators' orders about records that wait in retry topics.
         self.promotions = Promotions(self._state, self._outbox)
+        #: Operators' orders about lanes that wait for a record that failed.
+        self.lane_orders = LaneOrders(self._state, self._outbox)
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)

@@ -48,15 +48,17 @@ class Lane(deque[TrackedDelivery]):
     Attributes:
         key: its name.
         out: what an executor has of it.
-        holder: the delivery that blocks it.
-        held: records and bytes that it holds, from when its head failed until that is settled.
+        holder: the delivery that it waits for.
+        head: a delivery of the record that failed, from when it failed until that is settled.
+        held: records and bytes that it holds for as long.
     """
 
-    __slots__ = ("held", "holder", "key", "out")
+    __slots__ = ("head", "held", "holder", "key", "out")
 
     key: LaneKey
     out: TrackedDelivery | Work | Batch | None
     holder: TrackedDelivery | None
+    head: TrackedDelivery | None
     held: list[int] | None
 
 
@@ -110,6 +112,13 @@ class Lanes:
         """How many records of its lane wait for a delivery that runs."""
         lane = self._of(delivery)
         return 0 if lane is None or lane.out is None or delivery.closed else len(lane) + _left(lane)
+
+    def blocked(self) -> list[Lane]:
+        """The lanes whose head failed and is not settled."""
+        if not self._holding:
+            return []
+        lanes = self._live.values()
+        return [lane for lane in lanes if isinstance(lane, Lane) and lane.held is not None]
 
     def idle(self, key: LaneKey) -> bool:
         """Whether nothing of a lane is open."""
@@ -179,7 +188,7 @@ class Lanes:
     def _begin(self, key: LaneKey) -> Lane:
         lane = self._live[key] = Lane()
         lane.key = key
-        lane.out = lane.holder = lane.held = None
+        lane.out = lane.holder = lane.head = lane.held = None
         return lane
 
     # Out, and back.
@@ -311,7 +320,7 @@ class Lanes:
         del self._live[lane.key]
         # Where its partition is about to leave, its holder was skipped.
         self._holding -= lane.held is not None
-        lane.held = None
+        lane.held = lane.head = None
 
     # Blocking.
 
@@ -333,11 +342,18 @@ class Lanes:
             holder.lane = lane
         lane.holder = holder
         self._release_held(lane, holder)
+        lane.head = holder
         held = lane.held = [0, 0]
         self._holding += 1
         for delivery in lane:
             if not delivery.settled:
                 _hold(held, delivery)
+
+    def take_head(self, key: LaneKey, holder: TrackedDelivery) -> None:
+        """What a lane waits for is not to be delivered again: take it out of the lane."""
+        lane = self._find(key)
+        if lane and lane.holder is holder and lane[0] is holder:
+            lane.popleft()
 
     def go_on(self, key: LaneKey, holder: TrackedDelivery, *, settled: bool) -> Lane | None:
         """Unblock a lane; returns it if it has records.
@@ -373,7 +389,7 @@ class Lanes:
     def _release_held(self, lane: Lane, head: TrackedDelivery) -> None:
         if lane.held is not None:
             count, size = lane.held
-            lane.held = None
+            lane.held = lane.head = None
             self._holding -= 1
             head.assignment.held -= count
             head.assignment.held_bytes -= size

@@ -122,6 +122,9 @@ class Redaction:
         return value
 
 
+NO_REDACTION: Final = Redaction()
+
+
 def _masked_json(value: bytes, paths: tuple[str, ...]) -> bytes | None:
     """The document with these fields masked; untouched bytes where it has none of them."""
     try:

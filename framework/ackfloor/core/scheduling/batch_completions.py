@@ -129,7 +129,7 @@ class Batches:
         self._count(delivery, outcome, now)
         verdict = self._withheld.verdict(delivery, outcome, now)
         if verdict is None:
-            self._withheld.withhold(delivery, now)
+            self._withheld.withhold(delivery, outcome, now)
         elif rules.in_place:
             self._in_place.failed(delivery, verdict, now)
         else:
@@ -195,7 +195,7 @@ class Batches:
         if verdict is None:
             if assignment.stopping:
                 return None
-            due_s, again = self._withheld.plan(delivery, now)
+            due_s, again = self._withheld.plan(delivery, outcome, now)
             handler.behind[again] = due_s
             return again
         if not rules.in_place:

@@ -38,8 +38,6 @@ from ackfloor.core.values.durations import format_duration
 FAULT = "breaker"
 #: Seconds between two updates of the fault of a breaker that is not closed.
 FAULT_INTERVAL_S = 1.0
-#: Characters of an error that are shown.
-SHOWN = 200
 #: Seconds without a partition after which a breaker closes: in a rebalance there may be none for a
 #: while, and none at the start of a worker.
 LEFT_S = 60.0
@@ -107,10 +105,7 @@ class Breakers:
         if is_no_sign(delivery, outcome):
             return
         failure = outcome.failure
-        # Masked first: a line that was cut might not match any more.
-        message = self._state.redact(failure.message) or ""
-        first_line = (message.splitlines() or [""])[0][:SHOWN]
-        breaker.error = f"{failure.error_type}: {first_line}"
+        breaker.error = self._state.shown(failure)
         if handler.rules.breaker.enabled and handler.circuit.forced is not Forced.CLOSED:
             tried_before = delivery.record_offset in delivery.assignment.withheld.trials
             first = delivery.attempt == 1 and not tried_before

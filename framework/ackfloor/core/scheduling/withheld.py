@@ -63,7 +63,7 @@ class Withheld:
         """The verdict on a failed delivery; None where its record is withheld."""
         rules = delivery.assignment.handler.rules
         verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
-        trials = delivery.assignment.withheld.trials.get(delivery.record_offset, 0)
+        trials = delivery.assignment.withheld.tried(delivery.record_offset)
         if not self._restrains(delivery.assignment.handler, trials, now):
             return verdict
         if isinstance(verdict, Bury) and verdict.reason in {Reason.EXHAUSTED, Reason.CRASH}:
@@ -95,16 +95,18 @@ class Withheld:
 
     # Withholding.
 
-    def withhold(self, delivery: TrackedDelivery, now: Now) -> None:
+    def withhold(self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now) -> None:
         """Deliver a record again in a while, as the same attempt; its lane waits for it."""
         if delivery.assignment.stopping:
             # It stays open, for whoever owns the partition next.
             return
-        due_s, again = self.plan(delivery, now)
+        due_s, again = self.plan(delivery, outcome, now)
         self._state.block(again, again=True)
         self._state.wait(again, due_s)
 
-    def plan(self, delivery: TrackedDelivery, now: Now) -> tuple[float, TrackedDelivery]:
+    def plan(
+        self, delivery: TrackedDelivery, outcome: Failed | Rejected, now: Now
+    ) -> tuple[float, TrackedDelivery]:
         """The same attempt at a record once more, and when it is due (monotonic seconds)."""
         assignment, offset = delivery.assignment, delivery.record_offset
         again = delivery.again(delivery.envelope)
@@ -112,7 +114,7 @@ class Withheld:
             # A delivery with an envelope is alone in its batch. This envelope is empty.
             again.envelope = source_envelope(delivery)
         assignment.tracker.replace(offset, again)
-        trials = assignment.withheld.add(offset, delivery.size)
+        trials = assignment.withheld.add(offset, delivery.size, outcome, now.mono_s)
         assignment.handler.circuit.withholds = True
         self._report(delivery)
         self._state.flow.look_again()

@@ -74,6 +74,51 @@ class RunningDelivery:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedLane:
+    """A key or partition, in order, whose first open record failed and is not settled.
+
+    Attributes:
+        offset: of that record.
+        key: its key as it may be shown; None where the lane is a partition.
+        head: what it is doing: "waiting" for its backoff, "withheld" by the circuit breaker until a
+            trial, "queued", "running", or "dead_lettering" until the broker confirms it.
+        attempt: which delivery of it failed last.
+        error: type and first words of that failure.
+        since_ms: when it failed for the first time, milliseconds since the epoch.
+        next_try_ms: when it is delivered again; None where that is not planned.
+        behind: how many records wait behind it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    head: str
+    attempt: int
+    error: str
+    since_ms: int
+    next_try_ms: int | None
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedLanes:
+    """The blocked lanes of one handler.
+
+    Attributes:
+        count: how many there are.
+        behind: how many records wait behind their heads.
+        since_ms: since when the oldest is blocked, milliseconds since the epoch; None without any.
+        oldest: some of them, those first that have been blocked for longest.
+    """
+
+    count: int = 0
+    behind: int = 0
+    since_ms: int | None = None
+    oldest: tuple[BlockedLane, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerSnapshot:
     """A handler's circuit breaker.
 
@@ -121,6 +166,7 @@ class HandlerSnapshot:
         delays_s: the distinct waits of its retry policy, shortest first.
         max_redeliveries: None for no limit.
         breaker: its circuit breaker.
+        blocked: its lanes whose first record failed and is not settled.
     """
 
     name: str
@@ -139,6 +185,7 @@ class HandlerSnapshot:
     max_redeliveries: int | None = None
     lane_waiting: int = 0
     breaker: BreakerSnapshot = BreakerSnapshot()
+    blocked: BlockedLanes = BlockedLanes()
 
 
 @dataclass(frozen=True, slots=True)

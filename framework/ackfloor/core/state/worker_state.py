@@ -18,6 +18,8 @@ from ackfloor.core.parking.parking import Parking
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Item
 from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.record import Failure
+from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.state.commit_schedule import CommitSchedule
@@ -25,6 +27,8 @@ from ackfloor.core.state.faults import Faults
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
 LOW_PRIORITY_S = 1.0
+#: Characters of an error that a snapshot shows.
+SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Route:
 
     @property
     def high_priority(self) -> bool:
-        """Whether it is a tier that holds its records for less than `UNHURRIED_S`."""
+        """Whether it is a tier that holds its records for less than `LOW_PRIORITY_S`."""
         return self.tier_s is not None and self.tier_s < LOW_PRIORITY_S
 
 
@@ -45,6 +49,7 @@ class WorkerState:
     """The state of one worker; see `Engine` for the arguments."""
 
     __slots__ = (
+        "_redaction",
         "assignments",
         "clock",
         "commands",
@@ -57,7 +62,6 @@ class WorkerState:
         "handlers",
         "inbox",
         "parking",
-        "redact",
         "routes",
         "stats",
         "unbalanced",
@@ -75,10 +79,10 @@ class WorkerState:
         clock: Callable[[], float],
         commit_interval_s: float,
         commit_count: int,
-        redact: Callable[[str], str | None] | None = None,
+        redaction: Redaction = NO_REDACTION,
     ) -> None:
-        #: Masks the texts of exceptions before they are shown.
-        self.redact = redact or str
+        #: Masks what exceptions and keys say, before any of it is shown.
+        self._redaction = redaction
         self.handlers = {rules.name: HandlerState(rules) for rules in handlers}
         self.routes = routes
         self.parking = parking
@@ -106,6 +110,17 @@ class WorkerState:
         if stats is None:
             stats = self.stats[topic, handler] = AckStats(topic, handler)
         return stats
+
+    def shown(self, failure: Failure) -> str:
+        """An error in a line: its type, and the first words of its message."""
+        # Masked first: a line that was cut might not match any more.
+        text = self._redaction.of_text(failure.message) or ""
+        return f"{failure.error_type}: {(text.splitlines() or [''])[0][:SHOWN]}"
+
+    def shown_key(self, key: bytes | None) -> str | None:
+        """A record's key, as far as it may be shown."""
+        shown = self._redaction.of_key(key)
+        return None if shown is None else shown.decode("utf-8", "backslashreplace")[:SHOWN]
 
     def dispatch(
         self,

@@ -163,7 +163,7 @@ class Worker:
             commit_interval_s=config.commit_interval_s,
             commit_count=config.commit_count,
             transactional=config.transactional,
-            redact=config.redaction.of_text,
+            redaction=config.redaction,
         )
         self.observers = Observers(observers)
         self._lifespan = Lifespan(app.open_lifespan, outside.events, self.inbox.broken.append)

@@ -9,6 +9,7 @@ from math import inf
 from ackfloor.core.queues.flow_limits import WAITING_PART, FlowControl
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.blocked_lanes import blocked_lanes
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.faults import MOST
 from ackfloor.core.state.snapshot import (
@@ -136,6 +137,7 @@ def _handler(
         delays_s=rules.policy.tiers(),
         max_redeliveries=rules.policy.max_redeliveries,
         lane_waiting=handler.lanes.records(),
+        blocked=blocked_lanes(handler, state, now),
     )
 
 

@@ -41,7 +41,9 @@ class Kind(Enum):
     OVER = b"O"
     #: JSON: what it did about waiting records.
     RETRY_NOW_DONE = b"D"
-    #: JSON: the result of an operator's order on circuit breakers.
+    #: JSON: what it did about blocked lanes.
+    LANES_DONE = b"M"
+    #: JSON: what became of an operator's order on circuit breakers.
     BREAKERS_TAKEN = b"B"
     #: JSON: the circuit breakers that are open, and not forced by an operator.
     BREAKERS_OPEN = b"N"
@@ -54,6 +56,8 @@ class Kind(Enum):
     SUSPECTS = b"P"
     #: JSON: waiting records of a retry topic that are to be due, or dead-lettered.
     RETRY_NOW = b"E"
+    #: JSON: what an operator wants done about blocked lanes.
+    LANES = b"L"
     #: JSON: the circuit breakers that operators force, all of them.
     BREAKERS = b"F"
     #: JSON: the circuit breakers that were open in the worker that this one replaces.

@@ -2,8 +2,9 @@
 
 The machine plays the executors, the broker and the clock: it reads records (with holes), starts
 and ends handlers in any order and with any outcome, lets deadlines pass, answers twice and late,
-confirms and refuses parks, answers commits late or with errors, changes settings, and takes
-partitions away and gives them back in the middle of all that.
+confirms and refuses parks, answers commits late or with errors, changes settings, moves the heads
+of blocked lanes as an operator would, and takes partitions away and gives them back in the middle
+of all that.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Re
 from ackfloor.core.records.record import CommitPosition, Failure, TopicPartition
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.rule_changes import Reloaded
 from tests.examples import examples
@@ -320,6 +322,24 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.engine.committed([(position, error)], self.world.now)
         self.world.take()
         self.follow()
+
+    @precondition(lambda self: self.world.engine.state.handlers["bill"].lanes.holding)
+    @rule(action=st.sampled_from(Action), wanted=st.sampled_from([(), (b"a",), (b"b",)]))
+    def operate(self, action: Action, wanted: tuple[bytes, ...]) -> None:
+        """An operator moves the heads of blocked lanes; what is discarded is settled by that."""
+        before = self.open_records()
+        order = LaneOrder(action, "bill", wanted, delay_s=3.0, reason="a test")
+        answer = self.world.engine.lane_orders.carry_out(order, self.world.now)
+        gone = before - self.open_records()
+        assert len(gone) == (answer.done if action is Action.DISCARD else 0)
+        self.settled |= gone
+        self.world.take()
+        self.follow()
+
+    def open_records(self) -> set[Key]:
+        """What is open of the partitions that are owned."""
+        assigned = self.world.engine.assignments.values()
+        return {(a.partition, offset) for a in assigned for offset in a.tracker.open}
 
     @rule(partition=st.integers(0, PARTITIONS - 1), lost=st.booleans())
     def rebalance(self, partition: int, lost: bool) -> None:

@@ -18,6 +18,7 @@ from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.records.record import Failure, StartPosition, TopicPartition
+from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.breaker_control import LEFT_S
@@ -110,7 +111,7 @@ def test_what_has_not_started_comes_back_when_it_opens() -> None:
 def test_what_exceptions_say_is_masked() -> None:
     """Where it is shown: on readiness, in the snapshot, and in the event."""
     world = world_of()
-    world.engine.state.redact = lambda text: text.replace("bank", "***")
+    world.engine.state._redaction = Redaction(patterns=("bank",))
     for _ in range(5):
         end(world)
     assert world.told(BreakerOpened)[0].error_message == "the *** is away"

@@ -263,7 +263,7 @@ def test_nothing_is_kept_of_a_record_that_was_retried_in_place_and_is_settled() 
         world.tick(LONGEST_WAIT_S)
         if world.startable():
             fail(world)
-    assert world.engine.assignments["orders", 0].withheld.trials == {0: MOST_TRIALS}
+    assert world.engine.assignments["orders", 0].withheld.tried(0) == MOST_TRIALS
     world.confirm()
     assert world.engine.assignments["orders", 0].withheld.trials == {}
 

@@ -1,0 +1,281 @@
+"""`ackfloor lanes retry|delay|park|dead-letter|discard`: move the failed heads of blocked lanes.
+
+Each worker acts on its own lanes, on an order that its run passes on, so nothing is lost by it: a
+head that is being delivered, or is being written to the dead-letter topic, is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from ackfloor.cli.lanes.lane_list import ls
+from ackfloor.cli.shared.command_options import Commands, Made
+from ackfloor.cli.shared.confirmation import confirm
+from ackfloor.cli.shared.parameters import (
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    YesOption,
+)
+from ackfloor.cli.shared.run_address import (
+    ControlFailed,
+    ListensOption,
+    TokenFileOption,
+    credentials,
+    post,
+    runs_of,
+)
+from ackfloor.core.scheduling.lane_orders import Action
+from ackfloor.core.values.durations import parse_duration
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.live.lane_requests import LONGEST_REASON, PATH
+from ackfloor.runtime.supervision.exit_codes import Exit
+
+lanes_app = Commands(
+    name="lanes",
+    help="Keys and partitions that wait for a record that failed.",
+    no_args_is_help=True,
+)
+lanes_app.command()(ls)
+
+_Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")]
+_Reason = Annotated[str, typer.Option(help="Why, for the workers' log.")]
+
+_DONE = {
+    Action.RETRY: "tried now",
+    Action.DELAY: "given another time",
+    Action.PARK: "parked in a retry topic",
+    Action.DEAD_LETTER: "on the way to the dead-letter topic",
+    Action.DISCARD: "discarded",
+}
+_LEFT = {
+    "running": "is being delivered: left as it is",
+    "queued": "is about to be delivered: left as it is",
+    "withheld": "waits for a trial of the circuit breaker, which decides when: left as it is",
+    "dead_lettering": "is on its way to the dead-letter topic already",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which lanes of the handler are meant.
+
+    Attributes:
+        asked: the part of the request that says so.
+    """
+
+    asked: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        places: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="[TOPIC/PARTITION/OFFSET]...",
+                help="Lanes by their failed records, as `lanes ls` prints them.",
+            ),
+        ] = None,
+        key: Annotated[
+            list[str] | None, typer.Option(help="Lanes by their key; repeatable.")
+        ] = None,
+        key_base64: Annotated[
+            list[str] | None, typer.Option(help="The same for keys that are no text; repeatable.")
+        ] = None,
+        all_: Annotated[
+            bool, typer.Option("--all", help="All blocked lanes of the handler.")
+        ] = False,
+    ) -> Which:
+        """From the options; raises SettingError where they name nothing."""
+        named = {"places": places, "keys": key, "keys_base64": key_base64}
+        asked = {name: values for name, values in named.items() if values}
+        if bool(asked) is all_:
+            why = "lanes are named as well" if all_ else "no lane is named"
+            raise SettingError("--all", all_, why, "write records or --key, or else --all")
+        return cls(asked or {"all": True})
+
+
+_WhichOption = Annotated[Which, Made(Which.of)]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How an order is carried out: by which runs, asked for or not, and how the result is shown."""
+
+    runs: list[tuple[str, str]]
+    dry_run: bool
+    yes: bool
+    output: Output
+
+    @classmethod
+    def of(
+        cls,
+        dry_run: DryRunOption = False,
+        yes: YesOption = False,
+        listen: ListensOption = None,
+        token_file: TokenFileOption = None,
+        config: ConfigOption = None,
+        output: OutputOption = Output.table,
+    ) -> How:
+        """From the options; raises ControlFailed where a run has no address or token."""
+        runs = [credentials(run, token_file, config) for run in runs_of(listen, config)]
+        return cls(runs, dry_run, yes, output)
+
+
+_HowOption = Annotated[How, Made(How.of)]
+
+
+@lanes_app.command()
+def retry(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
+    """Try the failed records now, whatever is left of their backoff.
+
+    Exits with 5 where not all that was named was reached.
+    """
+    move_heads(Action.RETRY, handler, which, how)
+
+
+@lanes_app.command()
+def delay(
+    handler: _Handler,
+    by: Annotated[str, typer.Argument(metavar="DURATION", help="From now, such as 10m.")],
+    which: _WhichOption,
+    how: _HowOption,
+) -> None:
+    """Try the failed records at another time: sooner or later than their backoff says.
+
+    For this wait alone; `config set` changes the retry policy. Exits with 5 where not all that was
+    named was reached.
+    """
+    move_heads(Action.DELAY, handler, which, how, delay_s=parse_duration(by, field="DURATION"))
+
+
+@lanes_app.command()
+def park(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
+    """Park the failed records in a retry topic, so that their lanes go on without them.
+
+    For handlers with retry topics (on_failure="park") whose circuit breaker withholds records.
+    Exits with 5 where not all that was named was reached.
+    """
+    move_heads(Action.PARK, handler, which, how)
+
+
+@lanes_app.command("dead-letter")
+def dead_letter(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
+    """Move the failed records to the dead-letter topic; their lanes go on once it is confirmed.
+
+    Exits with 5 where not all that was named was reached.
+    """
+    move_heads(Action.DEAD_LETTER, handler, which, how)
+
+
+@lanes_app.command()
+def discard(handler: _Handler, reason: _Reason, which: _WhichOption, how: _HowOption) -> None:
+    """Drop the failed records: they are settled, and written nowhere.
+
+    The reason is logged with each. Exits with 5 where not all that was named was reached.
+    """
+    if not reason.strip() or len(reason) > LONGEST_REASON:
+        fix = f"write 1 to {LONGEST_REASON} characters"
+        raise SettingError("--reason", f"{reason[:20]}...", "no reason that can be logged", fix)
+    move_heads(Action.DISCARD, handler, which, how, reason=reason)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What all runs did, as JSON shows it.
+
+    Attributes:
+        done: how many lanes it was done to, or would be.
+        left: what other heads were doing, which were left as they are -> how many.
+        missing: what was named and is blocked in no worker that answered.
+        refused: run and worker -> why it did nothing.
+        silent: run and worker, of those that did not answer.
+    """
+
+    action: str
+    handler: str
+    dry_run: bool
+    done: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+    missing: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
+
+    def add(self, run: str, answer: Mapping[str, Any]) -> None:
+        """One run's answer."""
+        self.done += answer["done"]
+        self.left.update(answer["left"])
+        self.refused |= {f"{run} worker {n}": why for n, why in answer["refused"].items()}
+        self.silent += [f"{run} worker {n}" for n in answer["workers"]["silent"]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was named was reached."""
+        return not (self.left or self.missing or self.refused or self.silent)
+
+
+def move_heads(action: Action, handler: str, which: Which, how: How, **more: object) -> None:
+    """Have all runs act on blocked lanes, and say what they did.
+
+    Raises:
+        ControlFailed: the only run does not answer, or refuses.
+        typer.Exit: it was not confirmed, or not all that was named was reached.
+    """
+    asked = {"action": action, "handler": handler, **which.asked, **more}
+    if not (how.dry_run or how.yes):
+        count = _ask(how.runs, {**asked, "dry_run": True}).done
+        if count:
+            lanes = f"the heads of {count:,} blocked {'lane' if count == 1 else 'lanes'}"
+            text = f"{lanes} of {handler} would be {_DONE[action]}"
+            confirm(f"{text[0].upper()}{text[1:]}. Go on?", text)
+    outcome = _ask(how.runs, {**asked, "dry_run": how.dry_run})
+    if how.output is Output.json:
+        typer.echo(json.dumps(asdict(outcome), indent=2))
+    _report(outcome, action, quiet=how.output is Output.json)
+    if not outcome.whole:
+        raise typer.Exit(Exit.PARTIAL if outcome.done else Exit.FAILURE)
+
+
+def _ask(runs: Sequence[tuple[str, str]], asked: dict[str, object]) -> Outcome:
+    """What all runs answer; raises ControlFailed where none of them answers."""
+    outcome = Outcome(str(asked["action"]), str(asked["handler"]), bool(asked["dry_run"]))
+    missing: list[set[str]] = []
+    order: dict[str, None] = {}
+    for run, token in runs:
+        try:
+            answer = post(run, token, PATH, asked)
+        except ControlFailed as exc:
+            if len(runs) == 1:
+                raise
+            outcome.refused[run] = str(exc)
+            continue
+        outcome.add(run, answer)
+        missing.append(set(answer["missing"]))
+        order |= dict.fromkeys(answer["missing"])
+    nowhere = set.intersection(*missing) if missing else set()
+    outcome.missing = [name for name in order if name in nowhere]
+    return outcome
+
+
+def _report(outcome: Outcome, action: Action, *, quiet: bool) -> None:
+    """Say what was done on standard output, unless it was said, and the rest on standard error."""
+    if not quiet:
+        would = "would be " if outcome.dry_run else ""
+        lanes = f"{outcome.done:,} blocked {'lane' if outcome.done == 1 else 'lanes'}"
+        typer.echo(f"{outcome.handler}: {would}{_DONE[action]}: the heads of {lanes}")
+    for doing, count in outcome.left.items():
+        typer.secho(f"{count:,} {_LEFT[doing]}", fg="yellow", err=True)
+    if outcome.missing:
+        names = ", ".join(outcome.missing)
+        typer.secho(f"blocked in no worker that answered: {names}", fg="yellow", err=True)
+    for who, why in outcome.refused.items():
+        typer.secho(f"{who} refused: {why}", fg="red", err=True)
+    for who in outcome.silent:
+        typer.secho(f"no answer from {who}", fg="red", err=True)

@@ -1,0 +1,201 @@
+"""LaneOrders: what an operator does about ordered lanes whose head failed.
+
+Theory. Most of the time the head of a blocked lane waits for its next delivery. Only then may an
+operator move it: it is tried now, or at another time; or it leaves the lane, which goes on: for a
+retry topic, for the dead-letter topic, or nowhere. Who owns a partition is the only one to know of
+its lanes, so each worker is asked, and answers for those of its own.
+
+Invariants (tests/framework/core/scheduling/test_lane_orders.py):
+
+B1  a head that is running, queued, or being written to the dead-letter topic stays as it is.
+B2  nothing is settled here but what is discarded; a dead-lettered head holds its lane until the
+    broker has confirmed it.
+B3  what is behind a head starts when the head is settled or has left, and in its order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ackfloor.core.messages.events import RecordDiscarded
+from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.outcomes import Bury, Failed, Park
+from ackfloor.core.records.record import Now
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.blocked_lanes import Head, doing_of, last_outcome, newest
+from ackfloor.core.state.assignment import HandlerState
+from ackfloor.core.state.worker_state import WorkerState
+
+
+class Action(StrEnum):
+    """What an operator does to the head of a blocked lane."""
+
+    RETRY = "retry"
+    DELAY = "delay"
+    PARK = "park"
+    DEAD_LETTER = "dead_letter"
+    DISCARD = "discard"
+
+
+#: A withheld head can't be tried sooner: when one may start is for its circuit breaker to say.
+_MOVES_WITHHELD = {Action.PARK, Action.DEAD_LETTER, Action.DISCARD}
+
+Place = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOrder:
+    """What is to be done, and to which lanes of a handler.
+
+    Attributes:
+        wanted: keys, or places (topic, partition, offset) of heads; all lanes where empty.
+        delay_s: of `DELAY`: in how many seconds the head is tried.
+        reason: of `DISCARD`: why, for the log.
+        dry_run: change nothing, and answer what it would be.
+    """
+
+    action: Action
+    handler: str
+    wanted: tuple[bytes | Place, ...] = ()
+    delay_s: float = 0.0
+    reason: str = ""
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class LaneAnswer:
+    """What one worker did.
+
+    Attributes:
+        done: how many lanes it did it to, or would.
+        left: what a head was doing, of those that it left as they were -> how many.
+        found: which of the order's `wanted` it has, by their places there.
+        refused: why it did nothing; empty where it did.
+    """
+
+    done: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    found: set[int] = field(default_factory=set)
+    refused: str = ""
+
+
+class LaneOrders:
+    """Acts on the blocked lanes of a worker; only the owner thread calls it."""
+
+    __slots__ = ("_outbox", "_state")
+
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
+        self._state = state
+        self._outbox = outbox
+
+    def carry_out(self, order: LaneOrder, now: Now) -> LaneAnswer:
+        """Do to a handler's blocked lanes what an operator wants."""
+        handler = self._state.handlers.get(order.handler)
+        if handler is None:
+            return LaneAnswer(refused=f"no handler {order.handler}")
+        if order.action is Action.PARK and (why := self._has_no_tiers(handler)):
+            return LaneAnswer(refused=why)
+        answer, heads = LaneAnswer(), list[TrackedDelivery]()
+        left = Counter[str]()
+        for lane, head in self._wanted(handler, order.wanted, answer.found):
+            doing = doing_of(lane, head)
+            if doing is Head.WAITING or (
+                doing is Head.WITHHELD and order.action in _MOVES_WITHHELD
+            ):
+                heads.append(head)
+            else:
+                left[doing] += 1
+        answer.done, answer.left = len(heads), dict(left)
+        if not order.dry_run:
+            self._move(heads, order, now)
+        return answer
+
+    def _wanted(
+        self, handler: HandlerState, wanted: Sequence[bytes | Place], found: set[int]
+    ) -> Iterator[tuple[Lane, TrackedDelivery]]:
+        places = {each: n for n, each in enumerate(wanted)}
+        for lane in handler.lanes.blocked():
+            head = newest(lane)
+            if head is None or head.assignment.stopping:
+                continue
+            names = (head.key, (head.topic, head.partition, head.record_offset))
+            here = {places[name] for name in names if name is not None and name in places}
+            if here or not wanted:
+                found |= here
+                yield lane, head
+
+    def _has_no_tiers(self, handler: HandlerState) -> str:
+        rules = handler.rules
+        if rules.in_place:
+            return (
+                f"handler {rules.name} retries in place (on_failure='block'): it has no retry "
+                "topics; dead-letter the record, or discard it"
+            )
+        return "" if rules.policy.tiers() else f"handler {rules.name} has no retries: no topics"
+
+    def _move(self, heads: Sequence[TrackedDelivery], order: LaneOrder, now: Now) -> None:
+        offsets: dict[object, set[int]] = {}
+        for head in heads:
+            offsets.setdefault(head.assignment, set()).add(head.record_offset)
+        moves: Mapping[Action, Callable[[TrackedDelivery, LaneOrder, Now], None]] = {
+            Action.PARK: self._park,
+            Action.DEAD_LETTER: self._dead_letter,
+            Action.DISCARD: self._discard,
+        }
+        for assignment in {head.assignment: None for head in heads}:
+            for due_s, head in assignment.waiting.take(offsets[assignment]):
+                if order.action is Action.RETRY:
+                    self._wait(head, min(due_s, now.mono_s), now)
+                elif order.action is Action.DELAY:
+                    self._wait(head, now.mono_s + order.delay_s, now)
+                else:
+                    assignment.withheld.redeliver(head.record_offset)
+                    handler = assignment.handler
+                    key = head.lane_key(handler.rules.ordering == "key")
+                    handler.lanes.take_head(key, head)
+                    moves[order.action](head, order, now)
+        # Not left to the next read or answer: while everything is paused there may be none.
+        self._state.unbalanced = self._state.flow.any_paused
+        self._state.flow.look_again()
+
+    def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
+        if head.envelope is not None:
+            due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
+            head.envelope = replace(head.envelope, not_before_ms=due_ms)
+        self._state.wait(head, due_s)
+
+    def _park(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
+        """As when its handler had failed with no breaker in the way."""
+        outcome, policy = last_outcome(head), head.assignment.handler.rules.policy
+        delay_s = policy.delay_s(head.attempt)
+        delay_s = policy.tiers()[-1] if delay_s is None else delay_s
+        reason = outcome.reason if isinstance(outcome, Failed) else Reason.ERROR
+        self._state.go_on(head)
+        self._outbox.park(head, Park(delay_s, False, reason, outcome.failure), now)
+
+    def _dead_letter(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
+        self._state.block(head, again=False)
+        if head.record_offset in head.assignment.withheld.trials:
+            self._outbox.park(head, Bury(Reason.DEAD_LETTER, last_outcome(head).failure), now)
+        else:
+            self._outbox.bury(head, now)
+
+    def _discard(self, head: TrackedDelivery, order: LaneOrder, _now: Now) -> None:
+        state, assignment = self._state, head.assignment
+        assignment.end(head)
+        state.settle(head)
+        state.go_on(head)
+        state.events.append(
+            RecordDiscarded(
+                assignment.source_topic,
+                assignment.partition,
+                head.record_offset,
+                assignment.handler.rules.name,
+                order.reason,
+            )
+        )

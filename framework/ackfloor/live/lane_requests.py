@@ -1,0 +1,173 @@
+"""LaneRequests: `POST /lanes` at the run's address, about lanes that wait for a failed record.
+
+    POST /lanes
+    Authorization: Bearer <token>
+
+    {"action": "retry", "handler": "bill", "keys": ["customer-7"], "places": ["orders/0/17"]}
+
+Actions are `retry`, `delay` (with `delay_s`), `park`, `dead_letter` and `discard` (with `reason`).
+`keys` are texts, `keys_base64` those that are none; `places` are topic/partition/offset of the
+failed records; `"all": true` means every blocked lane of the handler. With `"dry_run": true`
+nothing changes. The token is that of settings, see `run_control`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ackfloor.core.records.record import Now
+from ackfloor.core.scheduling.lane_orders import Action, LaneOrder, LaneOrders, Place
+from ackfloor.core.values.durations import LONGEST_S
+from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
+from ackfloor.live.worker_orders import Answers, Tree
+
+PATH = "/lanes"
+#: Keys and places in one request.
+MOST = 1_000
+LONGEST_REASON = 200
+_FORM = (
+    'the body is {"action": "retry", "handler": name, "keys": ["customer-7"], '
+    '"places": ["orders/0/17"]}, or "all": true in place of these two'
+)
+_FIELDS = {
+    *("action", "handler", "keys", "keys_base64", "places", "all"),
+    *("delay_s", "reason", "dry_run"),
+}
+
+Ask = Callable[[Tree, float], Answers]
+
+
+class LaneRequests(TokenControl[Ask]):
+    """Answers `POST /lanes`."""
+
+    def answer(self, tree: Any) -> object:
+        """Have all workers act on their blocked lanes; says what they did, and what they left."""
+        order, given = _read(tree)
+        answers = self._does(_encode(order), WAIT_S)
+        found = {n for each in answers.by_worker.values() for n in each["found"]}
+        left = Counter[str]()
+        for each in answers.by_worker.values():
+            left.update(each["left"])
+        refused = {
+            str(worker): each["refused"]
+            for worker, each in answers.by_worker.items()
+            if each["refused"]
+        }
+        return {
+            "action": order.action.value,
+            "handler": order.handler,
+            "dry_run": order.dry_run,
+            "done": sum(each["done"] for each in answers.by_worker.values()),
+            "left": dict(left),
+            "missing": [name for n, name in enumerate(given) if n not in found],
+            "refused": refused,
+            "workers": answers.workers(),
+        }
+
+
+def carry_out_lane_order(lane_orders: LaneOrders, order: Tree, now: Now) -> dict[str, Any]:
+    """In a worker, on the owner thread: carry out an order; returns the answer."""
+    answer = lane_orders.carry_out(_decode(order), now)
+    return {**asdict(answer), "found": sorted(answer.found)}
+
+
+def _encode(order: LaneOrder) -> dict[str, Any]:
+    wanted = [
+        base64.b64encode(each).decode() if isinstance(each, bytes) else list(each)
+        for each in order.wanted
+    ]
+    return {**asdict(order), "wanted": wanted}
+
+
+def _decode(tree: Tree) -> LaneOrder:
+    wanted = tuple(map(_wanted, tree["wanted"]))
+    return LaneOrder(**{**tree, "action": Action(tree["action"]), "wanted": wanted})
+
+
+def _wanted(each: Any) -> bytes | Place:
+    if isinstance(each, str):
+        return base64.b64decode(each)
+    topic, partition, offset = each
+    return topic, partition, offset
+
+
+def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
+    """The order of a body, and its keys and places as they were given."""
+    if not isinstance(tree, dict) or tree.keys() - _FIELDS or not _is_text(tree.get("handler")):
+        raise BadRequest(_FORM)
+    action = tree.get("action")
+    if action not in list(Action):
+        raise BadRequest(f"action {str(action)[:20]!r}: one of {', '.join(Action)}")
+    named: list[tuple[str, bytes | Place]] = [
+        *((text, text.encode()) for text in _texts(tree, "keys")),
+        *((text, _from_base64(text)) for text in _texts(tree, "keys_base64")),
+        *((text, _place(text)) for text in _texts(tree, "places")),
+    ]
+    if len(named) > MOST:
+        raise BadRequest(f"at most {MOST:,} keys and places in one request")
+    if bool(named) is (tree.get("all", False) is True):
+        raise BadRequest(f'name lanes, or write "all": true; {_FORM}')
+    order = LaneOrder(
+        Action(action),
+        tree["handler"],
+        tuple([wanted for _, wanted in named]),
+        _delay_s(tree) if action == Action.DELAY else 0.0,
+        _reason(tree),
+        _flag(tree, "dry_run"),
+    )
+    return order, [text for text, _ in named]
+
+
+def _texts(tree: Tree, name: str) -> list[str]:
+    texts = tree.get(name, [])
+    if not isinstance(texts, list) or not all(map(_is_text, texts)):
+        raise BadRequest(f"{name}: a list of texts")
+    return texts
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value of JSON is a text that UTF-8 can hold: half a surrogate pair is none."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequest(f"keys_base64 {text[:20]!r}: not base64") from None
+
+
+def _place(text: str) -> Place:
+    topic, _, rest = text.partition("/")
+    partition, _, offset = rest.partition("/")
+    numbers = all(n.isascii() and n.isdecimal() and len(n) < 20 for n in (partition, offset))
+    if not topic or not numbers:
+        raise BadRequest(f'places {text[:40]!r}: write topic/partition/offset, as "orders/0/17"')
+    return topic, int(partition), int(offset)
+
+
+def _delay_s(tree: Tree) -> float:
+    delay_s: Any = tree.get("delay_s")
+    number = isinstance(delay_s, int | float) and not isinstance(delay_s, bool)
+    if not number or not 0 <= delay_s <= LONGEST_S:
+        raise BadRequest(f"delay_s {str(delay_s)[:20]!r}: seconds, from 0 to {LONGEST_S:g}")
+    return float(delay_s)
+
+
+def _reason(tree: Tree) -> str:
+    reason = tree.get("reason", "")
+    if not _is_text(reason) or len(reason) > LONGEST_REASON:
+        raise BadRequest(f"reason: a text of at most {LONGEST_REASON} characters")
+    return " ".join(reason.split())
+
+
+def _flag(tree: Tree, name: str) -> bool:
+    value = tree.get(name, False)
+    if not isinstance(value, bool):
+        raise BadRequest(f"{name}: true or false")
+    return value

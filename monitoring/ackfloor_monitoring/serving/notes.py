@@ -1,0 +1,48 @@
+"""Notes: what people should know of a run that is ready all the same.
+
+They stand beside the reasons of `/readyz` and never make a run unready: a restart or a load
+balancer can't mend what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ackfloor.core.values.durations import format_duration
+from ackfloor.observe import BlockedLanes, SettingsState, Snapshot
+
+Note = dict[str, str]
+
+
+def settings_notes(state: SettingsState) -> Iterator[Note]:
+    """Why a run works by older settings than somebody wants."""
+    if state.error:
+        yield {"check": "settings", "message": f"the old settings stay: {state.error}"}
+    for worker, why in sorted(state.refused_by.items()):
+        yield {"check": "settings", "message": f"worker {worker} kept its old settings: {why}"}
+    if state.needs_restart:
+        message = f"changed in the file, and needs a restart: {', '.join(state.needs_restart)}"
+        yield {"check": "settings", "message": message}
+
+
+def lane_notes(snapshots: Iterable[Snapshot], now_ms: int) -> Iterator[Note]:
+    """Which handlers have blocked lanes, in all workers together."""
+    blocked: dict[str, list[BlockedLanes]] = {}
+    for snapshot in snapshots:
+        for handler in snapshot.handlers:
+            if handler.blocked.count:
+                blocked.setdefault(handler.name, []).append(handler.blocked)
+    for name, each in sorted(blocked.items()):
+        yield {"check": "lanes", "message": f"handler {name}: {_blocked(each, now_ms)}"}
+
+
+def _blocked(each: list[BlockedLanes], now_ms: int) -> str:
+    count, behind = sum(b.count for b in each), sum(b.behind for b in each)
+    lanes = "lane is blocked" if count == 1 else "lanes are blocked"
+    since_ms = min(b.since_ms for b in each if b.since_ms is not None)
+    lane = min((lane for b in each for lane in b.oldest), key=lambda lane: lane.since_ms)
+    age = format_duration(max(1, (now_ms - since_ms) // 1000))
+    return (
+        f"{count:,} {lanes}, with {behind:,} records behind; the longest for {age}, by "
+        f"{lane.topic}/{lane.partition}/{lane.offset} ({lane.error}); see `ackfloor lanes ls`"
+    )
