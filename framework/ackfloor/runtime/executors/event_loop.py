@@ -2,7 +2,7 @@
 
 asyncio lets SystemExit and KeyboardInterrupt of any task or callback end `run_forever`, and so does
 `loop.stop()`. Here the loop goes on: all handlers share it, and no record may end it. A handler
-that awaits such a task gets the exception there, and fails with it; without one it is only logged.
+that awaits such a task gets the exception there, and fails with it; otherwise it is only logged.
 """
 
 from __future__ import annotations
