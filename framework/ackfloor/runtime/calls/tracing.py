@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def spans_of(group: str, redaction: Redaction) -> Spans | None:
-    """What makes spans; None where nobody asked for any.
+    """The maker of spans; None where tracing is off.
 
     Call it after the app was imported and its lifespan entered: either may set the provider.
     """

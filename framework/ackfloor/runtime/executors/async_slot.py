@@ -59,7 +59,7 @@ class Slot:
 
 
 async def yield_to_loop() -> None:
-    """Let the event loop do other things; a cancellation that arrives here is nobody's."""
+    """Let the event loop do other things; a cancellation that arrives here is dropped."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:

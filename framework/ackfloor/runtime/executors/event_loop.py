@@ -1,8 +1,8 @@
 """The event loop's thread: where async handlers, the lifespan and async publishes run.
 
 asyncio lets SystemExit and KeyboardInterrupt of any task or callback end `run_forever`, and so does
-`loop.stop()`. Here the loop goes on: it is everybody's, and no record's to end. A handler that
-awaits such a task gets the exception there, and fails with it; what nobody awaits is only logged.
+`loop.stop()`. Here the loop goes on: all handlers share it, and no record may end it. A handler
+that awaits such a task gets the exception there, and fails with it; otherwise it is only logged.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EventLoopThread:
             self.loop.close()
 
     def stop_soon(self) -> None:
-        """Have the loop stop once it has done what is ready; any thread may, and nobody waits."""
+        """Have the loop stop once it has done what is ready, without a wait; any thread may."""
         self._ending = True
         self.loop.call_soon_threadsafe(self.loop.stop)
 

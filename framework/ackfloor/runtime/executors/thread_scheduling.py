@@ -1,10 +1,10 @@
-"""How Linux wakes handler threads: without pushing aside whoever runs.
+"""Scheduling policy of handler threads: a thread that wakes up does not preempt another.
 
-A thread that wakes up, because what its handler waited for is there, needs the interpreter's lock
-before it can do anything. By default Linux lets it take the place of what runs on its core, often
-of the one who holds the lock: two changes of context, and nobody gets anywhere meanwhile.
-`SCHED_BATCH` is Linux' word for a thread that need not be let in at once (sched(7)). Its share of a
-busy machine is the same. What a handler starts, threads and processes, has the policy as well.
+A thread that wakes up, because its handler's wait is over, needs the interpreter's lock before it
+can do anything. By default Linux lets it preempt what runs on its core, often the thread that holds
+the lock: two context switches without any progress. `SCHED_BATCH` is Linux's policy for a thread
+that need not run at once (sched(7)). Its share of a busy machine is the same. Threads and processes
+that a handler starts inherit the policy.
 """
 
 from __future__ import annotations

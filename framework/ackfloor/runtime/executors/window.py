@@ -58,7 +58,7 @@ class Window:
         self.ready.extend(units)
 
     def give_back(self, first: Iterable[Unit] = ()) -> None:
-        """Give everything back that nobody has taken, behind `first`; any thread may."""
+        """Give back everything that no slot has taken, behind `first`; any thread may."""
         self.recalls = next(self._numbers)
         for unit in first:
             self._inbox.returned.append((self._handler, unit))
@@ -89,7 +89,7 @@ class Window:
         """
         delivery.reopen()
         if delivery.closed:
-            # It asks too late: nobody waits for it. Whoever takes the delivery skips it.
+            # It asks too late: the delivery has ended, and is skipped when it is taken.
             delivery.assignment.stats.late_answers.append(None)
             self._inbox.returned.append((self._handler, unit))
             return

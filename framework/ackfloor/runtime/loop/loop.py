@@ -382,7 +382,7 @@ class Loop:
     def close(self, shutdown_s: float, forced: Callable[[], bool]) -> int:
         """End in order; returns how many records were left open by force or for lack of time.
 
-        1. What deleted topics left here begins, and nothing else: nobody else has it. 2. Running
+        1. Only records of deleted topics still begin: no other worker has them. 2. Running
         handlers may end, until `shutdown_s` seconds are over or `forced()`. 3. Async handlers are
         cancelled; their records are released. 4. Outstanding parks are confirmed. 5. Leaving the
         group commits the floors (through `on_revoked`). 6. Observers see the last events.
@@ -415,4 +415,4 @@ class Loop:
 
 
 def _nothing() -> None:
-    """Between two turns, where nobody else has anything to do."""
+    """Between two turns, where there is nothing else to do."""

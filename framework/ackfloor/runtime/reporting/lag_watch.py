@@ -1,13 +1,13 @@
 """LagWatch: asks Kafka at intervals for the group's lag and dead letters, for the metrics.
 
-What a worker knows of the end of a log is what its client last saw, which is not refreshed while a
-partition is paused; of partitions that nobody has and of dead letters it knows nothing. So the
-run asks Kafka like any other client. What it can't find out is not reported: an old number would
-look like a new one.
+A worker knows only the end of a log that its client last saw, which is not refreshed while a
+partition is paused; of unassigned partitions and of dead letters it knows nothing. So the run asks
+Kafka like any other client. What it can't read is not reported: an old number would look like a
+new one.
 
-It asks in a process of its own. The client's administrative requests may end the process they are
-made in (librdkafka 2.16: an assertion on the count of a request's references, when a broker
-restarts), and a run must not end for its metrics. Another process is started after a wait.
+It asks in a separate process. The client's administrative requests may crash their process
+(librdkafka 2.16: an assertion on the count of a request's references, when a broker restarts), and
+a run must not end for its metrics. A new process is started after a wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ END_S = 3.0
 
 
 class Unknown(NamedTuple):
-    """Why a look saw nothing, and the traceback of what nobody expected."""
+    """Why a look failed, and the traceback of an unexpected error."""
 
     why: str
     trace: str = ""

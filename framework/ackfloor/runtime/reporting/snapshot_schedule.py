@@ -1,8 +1,8 @@
 """Freshness: when the next snapshot is due.
 
-Twice a second, so that nobody who scrapes sees anything old. But where nothing has happened since
-the last one, the next would say the same again, and with hundreds of partitions that is most of
-what an idle worker does. Then it comes more seldom, until something happens.
+Twice a second, so that scrapes see fresh values. But where nothing has happened since the last one,
+the next would be the same, and with hundreds of partitions that is most of an idle worker's work.
+Then snapshots are less frequent, until something happens.
 """
 
 from __future__ import annotations
