@@ -15,7 +15,8 @@ from ackfloor.live import breaker_requests as breaker_control
 from ackfloor.live import lane_requests as lane_control
 from ackfloor.live import retry_requests as early_control
 from ackfloor.live import run_control as control
-from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
+from ackfloor.live.breaker_requests import BreakerControl
+from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import LaneRequests, carry_out_lane_order
 from ackfloor.live.requests import Change
 from ackfloor.live.retry_requests import RetryRequests

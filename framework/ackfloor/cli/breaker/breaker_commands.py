@@ -24,7 +24,8 @@ from ackfloor.cli.shared.run_address import (
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.breaker_orders import Action
-from ackfloor.live.breaker_requests import LONGEST_REASON, PATH
+from ackfloor.live.breaker_requests import PATH
+from ackfloor.live.kept_orders import LONGEST_REASON
 
 breaker_app = Commands(
     name="breaker", help="The circuit breakers of a run's handlers.", no_args_is_help=True

@@ -46,6 +46,8 @@ class Kind(Enum):
     LANES_DONE = b"M"
     #: JSON: what became of an operator's order on circuit breakers.
     BREAKERS_TAKEN = b"B"
+    #: JSON: what became of an operator's order to pause or resume handlers.
+    PAUSES_TAKEN = b"K"
     #: JSON: the circuit breakers that are open, and not forced by an operator.
     BREAKERS_OPEN = b"N"
 
@@ -61,6 +63,8 @@ class Kind(Enum):
     LANES = b"L"
     #: JSON: the circuit breakers that operators force, all of them.
     BREAKERS = b"F"
+    #: JSON: the handlers that operators have paused, all of them.
+    PAUSES = b"H"
     #: JSON: the circuit breakers that were open in the worker whose place this one takes.
     RESUME = b"A"
 
