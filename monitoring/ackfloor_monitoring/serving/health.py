@@ -8,6 +8,7 @@ cures the first two, and a restart would only deliver again.
 Ready fails for everything a person should know of: workers missing, starting, draining or
 without an assignment or a broker that lets them in, faults that keep records open (a circuit
 breaker that is not closed and a right that is missing are some), handlers that asked for a pause.
+One that an operator paused is as that person wants it: it is a note, and the run stays ready.
 """
 
 from __future__ import annotations
